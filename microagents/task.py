@@ -323,7 +323,9 @@ class ChainTask(Task[R], Generic[S, A, R]):
     def reply_at(cls, place: str) -> type[Reply] | None:
         """Return the class of replies to its steps, for a step and the rungs that may decide it."""
         kind, *below = place.split("/")
-        return cls.reply_type() if kind == "step" and len(below) in _STEP_OR_RUNG else None
+        if kind == "step" and len(below) in _STEP_OR_RUNG:
+            return cls.reply_type()
+        return None
 
     def first_prompt(self) -> Prompt | None:
         """Ask the question of the first step; None for a chain that is done at its start and has none."""
@@ -403,7 +405,9 @@ class ChainTask(Task[R], Generic[S, A, R]):
         None without an oracle.
         """
         right: A | None = called(self.oracle, state, gives=(chain_types(type(self))[1], NoneType))
-        return None if right is None else self.vote_of(right) == self.vote_of(reply)
+        if right is None:
+            return None
+        return self.vote_of(right) == self.vote_of(reply)
 
 
 @lru_cache(maxsize=256)
@@ -420,7 +424,9 @@ def chain_types(task: type[ChainTask[Any, Any]]) -> tuple[type[Struct], type[Rep
 def state_class(task: type[ChainTask[Any, Any]]) -> type:
     """Return the class of which the states of a task are instances; ``object`` for ``list[int]``, a union, or ``Any``."""
     named: Any = chain_types(task)[0]
-    return named if isinstance(named, type) and named is not Any else object
+    if isinstance(named, type) and named is not Any:
+        return named
+    return object
 
 
 def reply_named(task: type[Task], reply: Any) -> type[Reply]:
@@ -454,7 +460,9 @@ def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | No
     if by_state and not state:
         return None
     if isinstance(reply, Rollout):
-        return _flag_of_steps(task, reply, state, at=at) if state else None
+        if not state:
+            return None
+        return _flag_of_steps(task, reply, state, at=at)
     judged = reply.answer if isinstance(reply, Trajectory) else reply
     own: object = called(task.flag, *([_state_decoder(kind).decode(state)] if by_state else ()), judged, at=at)
     # A flag is a key of the account and is shown on terminals, so it must be short and printable.

@@ -106,11 +106,9 @@ class Blocks(ChainTask[Table, BlocksStep, BlocksResult]):
 
     def flag(self, state: Table, reply: BlocksStep) -> str | None:  # noqa: ARG002 - the reply itself shows it
         """Flag stacks that lack a block or repeat one. Votes decide whether the move is right."""
-        return (
-            None
-            if sorted(chain.from_iterable(reply.stacks)) == [*range(1, self.blocks + 1)]
-            else "blocks_missing_or_twice"
-        )
+        if sorted(chain.from_iterable(reply.stacks)) == [*range(1, self.blocks + 1)]:
+            return None
+        return "blocks_missing_or_twice"
 
     def oracle(self, state: Table) -> BlocksStep:
         return _next(state.stacks, self.arrangements[1])

@@ -141,11 +141,10 @@ class Checkers(ChainTask[Board, CheckersStep, CheckersResult]):
         return CheckersStep(move=right.move, board=self._written(contents))
 
     def _system(self, wanted: str) -> str:
-        names = (
-            f'"R1" to "R{self.n}" are the red checkers, "B1" to "B{self.n}" the blue ones'
-            if self.numbered
-            else '"R" is a red checker, "B" a blue one'
-        )
+        if self.numbered:
+            names = f'"R1" to "R{self.n}" are the red checkers, "B1" to "B{self.n}" the blue ones'
+        else:
+            names = '"R" is a red checker, "B" a blue one'
         written = f' Each cell is written as its number, a colon and its content, such as "{self.start().cells[0]}".'
         return (
             f"You play Checkers Jumping with {self.n} red and {self.n} blue checkers in a row of {2 * self.n + 1} cells. The cells are "
@@ -169,7 +168,9 @@ class Checkers(ChainTask[Board, CheckersStep, CheckersResult]):
         return [f"{colour}{number}" if self.numbered else colour for number in range(1, self.n + 1)]
 
     def _written(self, contents: list[str]) -> tuple[str, ...]:
-        return tuple(f"{at}:{content}" for at, content in enumerate(contents)) if self.positions else tuple(contents)
+        if self.positions:
+            return tuple(f"{at}:{content}" for at, content in enumerate(contents))
+        return tuple(contents)
 
     def _step(self, state: Board, move: Move) -> CheckersStep:
         contents = _contents(state.cells)

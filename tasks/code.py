@@ -77,7 +77,9 @@ class Code(Problem[Program]):
 
     def background(self) -> str:
         tests = "\n".join(self.test_list[: self.shown])
-        return f"The program is a Python module, and it must pass this:\n{tests}" if tests else ""
+        if not tests:
+            return ""
+        return f"The program is a Python module, and it must pass this:\n{tests}"
 
     def flag(self, reply: Reply) -> str | None:
         """Flag ``no_python`` for a text that Python cannot read, ``long_code`` for more than 20,000 characters."""
@@ -85,7 +87,9 @@ class Code(Problem[Program]):
             return None
         if len(reply.code) > MAX_CODE_CHARS:
             return "long_code"
-        return None if _bare(reply.code) is not None else "no_python"
+        if _bare(reply.code) is not None:
+            return None
+        return "no_python"
 
     def correct(self, reply: Program) -> bool | None:
         if not self.test_list:

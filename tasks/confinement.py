@@ -72,7 +72,9 @@ def run_confined(program: str, *, timeout_s: float, memory_bytes: int = MEMORY_B
     What the program prints is dropped.
     """
     command = wall()
-    return None if command is None else _run(command, program, timeout_s, memory_bytes)
+    if command is None:
+        return None
+    return _run(command, program, timeout_s, memory_bytes)
 
 
 def _run(command: Sequence[str], program: str, timeout_s: float, memory_bytes: int) -> Ending | None:
@@ -118,4 +120,6 @@ def _run(command: Sequence[str], program: str, timeout_s: float, memory_bytes: i
             kill_group(process)
         if process.returncode in (-signal.SIGXCPU, 128 + signal.SIGXCPU):
             return Ending.TIMED_OUT
-        return Ending.PASSED if said.read_bytes() == token else Ending.FAILED
+        if said.read_bytes() == token:
+            return Ending.PASSED
+        return Ending.FAILED

@@ -203,7 +203,9 @@ class Consistency(WorkedDocument):
             case ToWrite():
                 return 1 - (1 - self.error) ** len(_left(asked))
             case ToValidate():
-                return None if self.accuracy is None else 1 - self.accuracy
+                if self.accuracy is None:
+                    return None
+                return 1 - self.accuracy
             case ToSplit():
                 return SPLIT_ERROR
             case ToRank():

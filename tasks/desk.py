@@ -83,7 +83,9 @@ class Shop:
     @tool("read_only")
     def get_policy(self, topic: Literal["refunds", "shipping"]) -> str:
         """Read the policy of the shop on a topic."""
-        return RULES if topic == "refunds" else "Orders are shipped within three days."
+        if topic != "refunds":
+            return "Orders are shipped within three days."
+        return RULES
 
     @tool("idempotent")
     def set_status(self, order: int, status: Status, run: RunInput, key: EffectKey) -> str:
@@ -210,7 +212,10 @@ def _next_call(text: str) -> ToolCall:
     assert known["get_order"] is not None
     assert known["get_payment"] is not None
     cents = known["get_payment"]["paid_cents"]
-    status = "refunded" if pays_back(cents, known["get_order"]["delivered_days_ago"]) else "declined"
+    if pays_back(cents, known["get_order"]["delivered_days_ago"]):
+        status = "refunded"
+    else:
+        status = "declined"
     if status == "refunded" and not any(each.get("order") == order for each in done.get("refund", [])):
         return ToolCall("refund", {"order": order, "cents": cents})
     if not any(each.get("order") == order for each in done.get("set_status", [])):

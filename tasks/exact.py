@@ -113,7 +113,9 @@ class _Reader:
             parts.append(self._equation())
         if self._at < len(self._tokens):
             raise _Unreadable
-        return parts[0] if len(parts) == 1 else ("list", *parts)
+        if len(parts) == 1:
+            return parts[0]
+        return ("list", *parts)
 
     def _equation(self) -> Hashable:
         """Read an expression, or what a name is set to."""
@@ -180,7 +182,9 @@ class _Reader:
             total = _number(Fraction(1))
             for _ in range(abs(exponent)):
                 total = self._multiplied(total, base)
-            return self._divided(_number(Fraction(1)), total) if exponent < 0 else total
+            if exponent < 0:
+                return self._divided(_number(Fraction(1)), total)
+            return total
         return base
 
     def _atom(self) -> Polynomial:
@@ -252,7 +256,9 @@ class _Reader:
             raise _Unreadable
 
     def _peek(self) -> str | None:
-        return self._tokens[self._at] if self._at < len(self._tokens) else None
+        if self._at < len(self._tokens):
+            return self._tokens[self._at]
+        return None
 
     def _take(self, word: str) -> bool:
         if self._peek() != word:
@@ -277,7 +283,9 @@ def _tokens(text: str) -> list[str]:
 def _number(value: Fraction) -> Polynomial:
     if value.numerator.bit_length() > MAX_BITS or value.denominator.bit_length() > MAX_BITS:
         raise _Unreadable
-    return {(): value} if value else {}
+    if not value:
+        return {}
+    return {(): value}
 
 
 def _scaled(given: Polynomial, by: int) -> Polynomial:
@@ -322,7 +330,9 @@ def _root(given: Polynomial) -> Polynomial:
     # The root of p/q is the root of p q, over q.
     outside, inside = _square_part(value.numerator * value.denominator)
     number = Fraction(outside, value.denominator)
-    return {((f"root {inside}", 1),) if inside > 1 else (): number} if number else {}
+    if not number:
+        return {}
+    return {((f"root {inside}", 1),) if inside > 1 else (): number}
 
 
 @lru_cache(maxsize=1024)

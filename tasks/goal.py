@@ -44,7 +44,9 @@ class Goal(Problem[Outcome]):
         return given
 
     def statement(self) -> str:
-        return f"{self.goal}\n\nThe result must have:\n{self.checklist}" if self.checklist.strip() else self.goal
+        if self.checklist.strip():
+            return f"{self.goal}\n\nThe result must have:\n{self.checklist}"
+        return self.goal
 
     def correct(self, reply: Outcome) -> bool | None:
         """Return whether it passes the checks by code. None without any, or without the program for one."""

@@ -53,7 +53,9 @@ class Hanoi(ChainTask[Towers, HanoiStep, HanoiResult]):
     @cached_property
     def cycle(self) -> tuple[int, int, int]:
         """Cyclic order of pegs for disk 1. It depends on the parity of the disks, so that the tower ends on the third peg."""
-        return (0, 1, 2) if self.disks % 2 == 0 else (0, 2, 1)
+        if self.disks % 2 == 0:
+            return (0, 1, 2)
+        return (0, 2, 1)
 
     @cached_property
     def system(self) -> str:
@@ -96,7 +98,9 @@ class Hanoi(ChainTask[Towers, HanoiStep, HanoiResult]):
 
     def flag(self, state: Towers, reply: HanoiStep) -> str | None:  # noqa: ARG002 - the paper's parser sees only the reply
         """Flag a state that lacks a disk or repeats one, as the paper's parser does. Votes decide whether the move is legal."""
-        return None if sorted(chain.from_iterable(reply.next_state)) == self._all_disks else "disks_missing_or_twice"
+        if sorted(chain.from_iterable(reply.next_state)) == self._all_disks:
+            return None
+        return "disks_missing_or_twice"
 
     @cached_property
     def _all_disks(self) -> list[int]:
@@ -161,7 +165,12 @@ class Hanoi(ChainTask[Towers, HanoiStep, HanoiResult]):
 
     def _next(self, last: Move | None, pegs: Pegs) -> HanoiStep:
         """Apply the procedure. It gives a step even in states after a wrong decision, when no legal move may exist."""
-        holder = 0 if 1 in pegs[0] else 1 if 1 in pegs[1] else 2
+        if 1 in pegs[0]:
+            holder = 0
+        elif 1 in pegs[1]:
+            holder = 1
+        else:
+            holder = 2
         if last is None or last[0] != 1:
             return self._step(pegs, 1, holder, self._after(holder))
         one, two = _OTHERS[holder]

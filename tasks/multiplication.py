@@ -119,7 +119,9 @@ class Multiplication(WorkedProblem[Product]):
         """Cut the longer number in the middle, or a long sum. Two numbers of one digit are not cut."""
         if len(terms := _terms_in(problem)) > 1:
             middle = len(terms) // 2
-            return ATOMIC if len(terms) < SUM_CUT else _cut_sum(terms[:middle], terms[middle:])
+            if len(terms) < SUM_CUT:
+                return ATOMIC
+            return _cut_sum(terms[:middle], terms[middle:])
         first, second = sorted(_factors_in(problem), key=_digits)
         low = _digits(second) // 2
         if not low:
@@ -140,7 +142,10 @@ class Multiplication(WorkedProblem[Product]):
             questions = [_sum_of(part) for part in parts]
         else:
             longer, digits = _digits_in(problem)
-            questions = [_product_of(longer, digit) for digit in digits] if len(digits) > 1 else [problem]
+            if len(digits) > 1:
+                questions = [_product_of(longer, digit) for digit in digits]
+            else:
+                questions = [problem]
         answers = [self.expert_answer(question).product for question in questions]
         nodes = [Subquestion(question, str(answer), ()) for question, answer in zip(questions, answers, strict=True)]
         if len(nodes) > 1:
@@ -172,7 +177,9 @@ class Multiplication(WorkedProblem[Product]):
                 (number, factor), *others = _terms_in(right.question)
                 return Contraction(question=_sum_of([(number + rng.choice((1, 2, 10)), factor), *others]))
             case Decomposition() if len(terms := _terms_in(_problem_in(prompt))) > 1:
-                return super().mistake(prompt, right, rng) if right.is_atomic else _cut_sum(terms[:1], terms[2:])
+                if right.is_atomic:
+                    return super().mistake(prompt, right, rng)
+                return _cut_sum(terms[:1], terms[2:])
             case Decomposition() if right.is_atomic:
                 first, second = _factors_in(_problem_in(prompt))
                 return _cut(first, second, 0, 10)

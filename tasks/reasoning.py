@@ -33,7 +33,9 @@ class Exact(Reply, frozen=True):
     def vote(self) -> Hashable:
         r"""Return the value, so that 0.5 and \frac{1}{2} are equal. An unreadable answer is flagged: no vote."""
         value = read_exact(self.answer)
-        return ("unread", self.answer) if value is None else value
+        if value is None:
+            return ("unread", self.answer)
+        return value
 
 
 class Letter(Reply, frozen=True):
@@ -73,7 +75,9 @@ class MathQuestion(PublicQuestion[Exact]):
 
     def flag(self, reply: Reply) -> str | None:
         """Flag ``unreadable_answer`` for an answer that the exact reader cannot read."""
-        return UNREADABLE if isinstance(reply, Exact) and read_exact(reply.answer) is None else None
+        if isinstance(reply, Exact) and read_exact(reply.answer) is None:
+            return UNREADABLE
+        return None
 
     def correct(self, reply: Exact) -> bool | None:
         """Return whether both answers have one value; None without a right one. An unreadable one is wrong."""
@@ -97,7 +101,9 @@ class Gsm8k(MathQuestion):
     @cached_property
     def right(self) -> str | None:
         """Number behind ``####``."""
-        return None if self.answer is None else self.answer.rpartition("####")[2].strip()
+        if self.answer is None:
+            return None
+        return self.answer.rpartition("####")[2].strip()
 
 
 class Math(MathQuestion):
@@ -116,7 +122,9 @@ class Math(MathQuestion):
     @cached_property
     def right(self) -> str | None:
         """Answer, or the content of the solution's last box."""
-        return self.answer if self.answer is not None or self.solution is None else boxed_in(self.solution)
+        if self.answer is not None or self.solution is None:
+            return self.answer
+        return boxed_in(self.solution)
 
 
 class MultipleChoice(PublicQuestion[Letter]):
@@ -173,7 +181,9 @@ class MultipleChoice(PublicQuestion[Letter]):
             if label in self.letters:
                 return label
         index = int(self.answer) if isinstance(self.answer, int) or (self.answer or "").isdecimal() else -1  # type: ignore[arg-type]
-        return self.letters[index] if 0 <= index < len(self.letters) else None
+        if 0 <= index < len(self.letters):
+            return self.letters[index]
+        return None
 
     def statement(self) -> str:
         return self.question
@@ -183,10 +193,14 @@ class MultipleChoice(PublicQuestion[Letter]):
 
     def flag(self, reply: Reply) -> str | None:
         """Flag ``no_choice`` for a label that no choice has."""
-        return "no_choice" if isinstance(reply, Letter) and reply.vote() not in self.letters else None
+        if isinstance(reply, Letter) and reply.vote() not in self.letters:
+            return "no_choice"
+        return None
 
     def correct(self, reply: Letter) -> bool | None:
-        return None if self.right is None else reply.vote() == self.right
+        if self.right is None:
+            return None
+        return reply.vote() == self.right
 
 
 class MultiHop(PublicQuestion[ShortAnswer]):
@@ -220,7 +234,9 @@ class MultiHop(PublicQuestion[ShortAnswer]):
     @field_validator("answers", mode="before")
     @classmethod
     def _one_or_more(cls, given: Any) -> Any:
-        return [given] if isinstance(given, str) else given
+        if isinstance(given, str):
+            return [given]
+        return given
 
     def statement(self) -> str:
         return self.question
@@ -230,7 +246,9 @@ class MultiHop(PublicQuestion[ShortAnswer]):
 
     def flag(self, reply: Reply) -> str | None:
         """Flag ``unreadable_answer`` for an answer without a word."""
-        return UNREADABLE if isinstance(reply, ShortAnswer) and not _words(reply.answer) else None
+        if isinstance(reply, ShortAnswer) and not _words(reply.answer):
+            return UNREADABLE
+        return None
 
     def f1(self, reply: ShortAnswer) -> float | None:
         """Compute the greatest F1 of its words and a right answer's; None without right answers.
@@ -241,7 +259,9 @@ class MultiHop(PublicQuestion[ShortAnswer]):
 
     def correct(self, reply: ShortAnswer) -> bool | None:
         f1 = self.f1(reply)
-        return None if f1 is None else f1 >= self.least_f1
+        if f1 is None:
+            return None
+        return f1 >= self.least_f1
 
 
 def _paragraph(given: Any) -> str:

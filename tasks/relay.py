@@ -238,7 +238,9 @@ def _before(step: str) -> int | None:
     """Read the number of the step whose result a step needs; None if it needs none."""
     match = _STEP.fullmatch(step)
     assert match is not None
-    return int(match[3]) if match[3] else None
+    if match[3]:
+        return int(match[3])
+    return None
 
 
 def _needed(steps: Sequence[str], known: AbstractSet[int]) -> list[int]:
@@ -256,7 +258,10 @@ def _rewritten(step: str, known: Mapping[int, int], places: Mapping[int, int]) -
     before = _before(step)
     if before is None:
         return step
-    given = f"the result of step {places[before]}" if before in places else f"the number {known[before]}"
+    if before in places:
+        given = f"the result of step {places[before]}"
+    else:
+        given = f"the number {known[before]}"
     return step.replace(f"the result of step {before}", given)
 
 
@@ -275,9 +280,10 @@ def _worked(asked: ToWork) -> StepResult:
 def _picked(asked: ToPick) -> Pick:
     """Pick the candidate that is right by what the question gives; without one MORE, or else the first by label."""
     question = asked.question
-    total = (
-        _facts(question.summary, question.recent).get(len(question.plan)) if isinstance(question, ToAssemble) else None
-    )
+    if isinstance(question, ToAssemble):
+        total = _facts(question.summary, question.recent).get(len(question.plan))
+    else:
+        total = None
     good = [each.label for each in asked.candidates if _is_right(question, each.reply, total)]
     if good:
         return Pick(choice=min(good), reason="It is what this step leads to.")

@@ -76,7 +76,9 @@ def _counted(match: re.Match[str]) -> Met:
 
     def met(text: str) -> bool:
         found = len(text.split()) if wanted is None else text.count(wanted)
-        return found >= int(number) if way == "least" else found <= int(number)
+        if way == "least":
+            return found >= int(number)
+        return found <= int(number)
 
     return met
 
@@ -136,7 +138,9 @@ def opens(text: str) -> bool | None:
             has_error = _PAGE_ERROR.search(log.read(MAX_LOG_CHARS)) is not None
         if has_error or ended is None or ended < 0:  # the page took too long, or wrote too much
             return False
-        return True if ended == 0 and Path(folder, "stdout").stat().st_size else None
+        if ended == 0 and Path(folder, "stdout").stat().st_size:
+            return True
+        return None
 
 
 def _run(words: Sequence[str], folder: str, environment: Mapping[str, str], timeout_s: float) -> int | None:

@@ -99,17 +99,17 @@ class Writing(WorkedDocument):
 
     def statement(self) -> str:
         form = FORMS.get(self._ending, f"a {self._ending} file")
-        return (
-            f"{self.brief.strip()}\n\nForm of the text: {form}, with no code fences around it."
-            if self._ending
-            else self.brief
-        )
+        if self._ending:
+            return f"{self.brief.strip()}\n\nForm of the text: {form}, with no code fences around it."
+        return self.brief
 
     def subtasks(self) -> Sequence[Part]:
         return [Part(id=each.id, objective=each.objective, depends_on=each.depends_on) for each in self.parts]
 
     def output_path(self) -> Path | None:
-        return None if self.output is None else Path(self.output)
+        if self.output is None:
+            return None
+        return Path(self.output)
 
     def checks(self, text: str) -> dict[str, bool | None]:
         return {name: met(text) for name, met in requirements_in(self.brief, self._ending).items()}
@@ -140,7 +140,9 @@ class Writing(WorkedDocument):
 
     def flag(self, reply: Reply) -> str | None:
         r"""Flag control characters. They come from single backslashes in JSON: ``"\begin"`` is a backspace and ``egin``."""
-        return BAD_CHARACTER if isinstance(reply, Segment) and _BAD_CHARACTER.search(reply.text) else None
+        if isinstance(reply, Segment) and _BAD_CHARACTER.search(reply.text):
+            return BAD_CHARACTER
+        return None
 
 
 def _lines(text: str) -> list[str]:

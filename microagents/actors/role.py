@@ -254,7 +254,9 @@ def _check_kind(handler: str, given: type[Message], method: Callable[..., object
 
 
 def _type_name(hint: object) -> str:
-    return hint.__qualname__ if isinstance(hint, type) else str(hint)
+    if isinstance(hint, type):
+        return hint.__qualname__
+    return str(hint)
 
 
 class Deployment(BaseModel):
@@ -420,7 +422,9 @@ often by its own numbers. `branches` also uses those of other tokens, for work i
         if isinstance(task, ChainTask) or not isinstance(task, self.solves):
             return ()
         first, reply = task.first_prompt(), task.reply_type()
-        return () if first is None or reply is None else [(first, reply)]
+        if first is None or reply is None:
+            return ()
+        return [(first, reply)]
 
     def expected_calls(self, task: Task) -> float | None:  # noqa: ARG002 - for strategies to override
         """Expected number of calls that the work on an input takes; None, the default, if it cannot be known beforehand."""
@@ -448,7 +452,9 @@ often by its own numbers. `branches` also uses those of other tokens, for work i
     def deciding_votes(self) -> int | None:
         """Number of votes that decides an election: its option ``k``; None for a strategy without one."""
         k: object = self._option("k", default=None)
-        return k if isinstance(k, int) else None
+        if not isinstance(k, int):
+            return None
+        return k
 
     @property
     def draw_cap(self) -> int:

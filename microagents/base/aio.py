@@ -209,7 +209,8 @@ class TaskScope:
         try:
             await wait_to_end(self._tasks, within_s=within_s)
         finally:
-            if left := [repr(task.get_coro()) for task in self._tasks if not task.done()]:
+            left = [repr(task.get_coro()) for task in self._tasks if not task.done()]
+            if left:
                 log().warning("tasks were cancelled and did not end", within_s=within_s, tasks=left)
 
 

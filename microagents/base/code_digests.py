@@ -45,11 +45,9 @@ def code_digest(kinds: Iterable[type]) -> str | None:
             todo.extend(read.imported_as(name))
         elif place in roots:
             return None
-    return (
-        blake2b("\n".join(sorted(shapes)).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-        if roots
-        else None
-    )
+    if not roots:
+        return None
+    return blake2b("\n".join(sorted(shapes)).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 class _Module:

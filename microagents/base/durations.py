@@ -13,7 +13,9 @@ GROWTH = 1.05
 
 def bucket_of(duration_s: float) -> int:
     """Return the number of the bucket of a duration, from 0."""
-    return ceil(log(duration_s / SHORTEST_S, GROWTH)) if duration_s > SHORTEST_S else 0
+    if duration_s > SHORTEST_S:
+        return ceil(log(duration_s / SHORTEST_S, GROWTH))
+    return 0
 
 
 def quantile_s(counts: Mapping[int, int], share: float) -> float | None:

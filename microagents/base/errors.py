@@ -32,7 +32,9 @@ class MicroagentsError(Exception):
         return ""
 
     def __str__(self) -> str:
-        return str(self.args[0]) if self.args else type(self).__name__
+        if self.args:
+            return str(self.args[0])
+        return type(self).__name__
 
 
 class InvalidUsage(MicroagentsError):
@@ -233,7 +235,9 @@ class JournalGone(Stopped):
     @property
     def copy(self) -> Path | None:
         """The copy from which the run can be resumed; None without one."""
-        return None if self.args[3] is None else Path(self.args[3])
+        if self.args[3] is None:
+            return None
+        return Path(self.args[3])
 
     def __str__(self) -> str:
         path, event, kept, _ = self.args
@@ -392,4 +396,6 @@ class NeedsPerson(Undecided):
 
 def read_failure(error: Exception) -> str:
     """Say why a file could not be read. Without the file's name, which every message has already."""
-    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
+    if isinstance(error, OSError):
+        return (error.strerror or str(error)).lower()
+    return str(error)

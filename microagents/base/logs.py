@@ -22,4 +22,6 @@ _OF_LIBRARY = structlog.wrap_logger(
 
 def log() -> Any:
     """Return the structlog of a program that has configured it, as the command line does; else the logger `microagents`."""
-    return structlog.get_logger() if structlog.is_configured() else _OF_LIBRARY
+    if structlog.is_configured():
+        return structlog.get_logger()
+    return _OF_LIBRARY

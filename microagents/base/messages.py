@@ -39,7 +39,10 @@ def _imported(address: str) -> object:
     found: object = import_module(module)
     for name in qualname.split("."):
         kind, _, number = name.partition("_")
-        found = _makers[kind](found, int(number)) if kind in _makers and number.isdecimal() else getattr(found, name)
+        if kind in _makers and number.isdecimal():
+            found = _makers[kind](found, int(number))
+        else:
+            found = getattr(found, name)
     return found
 
 
@@ -131,7 +134,9 @@ def _named_reply(kind: type, bound: Mapping[Any, Any]) -> Any:
         if isinstance(origin, type) and issubclass(origin, Request | Stream):
             given = [_substituted(one, bound) for one in get_args(base)]
             if origin in (Request, Stream):
-                return given[0] if given else None
+                if not given:
+                    return None
+                return given[0]
             return _named_reply(origin, dict(zip(getattr(origin, "__parameters__", ()), given, strict=False)))
     return None
 
@@ -140,4 +145,6 @@ def _substituted(hint: Any, bound: Mapping[Any, Any]) -> Any:
     if isinstance(hint, TypeVar):
         return bound.get(hint, hint)
     parameters = getattr(hint, "__parameters__", ())
-    return hint[tuple([bound.get(each, each) for each in parameters])] if parameters else hint
+    if parameters:
+        return hint[tuple([bound.get(each, each) for each in parameters])]
+    return hint

@@ -44,7 +44,9 @@ def plain(value: object, *, canonical: bool = False) -> Any:
         case AbstractSet():
             return sorted(map(parts, value), key=_in_order)
         case Decimal():
-            return _digits_of(value) if canonical else str(value)
+            if canonical:
+                return _digits_of(value)
+            return str(value)
         case BaseModel():
             return parts(value.model_dump())
     if type(value).__name__ in _MISSING:
@@ -56,13 +58,17 @@ def plain(value: object, *, canonical: bool = False) -> Any:
         str_keys=True,
         order="deterministic" if canonical else None,
     )
-    return parts(found) if isinstance(found, dict | list | Decimal) else found
+    if isinstance(found, dict | list | Decimal):
+        return parts(found)
+    return found
 
 
 def number_in(text: str) -> float | str:
     """Read a fraction in JSON as the float of the same value; as its text if there is none, so that no digit is lost."""
     number = float(text)
-    return number if Decimal(repr(number)) == Decimal(text) else text
+    if Decimal(repr(number)) == Decimal(text):
+        return number
+    return text
 
 
 def read_as(kind: Any, found: Any) -> Any:
@@ -119,7 +125,9 @@ def reply_in(written: bytes, kind: Any) -> Any:
     """Read a reply from JSON: its fields in their declared types; JSON-like values if its class is None, or another one by now."""
     found = msgspec.json.decode(written)
     with suppress(Exception):
-        return found if kind is None else read_fields(kind, found)
+        if kind is None:
+            return found
+        return read_fields(kind, found)
     return found
 
 
@@ -128,7 +136,9 @@ def _digits_of(number: Decimal) -> str:
     if not number:
         return "0"
     text = f"{number:f}" if abs(number.adjusted()) < MAX_DIGITS else str(number)
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    if "." in text:
+        return text.rstrip("0").rstrip(".")
+    return text
 
 
 def unwritable(hint: Any) -> type | None:
@@ -155,18 +165,24 @@ def is_table(value: object) -> bool:
 
 def _key(name: object) -> str:
     found = plain(name)
-    return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+    if isinstance(found, str):
+        return found
+    return msgspec.json.encode(found).decode()
 
 
 def _known(value: Any) -> Any:
     """Return a value that msgspec does not know as one of plainer types: of a model the form in JSON that it reads back."""
     if hasattr(value, "iloc"):  # of pandas, whose missing values are of several types
         filled = value.astype(object).where(value.notna(), None)
-        return filled.to_dict("records") if hasattr(value, "columns") else filled.to_dict()
+        if hasattr(value, "columns"):
+            return filled.to_dict("records")
+        return filled.to_dict()
     if getattr(getattr(value, "dtype", None), "kind", "") in ("M", "m"):  # times of numpy, which are else numbers
         return value.astype(str).tolist()
     writer = next((getattr(value, name) for name in _WRITERS if hasattr(value, name)), None)
-    return to_jsonable_python(value) if writer is None else writer()
+    if writer is None:
+        return to_jsonable_python(value)
+    return writer()
 
 
 encode = msgspec.json.Encoder(enc_hook=_known).encode

@@ -15,7 +15,9 @@ _results: list[TextIO] = []
 
 def results() -> TextIO:
     """Return the stream for the results of the command; outside of a command, stdout."""
-    return _results[-1] if _results else sys.stdout
+    if _results:
+        return _results[-1]
+    return sys.stdout
 
 
 @contextmanager

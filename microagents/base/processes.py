@@ -46,7 +46,9 @@ class ProcessIdentity(Struct, frozen=True, kw_only=True):
         if not self.table or self.table != _table():
             return "unknown"
         started, state = _start_and_state(self.pid)
-        return state if started == self.started else "dead"
+        if started != self.started:
+            return "dead"
+        return state
 
     def remedy(self) -> str | None:
         """Say how to continue or to end the process, if it is stopped."""

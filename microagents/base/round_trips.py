@@ -102,7 +102,9 @@ def difference(value: Any, read: Any, at: str) -> str | None:
     for place, part in parts.items():
         if (found := difference(part, others[place], place)) is not None:
             return found
-    return None if parts or value == read else _differing(value, read, at)
+    if parts or value == read:
+        return None
+    return _differing(value, read, at)
 
 
 def _are_identical(value: Any, read: Any) -> bool:

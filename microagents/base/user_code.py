@@ -69,7 +69,10 @@ def unkept(method: Callable[..., Any], lost: str, at: int | str = "") -> TaskFai
 
 def role_failed(role: str, message: str, error: BaseException) -> RoleFailed:
     """Build the error of a role whose handler raised: it names the innermost line of the user's code."""
-    kind = RoleFailed if isinstance(error, (Exception, asyncio.CancelledError, SystemExit)) else Aborted
+    if isinstance(error, (Exception, asyncio.CancelledError, SystemExit)):
+        kind = RoleFailed
+    else:
+        kind = Aborted
     failed = kind(role, message, described(error), traceback_of(error))
     failed.__cause__ = error
     return failed
@@ -105,20 +108,26 @@ def traceback_of(error: BaseException) -> str:
     if not text.startswith(TRACEBACK):  # its cause was never raised
         text = f"{TRACEBACK}{text}"
     half = MAX_TRACEBACK_CHARS // 2
-    return text if len(text) <= MAX_TRACEBACK_CHARS else f"{text[:half]}\n  [...]\n{text[-half:]}"
+    if len(text) <= MAX_TRACEBACK_CHARS:
+        return text
+    return f"{text[:half]}\n  [...]\n{text[-half:]}"
 
 
 def _at(at: int | str) -> str:
     if at == "":
         return ""
-    return f" at step {at}" if isinstance(at, int) else f" at {at}"
+    if isinstance(at, int):
+        return f" at step {at}"
+    return f" at {at}"
 
 
 def _name(method: Callable[..., Any]) -> str:
     owner = getattr(method, "__self__", None)
     kind = owner if isinstance(owner, type) else type(owner)
     name = getattr(method, "__name__", "call")
-    return name if owner is None else f"{kind.__name__}.{name}"
+    if owner is None:
+        return name
+    return f"{kind.__name__}.{name}"
 
 
 def _type_text(gives: Any) -> str:
@@ -144,7 +153,9 @@ def _line(error: BaseException, method: Callable[..., Any]) -> str:
 
 def _first_line(method: Callable[..., Any]) -> str:
     code = getattr(inspect.unwrap(method), "__code__", None)
-    return _location(code, code.co_firstlineno) if isinstance(code, CodeType) else "its definition"
+    if not isinstance(code, CodeType):
+        return "its definition"
+    return _location(code, code.co_firstlineno)
 
 
 def _location(code: CodeType, line: int) -> str:

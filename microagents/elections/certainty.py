@@ -99,7 +99,9 @@ class MixturePart:
         """Return a lower bound of the mass of a vote."""
         least = sum(each.least for each in self._of_draw.values() if each.vote == vote)
         alone = [each.least for each in self._of_model.values() if each.vote == vote and 2 * each.least > MILLION]
-        return max(least, *alone) if alone else least
+        if alone:
+            return max(least, *alone)
+        return least
 
     def most_of(self, vote: Hashable) -> int:
         """Return an upper bound of the mass of a vote, by the law of the draw. All unseen mass may be its own."""
@@ -206,7 +208,9 @@ class SeenMasses:
         if len({each.vote for each in texts}) < len(texts):
             return None
         found = [each for each in texts if each.branch is not None and each.least > each.branch + self._margin]
-        return (found[0].vote, found[0].least / MILLION) if found else None
+        if not found:
+            return None
+        return (found[0].vote, found[0].least / MILLION)
 
 
 class MassAudit(Struct, frozen=True, kw_only=True):

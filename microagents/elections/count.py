@@ -95,7 +95,9 @@ class Count:
     def _model_of(self, ballot: Ballot) -> int:
         """Return the index of the model that cast a ballot. One from outside the pool stands in for the model whose turn it was."""
         found = self._models.get(ballot.fallback)
-        return self._models[self._question.model_of(self._election, ballot.seq)] if found is None else found
+        if found is None:
+            return self._models[self._question.model_of(self._election, ballot.seq)]
+        return found
 
     def fewest_draws(self, flagged_ahead: Collection[int]) -> int:
         """Return the number of draws, from the first one on, with which the election can end at the earliest.

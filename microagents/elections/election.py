@@ -136,7 +136,9 @@ class Question(Struct, frozen=True, kw_only=True):
     @property
     def left_out(self) -> ProseByTool:
         """The arguments that votes leave out: none with semantic votes, since the matcher compares them."""
-        return self.prose if self.votes == "exact" else NO_PROSE
+        if self.votes == "exact":
+            return self.prose
+        return NO_PROSE
 
     def id_at(self, path: str) -> ElectionId:
         """Build the id of this question's election at a place."""
@@ -159,7 +161,9 @@ class Question(Struct, frozen=True, kw_only=True):
     def model_of(self, election: ElectionId, seq: int) -> str:
         """Return the spec of the model that a sample asks. The models of a pool take turns, in the order of launch."""
         # By lot one model may cast most of the votes; by load the order of arrival would decide.
-        return self.models[(election.offset + seq) % len(self.models)] if len(self.models) > 1 else self.models[0]
+        if len(self.models) > 1:
+            return self.models[(election.offset + seq) % len(self.models)]
+        return self.models[0]
 
     def prompt_of(self, seq: int) -> Prompt:
         """Return the prompt of a sample: each of several is put to every model of the pool before the next one is."""
@@ -281,7 +285,9 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     def refusal(self) -> str:
         """Words of the last refusal; empty without one."""
         said = [each.said for each in self.ballots if isinstance(each, Flagged) and each.said]
-        return said[-1] if said else ""
+        if not said:
+            return ""
+        return said[-1]
 
     @property
     def malformed(self) -> str:
@@ -292,7 +298,9 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     @property
     def winner(self) -> bytes | None:
         """First-launched reply of the leading vote."""
-        return None if self.leader is None else self.tally[self.leader][0]
+        if self.leader is None:
+            return None
+        return self.tally[self.leader][0]
 
     def won_by(self, value: bytes) -> Verdict:
         """Return the verdict for a given reply, which need not have most votes, nor any."""

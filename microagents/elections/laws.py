@@ -76,7 +76,9 @@ def k_min(p: float, steps: int, target: float, *, steps_per_call: int = 1) -> in
 
 def chance_of(loss: float, steps: float) -> float:
     """Compute the chance that none of the steps is lost, each with this chance."""
-    return math.exp(steps * math.log1p(-loss)) if loss < 1 else 0.0
+    if loss < 1:
+        return math.exp(steps * math.log1p(-loss))
+    return 0.0
 
 
 # -- votes and calls ---------------------------------------------------------------------------------------------------
@@ -95,7 +97,9 @@ def expected_votes(p: float, k: int) -> float:
     check_chance(p)
     check_whole("k", k)
     half = abs(_log_odds(p)) / 2
-    return k * math.tanh(k * half) / math.tanh(half) if half else float(k) * k
+    if half:
+        return k * math.tanh(k * half) / math.tanh(half)
+    return float(k) * k
 
 
 def votes_per_sample(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
@@ -191,7 +195,9 @@ def _turns_lost(first: float, second: float, k: int) -> float:
 def _turns_votes(first: float, second: float, k: int) -> float:
     """Compute the votes until then, by Wald's identity."""
     lead, pair = k * (1 - 2 * _turns_lost(first, second, k)), first + second - 1
-    return lead / pair if k % 2 == 0 else (lead + 2 * second - 1) / pair - 1
+    if k % 2 == 0:
+        return lead / pair
+    return (lead + 2 * second - 1) / pair - 1
 
 
 # -- margins of their own ------------------------------------------------------------------------------------------------
@@ -297,9 +303,13 @@ def pass_k(successes: int, trials: int, k: int) -> float:
 
 def _log_odds(p: float) -> float:
     if p in (0, 1):
-        return math.inf if p else -math.inf
+        if p:
+            return math.inf
+        return -math.inf
     # 2p - 1 is exact from 0.25 up, and the difference of logarithms loses nothing below.
-    return math.log(p) - math.log1p(-p) if p < _HALF / 2 else 2 * math.atanh(2 * p - 1)
+    if p < _HALF / 2:
+        return math.log(p) - math.log1p(-p)
+    return 2 * math.atanh(2 * p - 1)
 
 
 def _ln_race_won(p: float, k: int) -> float:

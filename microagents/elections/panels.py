@@ -45,4 +45,6 @@ class ApprovalShare(Rule, frozen=True):
 @lru_cache(maxsize=256)
 def _approvals_needed(members: int, share: float, *, inclusive: bool) -> int:
     exact = Fraction(str(share)) * members
-    return ceil(exact) if inclusive else floor(exact) + 1
+    if inclusive:
+        return ceil(exact)
+    return floor(exact) + 1

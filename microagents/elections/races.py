@@ -39,7 +39,10 @@ def race_end(p: float, rule: Rule, max_draws: int, *, valid: float = 1.0) -> Rac
         if (still := math.fsum(here.values())) <= EXACT:
             break
         draws += still
-        there = {votes: chance * (1 - valid) for votes, chance in here.items()} if valid < 1 else {}
+        if valid < 1:
+            there = {votes: chance * (1 - valid) for votes, chance in here.items()}
+        else:
+            there = {}
         for (right, rival), chance in here.items():
             for share, votes in ((p, (right + 1, rival)), (1 - p, (right, rival + 1))):
                 # Only the lead matters to first-to-ahead-by, so that votes which both have are left out.
@@ -63,4 +66,8 @@ def _end(rule: Rule, right: int, rival: int) -> str | None:
     tally.leading, tally.second, tally.counted = max(right, rival), min(right, rival), right + rival
     if rule.votes_needed(tally):
         return None
-    return "undecided" if rule.outcome(tally) != "decided" else "right" if rule.winner(tally) == 0 else "wrong"
+    if rule.outcome(tally) != "decided":
+        return "undecided"
+    if rule.winner(tally) == 0:
+        return "right"
+    return "wrong"

@@ -67,7 +67,9 @@ def is_shipped(flag: str) -> bool:
 
 def known_finish(reason: str) -> str:
     """Read why a reply ended; ``other`` for an unknown reason: it becomes a name in accounts and on screens."""
-    return reason if reason in _FINISHES else OTHER
+    if reason in _FINISHES:
+        return reason
+    return OTHER
 
 
 def refusal_in(sample: Sample) -> str:
@@ -75,7 +77,9 @@ def refusal_in(sample: Sample) -> str:
     if sample.finish not in (REFUSAL, CONTENT_FILTER):
         return ""
     text = " ".join("".join(each if each.isprintable() else " " for each in sample.text).split())
-    return f"{sample.finish}: {text[:MAX_SAID_CHARS]}" if text else sample.finish
+    if text:
+        return f"{sample.finish}: {text[:MAX_SAID_CHARS]}"
+    return sample.finish
 
 
 def flag_unread(sample: Sample, above_tokens: int | None) -> str | None:

@@ -116,11 +116,15 @@ class FirstTo(Rule, frozen=True):
     def votes_needed(self, tally: Tally) -> int:
         """Votes that the leader lacks to have k, or that are left until ``at_most``."""
         needed = max(0, self.k - tally.leading)
-        return needed if self.at_most is None else min(needed, max(0, self.at_most - tally.counted))
+        if self.at_most is None:
+            return needed
+        return min(needed, max(0, self.at_most - tally.counted))
 
     def outcome(self, tally: Tally) -> RuleOutcome:
         """``argmax`` if no candidate has k votes."""
-        return "decided" if tally.leading >= self.k else "argmax"
+        if tally.leading >= self.k:
+            return "decided"
+        return "argmax"
 
 
 class FirstValid(Rule, frozen=True):
@@ -144,7 +148,9 @@ class Unanimity(FirstValid, frozen=True):
 
     def outcome(self, tally: Tally) -> RuleOutcome:
         """``argmax`` if the votes differ."""
-        return "decided" if tally.leading == tally.counted else "argmax"
+        if tally.leading == tally.counted:
+            return "decided"
+        return "argmax"
 
 
 class AheadByInRounds(Rule, frozen=True):
@@ -184,11 +190,15 @@ class UntilImprobable(Rule, frozen=True):
 
     def winner(self, tally: Tally) -> Hashable:
         """The rule's winner; the plurality if it was left open."""
-        return self.rule.winner(tally) if not self.rule.votes_needed(tally) else tally.plurality
+        if not self.rule.votes_needed(tally):
+            return self.rule.winner(tally)
+        return tally.plurality
 
     def outcome(self, tally: Tally) -> RuleOutcome:
         """The rule's outcome; ``argmax`` if it was left open."""
-        return "argmax" if self.rule.votes_needed(tally) else self.rule.outcome(tally)
+        if self.rule.votes_needed(tally):
+            return "argmax"
+        return self.rule.outcome(tally)
 
     def _is_over(self, tally: Tally, more: int) -> bool:
         """Whether it is left open after this number of further votes against the leader."""
@@ -227,7 +237,9 @@ class Weighed(Rule, frozen=True):
 
     def outcome(self, tally: Tally) -> RuleOutcome:
         """``argmax`` if the probability does not decide."""
-        return "decided" if tally.probability_of(self.winner(tally)) >= self.at_least else "argmax"
+        if tally.probability_of(self.winner(tally)) >= self.at_least:
+            return "decided"
+        return "argmax"
 
 
 class Certain(Rule, frozen=True):
@@ -253,15 +265,21 @@ class Certain(Rule, frozen=True):
         if tally.certain is not None:
             return 0
         needed = self.otherwise.votes_needed(tally)
-        return needed if tally.counted else min(1, needed)
+        if tally.counted:
+            return needed
+        return min(1, needed)
 
     def winner(self, tally: Tally) -> Hashable:
         """Return the certain vote, else the winner of the other rule."""
-        return self.otherwise.winner(tally) if tally.certain is None else tally.certain[0]
+        if tally.certain is None:
+            return self.otherwise.winner(tally)
+        return tally.certain[0]
 
     def outcome(self, tally: Tally) -> RuleOutcome:
         """``decided`` if a vote is certain, else the outcome of the other rule."""
-        return "decided" if tally.certain is not None else self.otherwise.outcome(tally)
+        if tally.certain is not None:
+            return "decided"
+        return self.otherwise.outcome(tally)
 
 
 def certain(rule: PortableRule, *, branches: bool) -> PortableRule:
@@ -305,7 +323,9 @@ class BestOf(Rule, frozen=True):
 
     def outcome(self, tally: Tally) -> RuleOutcome:
         """``argmax`` in a tie."""
-        return "decided" if tally.leading > tally.second else "argmax"
+        if tally.leading > tally.second:
+            return "decided"
+        return "argmax"
 
 
 class RuleByAddress(Rule, frozen=True):
@@ -434,7 +454,10 @@ class Tally:
         """The option of each vote that led in one order."""
         self.masses: SeenMasses | None = None
         """The masses of the replies, if they may decide."""
-        self.of_models = tuple([Tally(rule) for _ in range(models)]) if models > 1 else ()
+        if models > 1:
+            self.of_models = tuple([Tally(rule) for _ in range(models)])
+        else:
+            self.of_models = ()
         """The votes of each model; empty if one model casts all."""
         self.is_contested = False
         """Whether the models contradict each other: each has `BEYOND` votes more than it needs alone, all alike, and they differ."""
@@ -479,7 +502,9 @@ class Tally:
     @property
     def certain(self) -> tuple[Hashable, float] | None:
         """The vote that is cast most often, by the masses of the replies, and the least that its probability can be; None if unknown."""
-        return None if self.masses is None else self.masses.certain
+        if self.masses is None:
+            return None
+        return self.masses.certain
 
     @property
     def may_be_contested(self) -> bool:
@@ -514,11 +539,15 @@ class Tally:
         if self.certain is not None:
             return self.certain[1]
         leader = self.leader
-        return None if leader is None or not self.weighed else self.probability_of(list(self.counts)[leader])
+        if leader is None or not self.weighed:
+            return None
+        return self.probability_of(list(self.counts)[leader])
 
     @property
     def outcome(self) -> RuleOutcome | Literal["contested"] | None:
         """How the election has ended; None while it is open."""
         if self.is_contested:
             return "contested"
-        return None if self.votes_needed else self.rule.outcome(self)
+        if self.votes_needed:
+            return None
+        return self.rule.outcome(self)

@@ -87,7 +87,9 @@ class Sampling(Struct, frozen=True, kw_only=True):
 
     def temperature_of(self, seq: int) -> float | None:
         """Return the temperature of the seq-th sample, counted from 0."""
-        return self.first_temperature if seq == 0 else self.temperature
+        if seq == 0:
+            return self.first_temperature
+        return self.temperature
 
 
 class Usage(Struct, frozen=True, kw_only=True):
@@ -108,11 +110,9 @@ class Usage(Struct, frozen=True, kw_only=True):
     @property
     def visible_tokens(self) -> int | None:
         """Output tokens of the reply's text; None if their number is unknown."""
-        return (
-            None
-            if self.output_tokens is None or self.reasoning_tokens is None
-            else self.output_tokens - self.reasoning_tokens
-        )
+        if self.output_tokens is None or self.reasoning_tokens is None:
+            return None
+        return self.output_tokens - self.reasoning_tokens
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -225,7 +225,9 @@ def vote_of(reply: Reply, prose: ProseByTool = NO_PROSE) -> Hashable:
     kind = type(reply)
     if kind.vote is Reply.vote:  # no code of a user's: this runs for every vote
         vote = hashable(_voted(kind)(reply))
-        return composed(vote) if has_prose(kind) else vote
+        if has_prose(kind):
+            return composed(vote)
+        return vote
     own: Hashable = called(reply.vote)
     try:
         hash(own)
@@ -238,14 +240,20 @@ def composed(value: Hashable) -> Hashable:
     """Return a value with its texts in Unicode's composed form (NFC): texts that differ only in it look alike."""
     match value:
         case str():
-            return value if value.isascii() else unicodedata.normalize("NFC", value)
+            if value.isascii():
+                return value
+            return unicodedata.normalize("NFC", value)
         case tuple() | frozenset():
             parts = [composed(each) for each in value]
-            return value if all(map(is_, parts, value)) else type(value)(parts)
+            if all(map(is_, parts, value)):
+                return value
+            return type(value)(parts)
         case Struct():
             changed = {name: composed(getattr(value, name)) for name in value.__struct_fields__}
             is_same = all(changed[name] is getattr(value, name) for name in changed)
-            return value if is_same else structs.replace(value, **changed)
+            if is_same:
+                return value
+            return structs.replace(value, **changed)
     return value
 
 
@@ -332,10 +340,14 @@ def _number_types(info: types.Type) -> set[type]:
         case types.LiteralType():
             return {type(value) for value in info.values if isinstance(value, int)}
         case types.EnumType():
-            return {info.cls} if issubclass(info.cls, int | float) else set()
+            if issubclass(info.cls, int | float):
+                return {info.cls}
+            return set()
         case types.AnyType():
             return {bool, int, float}
-    return {_NUMBERS[type(info)]} if type(info) in _NUMBERS else set()
+    if type(info) in _NUMBERS:
+        return {_NUMBERS[type(info)]}
+    return set()
 
 
 _NUMBERS: dict[type[types.Type], type] = {
@@ -431,11 +443,9 @@ def instructions(reply: type[Reply], form: Format = "lines", reasoning: bool = T
 
 def template_of(reply: type[Reply], form: Format) -> str:
     """Write the form of a reply, for a model to fill in."""
-    return (
-        "\n".join(f"{name} = {wanted}" for name, wanted in _forms(reply).items())
-        if form == "lines"
-        else json_form(reply)
-    )
+    if form == "lines":
+        return "\n".join(f"{name} = {wanted}" for name, wanted in _forms(reply).items())
+    return json_form(reply)
 
 
 def json_form(reply: type[Reply]) -> str:
@@ -474,7 +484,9 @@ def with_feedback(asked: Prompt, rejected: Sequence[tuple[Reply, str]], form: Fo
 def without_feedback(asked: Prompt) -> tuple[Prompt, int]:
     """Return the question itself, and the number of earlier answers that `with_feedback` has put behind it."""
     user, *earlier = asked.user.split(_EARLIER)
-    return (structs.replace(asked, user=user), len(earlier)) if earlier else (asked, 0)
+    if earlier:
+        return (structs.replace(asked, user=user), len(earlier))
+    return (asked, 0)
 
 
 def _note(field: types.Field) -> str:
@@ -549,23 +561,31 @@ def _bounds_form(info: types.IntType | types.FloatType) -> str:
     said = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if bound is not None)
     if info.multiple_of is not None:
         said += f", a multiple of {info.multiple_of}"
-    return f" {said}" if said else ""
+    if not said:
+        return ""
+    return f" {said}"
 
 
 def _length_form(info: types.StrType | types.BytesType | types.CollectionType | types.DictType, unit: str) -> str:
     """Write the bounds of a length, such as `` of 1 to 20 characters``."""
     least, most = info.min_length or 0, info.max_length
     if most is None:
-        return f" of at least {least} {unit}{'s' * (least != 1)}" if least else ""
+        if not least:
+            return ""
+        return f" of at least {least} {unit}{'s' * (least != 1)}"
     many = f"{unit}{'s' * (most != 1)}"
     if least == most:
         return f" of exactly {most} {many}"
-    return f" of {least} to {most} {many}" if least else f" of at most {most} {many}"
+    if least:
+        return f" of {least} to {most} {many}"
+    return f" of at most {most} {many}"
 
 
 def _counted_form(info: types.CollectionType | types.DictType, unit: str) -> str:
     said = _length_form(info, unit).removeprefix(" of ")
-    return f" ({said})" if said else ""
+    if not said:
+        return ""
+    return f" ({said})"
 
 
 def _struct_form(info: types.StructType) -> str:

@@ -70,9 +70,13 @@ def _altered(value: Any, info: types.Type, rng: Random) -> Any:
 def _item_type(info: types.Type, at: int, item: Any) -> types.Type:
     if isinstance(info, types.TupleType):
         return info.item_types[at]
-    return info.item_type if isinstance(info, types.CollectionType) else types.type_info(type(item))
+    if isinstance(info, types.CollectionType):
+        return info.item_type
+    return types.type_info(type(item))
 
 
 def _member(value: Any, union: types.UnionType) -> types.Type:
     literal = next((part for part in union.types if isinstance(part, types.LiteralType) and value in part.values), None)
-    return types.type_info(type(value)) if literal is None else literal
+    if literal is None:
+        return types.type_info(type(value))
+    return literal

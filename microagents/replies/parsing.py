@@ -207,7 +207,10 @@ def _assignments(reply: type[Reply]) -> list[re.Pattern[str]]:
     Capitals do not matter, unless two names differ only by them.
     """
     names = [field.written for field in _fields(reply)]
-    case = re.IGNORECASE if len({name.casefold() for name in names}) == len(names) else re.NOFLAG
+    if len({name.casefold() for name in names}) == len(names):
+        case = re.IGNORECASE
+    else:
+        case = re.NOFLAG
     value = r"""(?=[\[{"\d-]|(?:true|false|null)\b)"""
     return [re.compile(rf"(?<!\w){re.escape(name)}(?!\w)\s*=(?!=)\s*{value}", case) for name in names]
 

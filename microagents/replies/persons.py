@@ -38,7 +38,9 @@ class Approval(PersonReply, frozen=True):
     def in_words(cls, text: str) -> Self | None:
         """Read ``approve`` or ``reject TEXT``."""
         word, _, rest = text.partition(" ")
-        return cls(approved=word == "approve", text=rest.strip()) if word in ("approve", "reject") else None
+        if word not in ("approve", "reject"):
+            return None
+        return cls(approved=word == "approve", text=rest.strip())
 
 
 class SecondApproval(Approval, frozen=True):

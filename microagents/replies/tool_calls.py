@@ -63,19 +63,25 @@ class LookUp(CheckedReply, frozen=True):
 
 def number_hook(reply: type[Reply]) -> Callable[[str], float | Decimal] | None:
     """Return the reader of fractions in arguments, whose types are those of a tool; None for a reply without calls."""
-    return _exact_number if issubclass(reply, Calls | LookUp) else None
+    if not issubclass(reply, Calls | LookUp):
+        return None
+    return _exact_number
 
 
 def _exact_number(text: str) -> float | Decimal:
     found = number_in(text)
-    return Decimal(found) if isinstance(found, str) else found
+    if isinstance(found, str):
+        return Decimal(found)
+    return found
 
 
 def how_many(calls: Sequence[ToolCall]) -> str | None:
     """Name the red flag of no call, or of too many; None for none."""
     if not calls:
         return NO_CALL
-    return TOO_MANY_CALLS if len(calls) > MAX_CALLS else None
+    if len(calls) > MAX_CALLS:
+        return TOO_MANY_CALLS
+    return None
 
 
 def with_tools(system: str, tools: str, rounds: int, form: Format) -> str:
@@ -94,7 +100,9 @@ SEEN = "\n\nYou looked up:\n"
 def with_observations(asked: Prompt, seen: Iterable[str]) -> Prompt:
     """Put the results of calls behind a question."""
     text = "".join(seen)
-    return structs.replace(asked, user=f"{asked.user}{SEEN}{text}") if text else asked
+    if text:
+        return structs.replace(asked, user=f"{asked.user}{SEEN}{text}")
+    return asked
 
 
 def alone(asked: Prompt) -> Prompt:

@@ -69,7 +69,9 @@ class DecisionCallback:
                 self._on_decision = None
                 self._waiting.clear()
                 failed = role_failed("Recorder", "on_decision()", error)
-                return failed if isinstance(failed, Aborted) else TaskFailed("on_decision()", f"raised {error!r}")
+                if isinstance(failed, Aborted):
+                    return failed
+                return TaskFailed("on_decision()", f"raised {error!r}")
             finally:
                 self._called.notify()
             await self._released.wait()

@@ -180,7 +180,9 @@ class Executor(DurableRole):
         """Wait for the calls under way; returns the inputs whose work can go on."""
         await self._wait_for_effects()
         ended, self._ended_late = sorted({*self._ended_late}), []
-        return [] if self._is_ending else ended
+        if self._is_ending:
+            return []
+        return ended
 
     async def _wait_for_effects(self) -> None:
         loop, pending = asyncio.get_running_loop(), self._pending()
@@ -400,7 +402,9 @@ def _call_of(work: Work[Any, Any], request: Execute) -> str:
 
 async def _recorded(work: Work[Any, Any], at: str) -> Called | None:
     found = await work.recorded(at)
-    return None if found is None or found.value is None else msgspec.json.decode(found.value, type=Called)
+    if found is None or found.value is None:
+        return None
+    return msgspec.json.decode(found.value, type=Called)
 
 
 async def _intend(work: Work[Any, Any], request: Execute, spec: ToolSpec) -> None:

@@ -44,7 +44,12 @@ class RunAdmission:
         """Admit the work that the commits allow now."""
         admission: Admission = "draws" if self._commits.is_behind or self._is_draining else "elections"
         if self.is_ending or self.paused is not None:
-            admission = "nothing" if self.is_ending else "halted" if self._is_halted else "paused"
+            if self.is_ending:
+                admission = "nothing"
+            elif self._is_halted:
+                admission = "halted"
+            else:
+                admission = "paused"
         if admission != self._admission:
             self._admission = admission
             self._changed.notify()

@@ -64,11 +64,9 @@ def wanted_in(seq: int, sample: Sample, question: Question, task: Task) -> Wante
     if flag is None:
         flags = (task.toolbox.flag_of(call.tool, call.arguments) for call in calls)
         flag = next((each for each in flags if each is not None), None)
-    return (
-        Wanted(seq=seq, calls=calls, cost_usd=cost_usd)
-        if flag is None
-        else Flagged(seq=seq, flag=flag, cost_usd=cost_usd)
-    )
+    if flag is None:
+        return Wanted(seq=seq, calls=calls, cost_usd=cost_usd)
+    return Flagged(seq=seq, flag=flag, cost_usd=cost_usd)
 
 
 class Verification:
@@ -146,7 +144,10 @@ class Verification:
             ballot = structs.replace(ballot, cost_usd=total_usd([before.cost_usd, ballot.cost_usd]))
             further: Rejection | str | None = None
             if isinstance(ballot, Wanted):
-                further = await self._looked_up(ballot) if len(seen) < self._task.tool_rounds else TOO_MANY_ROUNDS
+                if len(seen) < self._task.tool_rounds:
+                    further = await self._looked_up(ballot)
+                else:
+                    further = TOO_MANY_ROUNDS
             elif isinstance(ballot, Ballot) and self._verifies:
                 feedback = await self._feedback_on(ballot, (self._loop.time() - began_s) * GUESS_AFTER)
                 if feedback is not None:

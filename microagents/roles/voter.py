@@ -67,9 +67,10 @@ class Voter(Role):
         """Elections whose count was closed in this iteration of the loop."""
         self._is_flush_due = False
         """Whether `_flush` is due."""
-        self.tracer = (
-            None if context.tracing is None else Tracer(context.tracing, [rung.name for rung in context.strategy.rungs])
-        )
+        if context.tracing is None:
+            self.tracer = None
+        else:
+            self.tracer = Tracer(context.tracing, [rung.name for rung in context.strategy.rungs])
         self.keeps_all_texts = context.settings.get("keep_texts") == "all"
         self.doubted: set[str] = set()
         """Specs of the models whose masses do not hold, so that they decide nothing."""
@@ -266,8 +267,9 @@ class RunningElection:
         self._guessed: dict[int, Ballot] = {}
         """Ballots among the arrivals that are not verified yet, by seq."""
         task = voter.context.tasks[election_id.input]
-        self._verification = (
-            Verification(
+        self._verification: Verification | None = None
+        if task.looks_up or (question.state and verifies(type(task))):
+            self._verification = Verification(
                 voter.context.run_id,
                 task,
                 election_id,
@@ -277,11 +279,9 @@ class RunningElection:
                 guess=self._guess,
                 record=voter.record,
             )
-            if task.looks_up or (question.state and verifies(type(task)))
-            else None
-        )
-        self._meanings = (
-            Meanings(
+        self._meanings: Meanings | None = None
+        if question.votes == "semantic":
+            self._meanings = Meanings(
                 election_id,
                 self._sampler.prompt(0),
                 resolve(question.reply, Reply),
@@ -290,9 +290,6 @@ class RunningElection:
                 on_found=self._count_after_comparison,
                 on_failure=self.close_count,
             )
-            if question.votes == "semantic"
-            else None
-        )
 
     def begin(self, paid: Sequence[Ballot | Flagged | Rejected]) -> None:
         """Launch the election with its paid ballots, and the draws that it needs beyond them."""
@@ -348,7 +345,9 @@ class RunningElection:
         if self._failure is not None:
             raise self._failure
         verdict = self._count.verdict()
-        return verdict if self._person is None else structs.replace(verdict.won_by(self._person), outcome="person")
+        if self._person is None:
+            return verdict
+        return structs.replace(verdict.won_by(self._person), outcome="person")
 
     def settle(self, value: bytes) -> None:
         """End the election with the decision of a person, unless it is not a valid reply to its question."""
@@ -467,7 +466,9 @@ class RunningElection:
 
     def _as_counted(self, ballot: Ballot | Flagged, meanings: Meanings) -> Ballot | Flagged | None:
         """Return the ballot as it counts by meaning; None while that is not known."""
-        return ballot if isinstance(ballot, Flagged) else meanings.counted_as(ballot, self._count.vote_of(ballot.value))
+        if isinstance(ballot, Flagged):
+            return ballot
+        return meanings.counted_as(ballot, self._count.vote_of(ballot.value))
 
     def _count_after_comparison(self, has_joined: bool) -> None:  # noqa: FBT001 - called by `Meanings` alone
         """Count on after the group of the next ballot is found; if groups became one, from the first ballot."""
@@ -517,7 +518,9 @@ class RunningElection:
 
     def change(self) -> Awaitable[None]:
         """Wait for a ballot, or for the verdict. Once the count is closed, that is the next iteration of the loop."""
-        return asyncio.sleep(0) if self.count_is_closed else self._updates.wait()
+        if self.count_is_closed:
+            return asyncio.sleep(0)
+        return self._updates.wait()
 
 
 def _mistake_in(value: bytes, question: Question, task: Task, path: str) -> str | None:
@@ -526,4 +529,6 @@ def _mistake_in(value: bytes, question: Question, task: Task, path: str) -> str 
     if question.choices and reply.vote() not in question.choices:
         return "it names none of the candidates"
     flag = flag_of(task, reply, question.state, at=path)
-    return None if flag is None else f"the task red-flags it as {flag!r}"
+    if flag is None:
+        return None
+    return f"the task red-flags it as {flag!r}"

@@ -101,7 +101,9 @@ class ElectionTrace:
     @property
     def traceparent(self) -> str:
         """The run's trace context for the envelopes of a sampled election; empty for any other."""
-        return self._tracer.tracing.traceparent if self.is_sampled else ""
+        if not self.is_sampled:
+            return ""
+        return self._tracer.tracing.traceparent
 
     def is_wanted(self, *, hard: bool) -> bool:
         """Whether the election has a span: its hash chose it, it was hard, or an undecided one has led to it."""
@@ -146,7 +148,9 @@ class ElectionTrace:
     def _call_began_s(self, asked_s: float, ended_s: float, took_s: float) -> float:
         """Time at which a call was sent, without the wait for its turn if it is known how long it took."""
         earliest_s = asked_s or self._began_s
-        return max(earliest_s, ended_s - took_s) if took_s else earliest_s
+        if took_s:
+            return max(earliest_s, ended_s - took_s)
+        return earliest_s
 
 
 async def in_trace(traceparent: str, work: Coroutine[Any, Any, T]) -> T:

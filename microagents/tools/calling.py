@@ -103,7 +103,10 @@ class Tools:
                 raise
             # How far a destructive call came that raised is unknown, except after the errors raised before it does anything.
             is_unknown = isinstance(error, TimeoutError) or acts
-            outcome = "unknown" if is_unknown and not isinstance(error, function.not_made) else "error"
+            if is_unknown and not isinstance(error, function.not_made):
+                outcome = "unknown"
+            else:
+                outcome = "error"
             return Called(outcome=outcome, text=bounded(described(error), most_chars))
         return Called(outcome="done", text=observation_of(returned, most_chars))
 
@@ -119,11 +122,9 @@ class Tools:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
             return None
-        return (
-            LookedUp(was_made=False)
-            if found is None
-            else LookedUp(was_made=True, text=observation_of(found, most_chars))
-        )
+        if found is None:
+            return LookedUp(was_made=False)
+        return LookedUp(was_made=True, text=observation_of(found, most_chars))
 
     async def _within(
         self, timeout_s: float | None, name: str, function: Callable[..., Any], *given: object, **named: object

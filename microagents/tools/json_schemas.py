@@ -202,7 +202,9 @@ def _member(value: Any, name: str) -> Any:
     """Take the step of a JSON pointer; None if it leads nowhere."""
     if isinstance(value, list):
         value = {str(at): each for at, each in enumerate(value)}
-    return value.get(name) if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    return value.get(name)
 
 
 @lru_cache(maxsize=1024)

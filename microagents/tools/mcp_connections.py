@@ -87,7 +87,9 @@ class _ServerConnection:
         said = described(error)
         if timeout_s is not None and isinstance(error, TimeoutError):
             said = f"no answer within {timeout_s:g} s"
-        return said if self._transport is None else f"{said}{self._transport.remarks}"
+        if self._transport is None:
+            return said
+        return f"{said}{self._transport.remarks}"
 
     async def _own(self) -> None:
         try:

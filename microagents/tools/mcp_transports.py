@@ -254,7 +254,9 @@ class _HttpClient(httpx2.AsyncClient):
             return _answer(request, SESSION_ENDED, words)
         if response.status_code in _REFUSALS:
             return _answer(request, NOT_TAKEN, words)
-        return response if b'"jsonrpc"' in body else _answer(request, mcp_types.CONNECTION_CLOSED, words)
+        if b'"jsonrpc"' in body:
+            return response
+        return _answer(request, mcp_types.CONNECTION_CLOSED, words)
 
 
 class _Bounded(httpx2.AsyncByteStream):

@@ -98,7 +98,9 @@ class _Loop(asyncio.SelectorEventLoop):
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         """Call a function in a thread, as `asyncio.to_thread` asks for."""
-        return in_thread(partial(func, *args)) if executor is None else super().run_in_executor(executor, func, *args)
+        if executor is None:
+            return in_thread(partial(func, *args))
+        return super().run_in_executor(executor, func, *args)
 
 
 class _Call(asyncio.Future[T]):

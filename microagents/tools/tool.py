@@ -143,7 +143,9 @@ def tool(
 
 
 def _innermost(function: Any) -> Any:
-    return _innermost(function.func) if isinstance(function, partial) else function
+    if isinstance(function, partial):
+        return _innermost(function.func)
+    return function
 
 
 def _name_of(function: Any) -> str:
@@ -155,7 +157,9 @@ def _name_of(function: Any) -> str:
 def called_in(function: Any) -> Any:
     """Return the function with the docstring and the types: of an object, its method ``__call__``."""
     inner = _innermost(function)
-    return inner if inspect.isroutine(inner) or inspect.isclass(inner) else type(inner).__call__
+    if inspect.isroutine(inner) or inspect.isclass(inner):
+        return inner
+    return type(inner).__call__
 
 
 class FunctionTool:
@@ -232,7 +236,9 @@ class FunctionTool:
 
 def _nearest(number: Decimal) -> float | str:
     """Return the float that is nearest to a number, as JSON is mostly read; its digits if no float is near."""
-    return float(number) if isfinite(float(number)) else str(number)
+    if isfinite(float(number)):
+        return float(number)
+    return str(number)
 
 
 def _exact(given: Any, read: Any) -> Any:

@@ -39,7 +39,8 @@ class Toolbox:
         functions = [FunctionTool(each) for each in given if callable(each)]
         servers = servers_in(given)
         texts = [server.text for server in servers]
-        if twice := next((text for text in texts if texts.count(text) > 1), None):
+        twice = next((text for text in texts if texts.count(text) > 1), None)
+        if twice:
             raise InvalidDefinition(
                 f"{twice} stands twice among the tools; name it once, or give one a prefix of its own"
             )
@@ -102,7 +103,9 @@ class Toolbox:
         function = self.functions.get(name)
         if function is None:
             fits = schema_check(json.dumps(self.specs[name].parameters)).fits(arguments)
-            return arguments if fits else None
+            if not fits:
+                return None
+            return arguments
         try:
             return dict(function.validated(arguments))
         except BadArguments:

@@ -43,7 +43,10 @@ async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCal
     """Make durable calls on behalf of the members of a panel, all at the same time; returns their results, None for an absent member's."""
     place, loop = f"{at}/{ABSENT}", asyncio.get_running_loop()
     recorded = await work.recorded(place)
-    absent = None if recorded is None or recorded.value is None else msgspec.json.decode(recorded.value, type=list[int])
+    if recorded is None or recorded.value is None:
+        absent = None
+    else:
+        absent = msgspec.json.decode(recorded.value, type=list[int])
     began_s = loop.time()
     async with TaskScope() as scope:
         started = [(call, scope.start(call.start())) for call in calls if absent is None or call.member not in absent]

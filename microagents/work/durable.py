@@ -219,7 +219,10 @@ class Work(Elections[T, G]):
         """Return the verdict of a needed sample that a person, the leader or another model gave, recorded; None if a reply is valid."""
         if verdict.winner is not None and verdict.outcome != "person":
             return None
-        undecided = verdict if verdict.outcome == "person" else structs.replace(verdict, outcome="undecided")
+        if verdict.outcome == "person":
+            undecided = verdict
+        else:
+            undecided = structs.replace(verdict, outcome="undecided")
         resolution = await self.settle(place, question, undecided)
         if resolution.verdict.winner is not None and resolution.verdict.outcome == "undecided":
             # The other model gave fewer than n valid replies: one is enough if a reply is needed.

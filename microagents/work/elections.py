@@ -166,7 +166,8 @@ class Elections(Generic[T, G]):
             InvalidDefinition: another class has the same address as the reply class.
         """
         prompts = [prompt] if isinstance(prompt, Prompt) else prompt
-        if others := [name for name in options if name not in _ELECTION_OPTIONS]:
+        others = [name for name in options if name not in _ELECTION_OPTIONS]
+        if others:
             raise InvalidUsage(unknown("option of an election named", others[0], sorted(_ELECTION_OPTIONS)))
         max_draws = options.get("max_draws", 100)
         if not prompts or max_draws < 1:
@@ -194,7 +195,9 @@ class Elections(Generic[T, G]):
             prompts=tuple([structs.replace(each, system=system_of(each.system)) for each in prompts]),
             state=b"" if state is None else encode_state(state),
         )
-        return asked if at_least(asked.models) is None else put_to(asked, asked.models)
+        if at_least(asked.models) is None:
+            return asked
+        return put_to(asked, asked.models)
 
     def _system_of(self, reply: type[Reply]) -> Callable[[str], str]:
         """How the system text of a prompt is completed: by the form of the reply, and by the tools for looking things up."""
@@ -336,9 +339,10 @@ class Elections(Generic[T, G]):
         decision = decision_of(resolution.id.path, resolution.verdict, reply)
         if not decision.decided:
             decision = structs.replace(decision, prose=self.task.prose_in(reply))
-        right = (
-            correct(decision.value) if correct is not None and decision.decided and decision.value is not None else None
-        )
+        if correct is not None and decision.decided and decision.value is not None:
+            right = correct(decision.value)
+        else:
+            right = None
         if right is not None and not isinstance(right, bool):
             raise TaskFailed(
                 f"correct() of {type(self.task).__name__}", f"must give True, False or None, not {shown(right)}"
@@ -386,7 +390,9 @@ def verdict_of(election: ElectionId, question: Question, recalled: Recalled) -> 
     if recalled.value is None:
         return verdict
     outcome = structs.replace(verdict, outcome=cast("Any", recalled.outcome))
-    return outcome.won_by(recalled.value) if verdict.winner != recalled.value else outcome
+    if verdict.winner != recalled.value:
+        return outcome.won_by(recalled.value)
+    return outcome
 
 
 def put_to(question: Question, pool: tuple[str, ...]) -> Question:
@@ -411,7 +417,10 @@ def decision_of(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
     """Return the decision of a verdict, with decoded replies."""
     decode = decoder_of(reply).decode
     tally = tuple((decode(value), votes) for value, votes in verdict.tally)
-    value = None if verdict.leader is None or verdict.outcome in OPEN_OUTCOMES else tally[verdict.leader][0]
+    if verdict.leader is None or verdict.outcome in OPEN_OUTCOMES:
+        value = None
+    else:
+        value = tally[verdict.leader][0]
     flagged = len(verdict.ballots) - sum(votes for _, votes in tally)
     return Decision(
         path=path,

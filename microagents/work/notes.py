@@ -59,7 +59,9 @@ class Records:
     def ballots(self, at: str) -> Sequence[Ballot | Flagged]:
         """Return the samples at a place so far."""
         row = self.row(at)
-        return self.bought.get(self.path_of(at), ()) if row is None else row.ballots
+        if row is None:
+            return self.bought.get(self.path_of(at), ())
+        return row.ballots
 
     def spent(self, at: str | None = None) -> tuple[int, float | None]:
         """Number and cost of all samples at a place and below it; by default of the whole work."""

@@ -31,4 +31,6 @@ def flaw_of(text: str) -> str | None:
         return EMPTY
     if len(text) > MAX_RESULT_CHARS:
         return TOO_LONG
-    return REFUSAL if _REFUSAL.match(text) else None
+    if not _REFUSAL.match(text):
+        return None
+    return REFUSAL

@@ -110,7 +110,9 @@ class Acting:
 
     def _judged(self, step: ChainStep, action: Action) -> bool | None:
         """Judge a decided action: with the end, the work as a whole."""
-        return self.check(self._chain.advance(step, action)) if action.is_end else None
+        if not action.is_end:
+            return None
+        return self.check(self._chain.advance(step, action))
 
     async def _take_up(self) -> tuple[AgentState, int]:
         last = await self._chain.last_step()
@@ -271,7 +273,10 @@ class Acting:
         said = await self._said(at)
         place = ElectionId(path=self._work.path_of(at), question_digest=b"\0" * 16)
         nothing = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
-        verdict = nothing if said is None else structs.replace(nothing.won_by(said), outcome="person")
+        if said is None:
+            verdict = nothing
+        else:
+            verdict = structs.replace(nothing.won_by(said), outcome="person")
         settled = None if said is None else "person"
         self._work.role.tell(
             RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(reply), settled=settled)
@@ -284,7 +289,9 @@ class Acting:
     async def _said(self, at: str) -> bytes | None:
         """Return the word of a person, or of the call itself after its time-out, at a place."""
         recalled = await self._work.recorded(at)
-        return None if recalled is None else recalled.value
+        if recalled is None:
+            return None
+        return recalled.value
 
 
 class ActConductor(ChainConductor["Act"]):

@@ -59,7 +59,10 @@ class Action(Calls, frozen=True):
 
     def flaw(self) -> str | None:
         """No call at all, too many, or an end beside calls."""
-        mixed = MIXED_CALLS if len(self.calls) > 1 and any(call.tool == END for call in self.calls) else None
+        if len(self.calls) > 1 and any(call.tool == END for call in self.calls):
+            mixed = MIXED_CALLS
+        else:
+            mixed = None
         return how_many(self.calls) or mixed
 
 

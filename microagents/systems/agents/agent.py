@@ -112,7 +112,9 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
             (named,) = types_named(cls, AgentTask, "YourResult")
         except InvalidDefinition:  # it names none
             return AgentAnswer
-        return named if isinstance(named, type) and issubclass(named, Struct) else AgentAnswer
+        if isinstance(named, type) and issubclass(named, Struct):
+            return named
+        return AgentAnswer
 
     @classmethod
     def read_result(cls, found: Any) -> dict[str, Any]:
@@ -149,7 +151,9 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         if not isinstance(reply, Action):
             return None
         if reply.is_end:
-            return None if self._fits_result(reply.calls[0].arguments) else BAD_ARGUMENTS
+            if self._fits_result(reply.calls[0].arguments):
+                return None
+            return BAD_ARGUMENTS
         flags = (self.toolbox.flag_of(call.tool, call.arguments) for call in reply.calls)
         flag = next((each for each in flags if each is not None), None)
         if flag is None and len(reply.calls) > 1 and not self.only_reads(reply):
@@ -229,7 +233,9 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
     def repeated_digest(self, call: ToolCall) -> str | None:
         """Return the digest of a destructive call that must not be repeated; None for any other."""
         spec = self.toolbox.specs[call.tool]
-        return call_digest(call, spec.parameters) if spec.effect == "destructive" and not spec.repeatable else None
+        if spec.effect == "destructive" and not spec.repeatable:
+            return call_digest(call, spec.parameters)
+        return None
 
     def result(self, state: AgentState) -> Any:
         """Return its result at its end."""

@@ -57,7 +57,9 @@ def _number_in(value: object) -> Decimal | None:
     if isinstance(value, int):
         return Decimal(value)
     text = str(value)  # of a float the shortest decimal: 0.1 equals the bound 0.1
-    return Decimal(text) if re.fullmatch(_NUMBER, text, re.ASCII) else None
+    if not re.fullmatch(_NUMBER, text, re.ASCII):
+        return None
+    return Decimal(text)
 
 
 @lru_cache(maxsize=64)

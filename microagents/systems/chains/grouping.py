@@ -62,7 +62,11 @@ class GroupedChain(Chain):
     def correct(self, state: Any, reply: Any, number: int) -> bool | None:
         """Whether all steps of a group are right; None if code cannot know it."""
         verdicts = [super(GroupedChain, self).correct(*each, number) for each in self._steps(state, reply, number)]
-        return False if False in verdicts else None if None in verdicts else True
+        if False in verdicts:
+            return False
+        if None in verdicts:
+            return None
+        return True
 
     def _steps(self, state: Any, reply: Any, number: int) -> Iterator[tuple[Any, Any]]:
         """Yield the steps of a group, each with the state before it; none behind the end of the chain."""

@@ -116,11 +116,10 @@ class StepJudge(DurableRole):
         reasoned: dict[str, JudgedCandidate] = {}
         for number, (label, reply) in enumerate(zip(labels, request.candidates, strict=True)):
             asked = prompt_of(REASON_SYSTEM, Disputed(system=prompt.system, user=prompt.user, reply=reply))
-            said = (
-                None
-                if work.weighs
-                else await work.draw(f"{request.at}/reason/{number}", asked, Reason, sampling=request.sampling)
-            )
+            if work.weighs:
+                said = None
+            else:
+                said = await work.draw(f"{request.at}/reason/{number}", asked, Reason, sampling=request.sampling)
             reasoned[label] = JudgedCandidate(
                 label=label, reply=reply, reason=said.reason if isinstance(said, Reason) else ""
             )
@@ -143,4 +142,6 @@ class StepJudge(DurableRole):
             return None
         work.record_sample(election, verdict)  # the step's decision counts
         chosen = msgspec.json.decode(verdict.winner, type=Ruling).vote()
-        return labels.index(chosen) if chosen in labels else None
+        if chosen not in labels:
+            return None
+        return labels.index(chosen)

@@ -156,7 +156,9 @@ or `discard` it."""
         """Return the votes of every step, if the model is right as often as ``p`` says. A problem is one step. Climbs are left out."""
         steps = called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else 1
         at_once = Tally(self.default_rule).votes_needed
-        return None if steps is None else steps * expected_votes(self.p or RIGHT, max(1, at_once))
+        if steps is None:
+            return None
+        return steps * expected_votes(self.p or RIGHT, max(1, at_once))
 
     @property
     def decides_in_order(self) -> bool:
@@ -205,7 +207,10 @@ or `discard` it."""
         rule = portable(self.rule_for(task))
         if not self.rungs or isinstance(rule, (Unanimity, UntilImprobable, Weighed)):  # agreement is a test of its own
             return rule
-        half = None if self.p is not None or isinstance(rule, FirstValid) else max(1, self.draw_cap // 2)
+        if self.p is not None or isinstance(rule, FirstValid):
+            half = None
+        else:
+            half = max(1, self.draw_cap // 2)
         return UntilImprobable(rule, p=self.p, alpha=alpha_of(number, steps, self.false_alarms), at_most=half)
 
     def deployments(self) -> list[Deployment]:

@@ -31,18 +31,19 @@ async def in_long_replies(chain: Chain, *, horizon: int | None = None, restarts:
                 break
             verdicts.append(chain.correct(state, reply, done))
             state, done = chain.next_state(state, reply, done), done + 1
-        return None if None in verdicts else all(verdicts)
+        if None in verdicts:
+            return None
+        return all(verdicts)
 
     chain.work.progress(0, total)
     while not chain.is_done(state, done):
         left = max(1, MAX_STEPS if total is None else total - done)
         asked_for = min(left, horizon or left, MAX_STEPS)
         if failed == (TRIES if restarts else 1) or (number and not restarts):
-            why = (
-                "the last could not be read"
-                if failed
-                else f"it has {done:,} of {'?' if total is None else f'{total:,}'} steps"
-            )
+            if failed:
+                why = "the last could not be read"
+            else:
+                why = f"it has {done:,} of {'?' if total is None else f'{total:,}'} steps"
             raise EndedEarly(chain.work.path_of(f"rollout/{number - 1}"), number, why)
         asked: Prompt = called(chain.task.rollout_prompt, state, asked_for, gives=Prompt, at=done)
         reply = await chain.rollout(f"rollout/{number}", asked, asked_for, first=not failed, correct=take)

@@ -51,7 +51,9 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         """Return the place of the rollout that casts a ballot for a step. Steps that may share rollouts have the same places."""
         starts = min(self.history, number + 1)
         start = f"{number - seq % starts}/{seq // starts}"
-        return f"rollout/{start}" if self.reuse else f"rollout/{number}/{start}"
+        if self.reuse:
+            return f"rollout/{start}"
+        return f"rollout/{number}/{start}"
 
     async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002 - a rung
         """Draw rollouts, round by round, until their predictions decide the step, or to the cap of its election."""
@@ -138,11 +140,9 @@ class Lookahead(Struct, frozen=True, kw_only=True):
             if value not in flags:
                 flags[value] = await _own_flag(chain, step, predicted[offset])
             flag = flags[value]
-        return (
-            Flagged(seq=seq, flag=flag, cost_usd=0.0)
-            if flag
-            else Ballot(seq=seq, value=json.encode(predicted[offset]), cost_usd=0.0)
-        )
+        if flag:
+            return Flagged(seq=seq, flag=flag, cost_usd=0.0)
+        return Ballot(seq=seq, value=json.encode(predicted[offset]), cost_usd=0.0)
 
 
 def lookahead_in(options: Mapping[str, object]) -> Lookahead:

@@ -26,7 +26,9 @@ class MakerConductor(StepwiseConductor["Maker"]):
     def chain(self, work: Work[ChainTask[Any, Any], Maker]) -> Chain:
         """Return the chain of one input, in groups if a question asks for several steps."""
         steps = work.strategy.steps
-        return super().chain(work) if steps == 1 else GroupedChain(work, steps)
+        if steps == 1:
+            return super().chain(work)
+        return GroupedChain(work, steps)
 
     async def conduct(self, work: Work[ChainTask[Any, Any], Maker]) -> object:
         """Walk the chain, or answer the problem by one election."""
@@ -77,9 +79,13 @@ class Maker(Stepwise):
     def expected_calls(self, task: Task) -> float | None:
         """Expected number of calls, fewer if a question asks for several steps."""
         calls = super().expected_calls(task)
-        return None if calls is None else calls / self.steps
+        if calls is None:
+            return None
+        return calls / self.steps
 
     @cached_property
     def default_rule(self) -> Rule:
         """Rule of every step."""
-        return FirstTo(self.k) if self.rule == "first-to" else FirstToAheadBy(self.k)
+        if self.rule == "first-to":
+            return FirstTo(self.k)
+        return FirstToAheadBy(self.k)

@@ -52,7 +52,9 @@ class Document(Problem[Text]):
 def are_met(checks: Mapping[str, bool | None]) -> bool | None:
     """Return whether all hard requirements are met. None without any, or if one cannot be checked and none fails."""
     met = list(checks.values())
-    return None if not met or (None in met and False not in met) else all(met)
+    if not met or (None in met and False not in met):
+        return None
+    return all(met)
 
 
 class TextExpert:

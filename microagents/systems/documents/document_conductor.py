@@ -134,7 +134,9 @@ class DocumentStrategy(Strategy):
     @property
     def context_tokens(self) -> int | None:
         """Tokens of finished text from which on it is summarized: half of the window without the reply; None for never."""
-        return max(0, self.window - Document.sampling.max_output_tokens) // WINDOW_SHARE if self.compress else None
+        if not self.compress:
+            return None
+        return max(0, self.window - Document.sampling.max_output_tokens) // WINDOW_SHARE
 
     def rules(self, agents: int) -> WritingRules:
         """Return the rules of writing with this number of agents."""
@@ -179,7 +181,8 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         async with TaskScope() as scope:
             start_ready()
             await scope.join()
-        if (left := next((each for each in writing.in_order if each.state != "done"), None)) is not None:
+        left = next((each for each in writing.in_order if each.state != "done"), None)
+        if left is not None:
             raise NotRecorded(work.path_of(left.at))
         text, records, checks = writing.text(), writing.in_order, dict[str, bool | None]()
         if isinstance(work.task, Document):
@@ -238,7 +241,9 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             sampling=sampling_at(work.task, strategy.temperature),
             max_draws=strategy.max_draws,
         )
-        return replies[0] if replies else Missing.FLAGGED
+        if replies:
+            return replies[0]
+        return Missing.FLAGGED
 
     async def ask_batch(
         self, work: Work[Problem[Any], DocumentStrategy], batch: QuestionBatch, agents: Sequence[Author]

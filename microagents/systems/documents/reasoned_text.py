@@ -48,7 +48,9 @@ class WrittenProblem(TextExpert, WorkedProblem[A], Generic[A]):
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
         """Return the right reply to the prompt of any role."""
-        return self.right_on_text(prompt) if reply in REPLIES.values() else super().expert(prompt, reply)
+        if reply in REPLIES.values():
+            return self.right_on_text(prompt)
+        return super().expert(prompt, reply)
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
         """Return a wrong reply to the prompt of any role."""

@@ -110,7 +110,9 @@ def fault_of(parts: Sequence[Part], above: Iterable[str], max_subtasks: int) -> 
             return f"plan instead of writing: {part.objective!r:.80}"
     if (fault := _graph_fault(parts)) is not None:
         return fault
-    return "repeat each other" if len({problem_id(part.objective) for part in parts}) < len(parts) else None
+    if len({problem_id(part.objective) for part in parts}) < len(parts):
+        return "repeat each other"
+    return None
 
 
 def _graph_fault(parts: Sequence[Part]) -> str | None:
@@ -120,7 +122,8 @@ def _graph_fault(parts: Sequence[Part]) -> str | None:
     for part in parts:
         if not part.objective.strip():
             return f"have no objective at id {part.id}"
-        if unknown := [each for each in part.depends_on if each not in needed]:
+        unknown = [each for each in part.depends_on if each not in needed]
+        if unknown:
             return f"depend on an id that does not exist: {unknown[0]}"
     done: set[int] = set()
     while len(done) < len(needed):

@@ -125,13 +125,17 @@ class DocumentDraft:
     def text(self) -> str:
         """Join the text of finished subtasks and of those in work, in the stable topological order; end the line."""
         texts = [record.text for record in self.in_order if record.text]
-        return SUBTASK_END.join(texts) + SEGMENT_END if texts else ""
+        if not texts:
+            return ""
+        return SUBTASK_END.join(texts) + SEGMENT_END
 
     def ready(self) -> list[SubtaskRecord]:
         """List the subtasks that can begin now. If every author sees all finished text, that is one at a time."""
         if self._rules.sees == "all":
             first = next((record for record in self.in_order if record.state != "done"), None)
-            return [first] if first is not None and first.state == "waiting" else []
+            if first is not None and first.state == "waiting":
+                return [first]
+            return []
         done = {record.at for record in self.records.values() if record.state == "done"}
         return [record for record in self.in_order if record.state == "waiting" and done.issuperset(record.parents)]
 
@@ -374,13 +378,12 @@ class DocumentDraft:
 
     def _seen_by(self, record: SubtaskRecord) -> list[SubtaskRecord]:
         sees = self._rules.sees
-        visible = (
-            set(self.records)
-            if sees == "all"
-            else set(record.parents)
-            if sees == "parents"
-            else self._graph.ancestors(record.at)
-        )
+        if sees == "all":
+            visible = set(self.records)
+        elif sees == "parents":
+            visible = set(record.parents)
+        else:
+            visible = self._graph.ancestors(record.at)
         return [each for each in self.in_order if each.at in visible and each.state == "done"]
 
 

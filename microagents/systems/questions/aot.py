@@ -104,7 +104,9 @@ class Transition(Struct, frozen=True, kw_only=True):
     @property
     def asker(self) -> ProblemNode:
         """Node that its turns stand with: the node of the state before it, or of the branch if there are several."""
-        return self.state.node if self.node.branch is None else self.node
+        if self.node.branch is None:
+            return self.state.node
+        return self.node
 
 
 class NextQuestion(Struct, frozen=True, kw_only=True):
@@ -440,7 +442,9 @@ class Aot(Strategy):
         text = str(value)
         if text != ADAPTIVE and not (text.isdecimal() and int(text) <= MAX_TRANSITIONS):
             raise ValueError(f"transitions is a number from 0 to {MAX_TRANSITIONS}, or `{ADAPTIVE}`, not {text!r:.100}")
-        return text if text == ADAPTIVE else int(text)
+        if text == ADAPTIVE:
+            return text
+        return int(text)
 
     @model_validator(mode="after")
     def _can_decide(self) -> Self:

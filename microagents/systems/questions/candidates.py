@@ -69,9 +69,10 @@ def in_orders(candidates: Mapping[str, C], ballots: int, *, opposite: bool) -> l
     """Candidates in the orders in which ballots see them; with ``opposite``, one order and the opposite one, in which models weigh them."""
     labels = list(candidates)
     first = shuffled(labels, 0)
-    orders = (
-        [first, first[::-1]] if opposite else [shuffled(labels, ballot) for ballot in range(min(ballots, MAX_ORDERS))]
-    )
+    if opposite:
+        orders = [first, first[::-1]]
+    else:
+        orders = [shuffled(labels, ballot) for ballot in range(min(ballots, MAX_ORDERS))]
     return [tuple([candidates[labels[index]] for index in order]) for order in orders]
 
 

@@ -42,5 +42,10 @@ class Contractor(AskingRole):
     def system(self, request: Consult[Any, Any], task: Task) -> str:
         """Return the system text, with the question's words on the way to the answer."""
         asked: ToContract = request.asked
-        by = BY_REASONING if asked.reasoning else BY_SUBQUESTIONS if asked.open else BY_ONE
+        if asked.reasoning:
+            by = BY_REASONING
+        elif asked.open:
+            by = BY_SUBQUESTIONS
+        else:
+            by = BY_ONE
         return super().system(request, task).replace("{by}", by)

@@ -36,7 +36,9 @@ class ElectionRecord(Struct, frozen=True, kw_only=True):
     def replies(self) -> list[bytes]:
         """Valid replies in launch order; if there are none, the decision of a person."""
         values = [ballot.value for ballot in self.ballots if isinstance(ballot, Ballot)]
-        return [self.value] if not values and self.value is not None else values
+        if not values and self.value is not None:
+            return [self.value]
+        return values
 
 
 class BegunTurn(NamedTuple):
@@ -95,13 +97,17 @@ class ProblemNotes(Struct, kw_only=True):
 
 def answer_in(reply: Any) -> Any:
     """Return the answer in a reply with reasoning; any other reply is one."""
-    return reply.answer if isinstance(reply, Trajectory) else reply
+    if isinstance(reply, Trajectory):
+        return reply.answer
+    return reply
 
 
 def concluded_at(records: Records, at: str) -> Raw | None:
     """Return the answer that is recorded at the place of a problem, as JSON."""
     row = records.row(at)
-    return None if row is None or row.value is None else Raw(row.value)
+    if row is None or row.value is None:
+        return None
+    return Raw(row.value)
 
 
 def _drawn(records: Records, at: str) -> ElectionRecord | None:
@@ -159,9 +165,10 @@ def turn_result(
     """Return the result of a turn with these candidates."""
     replies = [msgspec.json.encode(each.reply) for each in candidates]
     labels = labels_of(replies)
-    votes = (
-        [] if vote is None else [_voted_label(ballot.value) for ballot in vote.ballots if isinstance(ballot, Ballot)]
-    )
+    if vote is None:
+        votes = []
+    else:
+        votes = [_voted_label(ballot.value) for ballot in vote.ballots if isinstance(ballot, Ballot)]
     records = [drawn] if vote is None else [drawn, vote]
     outcome, winner = _turn_outcome(drawn, vote, labels)
     if outcome == "agreed" and candidates[0].copies == 1 < drawn.calls:

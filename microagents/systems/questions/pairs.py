@@ -112,7 +112,9 @@ class PairMember(NamedTuple):
 
     def full(self, name: str) -> str:
         """Return the name of an option in the pair."""
-        return f"{self.prefix}.{name}" if name in self.own else name
+        if name in self.own:
+            return f"{self.prefix}.{name}"
+        return name
 
 
 class Pair(Strategy):
@@ -146,7 +148,9 @@ class Pair(Strategy):
         having = [part.full(name) for part in cls.of if name in part.own]
         if len(having) > 1:
             raise ValueError(f"{name} is an option of both strategies; write {' or '.join(having)}")
-        return having[0] if having else name
+        if having:
+            return having[0]
+        return name
 
     @cached_property
     def parts(self) -> tuple[Strategy, Strategy]:

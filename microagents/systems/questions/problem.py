@@ -74,7 +74,9 @@ class Problem(Task[Any], Generic[A]):
     @classmethod
     def reply_at(cls, place: str) -> type[Reply] | None:
         """Return the class of the answer to the whole problem."""
-        return cls.reply_type() if place == ROOT else None
+        if place != ROOT:
+            return None
+        return cls.reply_type()
 
     def first_prompt(self) -> Prompt:
         """Return the question that asks for a direct answer.
@@ -156,7 +158,9 @@ class WorkedProblem(Problem[A], Generic[A]):
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
         """Return the right reply to the prompt of any role."""
         asked = asked_in(prompt)
-        return self._right_choice(asked) if isinstance(asked, ToChoose) else self._right_reply(asked, reply)
+        if isinstance(asked, ToChoose):
+            return self._right_choice(asked)
+        return self._right_reply(asked, reply)
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
         """A wrong reply: in a vote another candidate; for a decomposition the opposite choice; for an answer as in `Task.mistake`."""
@@ -178,7 +182,9 @@ class WorkedProblem(Problem[A], Generic[A]):
             case ToDecompose():
                 assert isinstance(right, Decomposition)
                 aimless = Decomposition(first=asked.problem, second=asked.problem, compose="Take the first answer.")
-                return aimless if right.is_atomic else ATOMIC
+                if right.is_atomic:
+                    return aimless
+                return ATOMIC
             case _:
                 return super().mistake(prompt, right, rng)
 

@@ -35,7 +35,9 @@ class Decomposition(Reply, frozen=True):
 
     def vote(self) -> Hashable:
         """Return the three texts without regard to spacing; all atomic decompositions are equal."""
-        return None if self.is_atomic else tuple(one_spaced(text) for text in (self.first, self.second, self.compose))
+        if self.is_atomic:
+            return None
+        return tuple(one_spaced(text) for text in (self.first, self.second, self.compose))
 
 
 ATOMIC = Decomposition(first="", second="", compose="")
@@ -115,7 +117,9 @@ class Contraction(CheckedReply, frozen=True):
 
     def flaw(self) -> str | None:
         """Return the flag of a blank question."""
-        return None if self.question.strip() else EMPTY_QUESTION
+        if self.question.strip():
+            return None
+        return EMPTY_QUESTION
 
     def vote(self) -> Hashable:
         """Return the question without regard to spacing."""
@@ -129,7 +133,9 @@ class Thought(CheckedReply, frozen=True):
 
     def flaw(self) -> str | None:
         """Return the flag of a blank thought."""
-        return None if self.thought.strip() else EMPTY
+        if self.thought.strip():
+            return None
+        return EMPTY
 
     def vote(self) -> Hashable:
         """Return the thought without regard to spacing."""

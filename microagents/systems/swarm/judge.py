@@ -52,7 +52,10 @@ class PickBest(DurableRequest[Picked], frozen=True, kw_only=True):
             InvalidUsage: it is none of the candidates; a person decided for it.
         """
         is_more = self.may_ask_for_more and pick.vote() == MORE
-        index = None if is_more else chosen_index(pick.vote(), labels_of(self.candidates), f"{self.input}/{self.at}")
+        if is_more:
+            index = None
+        else:
+            index = chosen_index(pick.vote(), labels_of(self.candidates), f"{self.input}/{self.at}")
         return Picked(index=index, reason=pick.reason)
 
 

@@ -54,11 +54,9 @@ class StepRecord(Struct, kw_only=True):
     @property
     def result(self) -> str:
         """Result that later steps see."""
-        return (
-            ""
-            if self.last is None or self.last.picked is None
-            else msgspec.json.decode(self.last.picked, type=StepResult).result
-        )
+        if self.last is None or self.last.picked is None:
+            return ""
+        return msgspec.json.decode(self.last.picked, type=StepResult).result
 
 
 class LoopRecord(Struct, kw_only=True):
@@ -82,7 +80,9 @@ class LoopRecord(Struct, kw_only=True):
     @property
     def answer(self) -> Raw | None:
         """Answer to the problem, as JSON."""
-        return None if self.whole is None else self.whole.picked
+        if self.whole is None:
+            return None
+        return self.whole.picked
 
     @property
     def passed(self) -> bool:
@@ -103,7 +103,9 @@ class LoopRecord(Struct, kw_only=True):
             if each.last
         ]
         if self.answer is not None:
-            return "" if self.passed or self.whole is None else "\n".join([*said, self.whole.feedback])
+            if self.passed or self.whole is None:
+                return ""
+            return "\n".join([*said, self.whole.feedback])
         failed = next((each for each in self.steps if each.last is None), None)
         if self.plan.picked is None:
             said.append("no valid plan was proposed")

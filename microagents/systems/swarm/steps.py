@@ -32,7 +32,9 @@ class Plan(CheckedReply, frozen=True):
 
     def flaw(self) -> str | None:
         """``empty`` if a step has no text."""
-        return None if all(step.strip() for step in self.steps) else EMPTY
+        if all(step.strip() for step in self.steps):
+            return None
+        return EMPTY
 
     def vote(self) -> Hashable:
         """Return the steps without regard to spacing."""

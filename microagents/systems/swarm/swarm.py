@@ -98,9 +98,10 @@ class SwarmConductor(ProblemConductor["Swarm"]):
             await _LoopOfSwarm(work, loops[-1], lessons).run()
             if loops[-1].passed:
                 break
-        best = (
-            loops[-1] if loops[-1].passed else min(loops, key=lambda each: (each.answer is None, len(each.unverified)))
-        )
+        if loops[-1].passed:
+            best = loops[-1]
+        else:
+            best = min(loops, key=lambda each: (each.answer is None, len(each.unverified)))
         if best.answer is None:
             raise Undecided(work.path_of(best.at), len(loops), best.lesson)
         answer = msgspec.json.decode(best.answer, type=answer_type_of(work.task))
@@ -202,7 +203,9 @@ class _LoopOfSwarm:
     async def _summary_before(self, number: int) -> str:
         """Return the summary for a question behind the steps below a number; empty while all of these are shown in full."""
         left_out = number - 1 - self._strategy.recent
-        return await self._summaries[left_out - 1] if self._summaries and left_out > 0 else ""
+        if self._summaries and left_out > 0:
+            return await self._summaries[left_out - 1]
+        return ""
 
     async def _summary(self, asked: ToCompress, before: Awaitable[str] | None) -> str:
         """Return the summary with a finished step, made of the one before it while the next steps are done."""
@@ -333,7 +336,8 @@ class Swarm(Strategy):
         names = [name for name, _ in _personas(given)]
         if not names:
             raise ValueError("it names no persona; write one a line, as NAME: TEXT")
-        if twice := [name for index, name in enumerate(names) if name in names[:index]]:
+        twice = [name for index, name in enumerate(names) if name in names[:index]]
+        if twice:
             raise ValueError(f"two personas are called {twice[0]!r}; give each a name of its own")
         return given
 

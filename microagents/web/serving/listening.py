@@ -77,7 +77,9 @@ def busy(reason: str, wait_s: float) -> web.HTTPServiceUnavailable:
 
 def wait_of(error: web.HTTPException) -> dict[str, str]:
     """Return the headers of an error that say when to send the request again, for the response in its place."""
-    return {RETRY_AFTER: error.headers[RETRY_AFTER]} if RETRY_AFTER in error.headers else {}
+    if RETRY_AFTER not in error.headers:
+        return {}
+    return {RETRY_AFTER: error.headers[RETRY_AFTER]}
 
 
 def host_of(request: web.Request) -> str:

@@ -43,7 +43,9 @@ class OneTask(Sequence[Task]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Task]: ...
     def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        return [self._task] if isinstance(index, slice) else self._task
+        if isinstance(index, slice):
+            return [self._task]
+        return self._task
 
 
 class RequestedCalls:

@@ -192,7 +192,10 @@ class _Responses(_OpenAI):
 
     def read(self, body: bytes) -> CompletionRequest:
         found, rehearsed = _decoded(body, ResponsesBody, _RESPONSES_PARAMETERS)
-        messages = [{"role": "user", "content": found.input}] if isinstance(found.input, str) else found.input
+        if isinstance(found.input, str):
+            messages = [{"role": "user", "content": found.input}]
+        else:
+            messages = found.input
         system: Messages = [{"role": "system", "content": found.instructions}]
         return CompletionRequest(
             model=found.model,
