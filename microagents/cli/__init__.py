@@ -23,10 +23,9 @@ from microagents.cli.command import Command, with_shared_options
 from microagents.cli.reporting import EXIT_CODES, exit_on_closed_stdout, exit_on_error
 
 GROUPS = {
-    "To begin with": ("init", "try", "run", "resume", "list", "show", "view", "decide", "export", "doctor"),
+    "To begin with": ("init", "try", "run", "resume", "list", "show", "view", "decide"),
     "To measure and plan": ("measure", "plan", "compare"),
-    "To look closer": ("step", "graph"),
-    "To control and serve": ("ctl", "rm", "serve"),
+    "To control and serve": ("ctl", "export", "serve"),
 }
 """Shipped commands as `--help` lists them."""
 COMMANDS = Registry(
@@ -39,6 +38,10 @@ COMMANDS = Registry(
     },
 )
 RENAMED = {
+    "step": "try TASK --one",
+    "doctor": "try --setup",
+    "graph": "show TASK --graph",
+    "rm": "list --remove RUN",
     "top": "list --live",
     "attach": "show --live",
     "report": "view -o FILE",

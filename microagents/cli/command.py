@@ -29,7 +29,7 @@ MAX_DEFAULT_CHARS = 60
 
 
 GROUPS: Mapping[str, Sequence[str]] = {
-    "Steps": ("tool", "max_draws", "speculate", "known_inputs", "on_undecided", "stream"),
+    "Steps": ("tool", "max_draws", "step", "speculate", "known_inputs", "on_undecided", "stream"),
     "Limits": ("max_calls", "max_tokens", "max_time_s", "max_outage_s", "max_wait_effects_s", "concurrency"),
     "Models": ("from_", "seed", "fallback", "resend_stragglers", "prices"),
     "Replies": ("max_output_tokens", "flag_above_tokens", "format", "reasoning", "reading"),
@@ -112,7 +112,7 @@ class Command(TyperCommand):
         parser.ignore_unknown_options = True
         given, unknown, _ = parser.parse_args(args=list(args))
         ctx.meta[__name__] = given
-        if not ctx.resilient_parsing and (hint := self._hint([given.get("task"), *unknown], given.get("strategy"))):
+        if not ctx.resilient_parsing and (hint := self._hint([_task_in(given), *unknown], given.get("strategy"))):
             with exit_on_error():
                 raise InvalidUsage(hint)
         if not ctx.resilient_parsing and not (
@@ -208,14 +208,21 @@ def _file_behind(ctx: Any, given: Mapping[str, Any], parameter: Any) -> Path | N
     return file_of_default(ctx, parameter.name)
 
 
+def _task_in(given: Mapping[str, Any]) -> str | None:
+    """Return the name of the task on the command line; None if it names none."""
+    named: str | None = given.get("run" if given.get("graph") else "task")
+    return named
+
+
 def _named_options(given: Mapping[str, Any], *, with_strategy: bool) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    if given.get("task") is None:
+    task = _task_in(given)
+    if task is None:
         return
-    found = _found(TASKS, given["task"])
+    found = _found(TASKS, task)
     if isinstance(found, str):
-        yield "Options of the task", [(given["task"], found)]
+        yield "Options of the task", [(task, found)]
         return
-    yield f"Options of the task {given['task']} (-o NAME=VALUE)", _rows(found)
+    yield f"Options of the task {task} (-o NAME=VALUE)", _rows(found)
     if not with_strategy:
         return
     strategies = given.get("strategy") or found.default_strategy

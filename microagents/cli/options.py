@@ -59,17 +59,15 @@ def complete_run(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-TaskName = Annotated[
-    str,
-    typer.Argument(
-        metavar="TASK",
-        help=(
-            f"A shipped task ({', '.join(TASKS.addresses)}), package.module:Class, or path/file.py:Class; path/file.py will do for a file "
-            "with one task."
-        ),
-        autocompletion=complete_task,
+TASK = typer.Argument(
+    metavar="TASK",
+    help=(
+        f"A shipped task ({', '.join(TASKS.addresses)}), package.module:Class, or path/file.py:Class; path/file.py will do for a file "
+        "with one task."
     ),
-]
+    autocompletion=complete_task,
+)
+TaskName = Annotated[str, TASK]
 Options = Annotated[
     list[str],
     typer.Option(
@@ -262,8 +260,6 @@ Svg = Annotated[
 ]
 
 
-SERVE_PORT = 8399
-"""Port of `microagents serve`, if no other is named."""
 OF_ONE_STEP = ("max_output_tokens", "flag_above_tokens", "format", "reasoning", "reading", "max_outage_s", "prices")
 """The settings that also matter for a single step."""
 
@@ -306,10 +302,11 @@ def with_settings(
 ) -> Callable[..., None]:
     """Add the options of `Settings` to a command, or ``only`` some, and options of its strategy, with ``short`` forms of some.
 
-    The command gets the given settings as a dict, ``changed``, and the options of the strategy as ``options``. A command with ``short``
-    None has no strategy.
+    The command gets the given settings as a dict, ``changed``, the options of the strategy as ``options``, and the context if it takes one.
+    A command with ``short`` None has no strategy.
     """
     settings = [each for each in _setting_options() if only is None or each.name in only]
+    takes_context = "context" in signature(command).parameters
     of_strategy = [] if short is None else [*_strategy_options(short)]
 
     @wraps(command)
@@ -322,18 +319,37 @@ def with_settings(
             value, source = given.pop(name), context.get_parameter_source(name)
             found = pairs("-s", value) if name == "set_" else {} if value is None else {name: value}
             (options.typed if source is not None and source.name == "COMMANDLINE" else options.defaults).update(found)
-        command(**given, **({"options": options} if of_strategy else {}), changed=changed)
+        if of_strategy:
+            given["options"] = options
+        if takes_context:
+            given["context"] = context
+        command(**given, changed=changed)
 
     hints = get_type_hints(command, include_extras=True)
     own = [
         each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name])
         for name, each in signature(command).parameters.items()
-        if name not in ("changed", "options")
+        if name not in ("changed", "context", "options")
     ]
     context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
     every = [context, *own, *of_strategy, *settings]
     vars(wrapped).update(__signature__=Signature(every), __annotations__={each.name: each.annotation for each in every})
     return wrapped
+
+
+def check_typed(context: typer.Context, mode: str, *names: str) -> None:
+    """Refuse parameters that were typed on the command line in the wrong mode of a command.
+
+    Args:
+        context: the command.
+        mode: the mode in which they go, in words, such as "with --one".
+        names: the parameters.
+    """
+    for each in context.command.params:
+        source = context.get_parameter_source(str(each.name))
+        if each.name in names and source is not None and source.name == "COMMANDLINE":
+            named = each.opts[-1] if each.param_type_name == "option" else str(each.name).upper()
+            raise InvalidUsage(f"{named} goes {mode} only; leave it out")
 
 
 def pairs(option: str, words: list[str]) -> dict[str, Any]:

@@ -24,15 +24,13 @@ _REMEDIES = {
     EMPTY: "take another model, or begin another run with a higher --max-output-tokens: reasoning may use it up",
     ONLY_REASONING: "the server takes the whole reply for reasoning: start it without its reasoning parser (vLLM, SGLang: "
     "--reasoning-parser), or switch thinking off (effort=none in the model's spec), and resume",
-    MALFORMED: "look at the prompt and at whole replies with `microagents step`, and make the reply's format simpler or take another model",
+    MALFORMED: "look at the prompt and at whole replies with `try --one`, and make the reply's format simpler or take another model",
 }
 _READ_AS_LAST = (
     "the last one can be read with --reading last: resume with it and --accept-change reading, or look at whole replies with "
-    "`microagents step` and make the format simpler"
+    "`try --one` and make the format simpler"
 )
-_OTHER_REMEDY = (
-    "look at the prompt and at whole replies with `microagents step`, and change the prompt or take another model"
-)
+_OTHER_REMEDY = "look at the prompt and at whole replies with `try --one`, and change the prompt or take another model"
 
 
 class FirstReplies:
@@ -103,7 +101,7 @@ class FirstReplies:
             return _REMEDIES[flag]
         if is_shipped(flag):
             return _OTHER_REMEDY
-        return f"your flag {flag!r} discards nearly every reply: look at whole replies with `microagents step`, and correct flag()"
+        return f"your flag {flag!r} discards nearly every reply: look at whole replies with `try --one`, and correct flag()"
 
     def _is_read_as_last(self) -> bool:
         """Whether the other reading would read the last flagged reply."""

@@ -98,19 +98,10 @@ class Judged(Struct, frozen=True, kw_only=True):
     climbs_to: str | None = None
 
 
-NOT_ASKED = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
-"""In place of a vote, if only the question is wanted."""
-
-
 class Seen:
-    """Data of a preview's question for its roles. They live in one process.
+    """The question of a preview with its samples and its verdict, as its roles see them. They live in one process."""
 
-    Args:
-        draws: whether models are asked.
-    """
-
-    def __init__(self, *, draws: bool) -> None:
-        self.draws = draws
+    def __init__(self) -> None:
         self.asked: tuple[ElectionId, Question] | None = None
         self.verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self.drawn: dict[SampleId, tuple[Draw, Sample]] = {}
@@ -147,17 +138,13 @@ class PreviewVoter(Voter):
     async def elect(self, request: Elect) -> Verdict:
         """Hold the first election."""
         seen = await self._first(request)
-        verdict = await super().elect(request) if seen.draws else NOT_ASKED
+        verdict = await super().elect(request)
         seen.verdict.set_result(verdict)
         return verdict
 
     async def follow(self, request: Follow) -> AsyncGenerator[Ballot | Verdict]:
         """Hold the first election."""
         seen = await self._first(request)
-        if not seen.draws:
-            seen.verdict.set_result(NOT_ASKED)
-            yield NOT_ASKED
-            return
         async with aclosing(super().follow(request)) as items:
             async for item in items:
                 if isinstance(item, Verdict):
@@ -174,11 +161,6 @@ class PreviewVoter(Voter):
 
 class PreviewSolver(Solver):
     """Draws samples, and keeps them."""
-
-    async def start(self) -> None:
-        """Open the models, if they are asked."""
-        if self.context.options["seen"].draws:
-            await super().start()
 
     async def draw(self, request: Draw) -> Sample:
         """Take one sample, and keep it."""
@@ -230,12 +212,6 @@ class StepConductor(ChainConductor[Strategy]):
         )
 
 
-async def question_of_step(plan: RunPlan, step: int) -> Question:
-    """Find the question that `show_step` asks, and ask no model. Args and errors as for `show_step`."""
-    (_, question), *_ = await _preview(plan, step, Seen(draws=False))
-    return question
-
-
 async def show_step(plan: RunPlan, step: int) -> ShownStep:
     """Ask one question, and show it with its prompt, all replies and the vote.
 
@@ -246,7 +222,7 @@ async def show_step(plan: RunPlan, step: int) -> ShownStep:
     Raises:
         InvalidUsage: the step does not exist, the steps before it have no oracle, or no model is asked.
     """
-    seen = Seen(draws=True)
+    seen = Seen()
     (place, question), judged, reason, account = await _preview(plan, step, seen)
     verdict = seen.verdict.result() if seen.verdict.done() else None
     return ShownStep(
@@ -297,13 +273,17 @@ async def _preview(
 
 
 async def _until_verdict(messenger: RoleMessenger, seen: Seen, *, is_chain: bool) -> tuple[Judged, str | None]:
-    """Work until the first election has its verdict, or the recorder stops the run; returns the vote, and the reason of the stop."""
+    """Work until the first election has its verdict; returns its judgement, and the reason if the run stopped before."""
     scope = TaskScope()
     try:
         conducting = scope.start(messenger.ask(Conduct(input=0)))
         failure = scope.start(messenger.ask(AwaitFailure()))
-        ends: list[asyncio.Future[Any]] = [conducting, failure] + ([] if is_chain else [seen.verdict])
+        ends: list[asyncio.Future[Any]] = [conducting, failure]
+        if not is_chain:
+            ends.append(seen.verdict)
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if seen.verdict.done() and not is_chain:  # a strategy may give up in the same moment, for want of a decision
+            return Judged(), None
         if conducting.done():
             value = (await conducting).value
             return (msgspec.json.decode(value, type=Judged) if is_chain else Judged()), None

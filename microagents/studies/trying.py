@@ -50,7 +50,7 @@ Advice = Literal[
 ]
 SENTENCES: dict[Advice, str] = {
     "unreachable": "not with this model: {why}",
-    "all-flagged": "not with this model: no reply is valid in any form; `microagents step` shows replies in full",
+    "all-flagged": "not with this model: no reply is valid in any form; `try --one` shows replies in full",
     "voting-hurts": "not with this model: it is wrong more often than right, and voting hurts; take a stronger one or smaller steps",
     "hard-steps": "{hard} of {steps} are wrong in most samples, and votes decide such a step wrong; take a ladder",
     "too-many-answers": "right replies differ from each other, so that exact votes do not agree; use votes by meaning",
@@ -119,7 +119,7 @@ class Tried(Struct, frozen=True, kw_only=True):
     best: TriedForm | None = None
     """The form with the most right replies, or valid ones if nothing judges them; of equal ones the task's own."""
     settings: dict[str, Any] = {}
-    """What follows, as options of the command line."""
+    """Advised options of the command line."""
     k: int | None = None
     """The k at which calls and cost are counted."""
     calls: float | None = None
@@ -127,7 +127,7 @@ class Tried(Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None
     """Their cost."""
     certain: str | None = None
-    """What ``-s certain=on`` would spare; None if it spares nothing."""
+    """Calls that ``-s certain=on`` would spare, in words; None if it spares none."""
     hard: list[int] = []
     """Numbers of the hard steps that were seen."""
     is_interrupted: bool = False
@@ -143,7 +143,7 @@ async def try_model(
     task: Task | Sequence[Task],
     model: str,
     *,
-    steps: int = KNOWN_STEPS,
+    steps: int | None = None,
     runs_dir: str | Path = "runs",
     on_form: Callable[[str], None] = lambda _: None,
     **given: Unpack[SharedKeywords],
@@ -153,14 +153,17 @@ async def try_model(
     Args:
         task: a chain, or inputs that are one question each. A chain without an oracle is tried on its first step, unjudged.
         model: its spec.
-        steps: number of steps, each sampled twice, in the best form.
+        steps: number of steps in the best form, each sampled twice; by default `KNOWN_STEPS`.
         runs_dir: folder of journals: each form is a measurement with its own.
         on_form: called with the name of each form as it begins.
         given: as for `measure`.
 
     Raises:
-        InvalidUsage: the task cannot be measured.
+        InvalidUsage: the task cannot be measured, or not on so few steps.
     """
+    steps = KNOWN_STEPS if steps is None else steps
+    if steps < KNOWN_STEPS:
+        raise InvalidUsage(f"a try takes {KNOWN_STEPS} or more steps, not {steps}")
     tasks = tasks_of(task)
     first, name = tasks[0], TASKS.name_of(address_of(type(tasks[0])))
     if isinstance(first, AgentTask):

@@ -69,7 +69,7 @@ COMMANDS: Sequence[tuple[str, ...]] = (
         ("list", "--live"),
         ("ctl", "r", "status"),
         ("show", "r", "--live"),
-        ("rm", "r", "--yes"),
+        ("list", "--remove", "r", "--yes"),
     ],
     *[("show", "r"), ("show", "r", "--json"), ("show", "r", "--verify"), ("show", "r", "--input", "1")],
     *[("show", "r", path) for path in PATHS],

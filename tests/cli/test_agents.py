@@ -206,7 +206,7 @@ def test_a_run_without_an_agent_has_no_actions() -> None:
 
 
 def test_the_first_question_of_an_agent_is_shown() -> None:
-    shown = microagents("step", "desk", "--json").json
+    shown = microagents("try", "--one", "desk", "--json").json
     assert (shown["outcome"], shown["path"]) == ("decided", "0/step/0")
     assert "get_customer" in shown["system"]
 

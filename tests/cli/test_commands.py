@@ -391,7 +391,9 @@ def test_a_value_may_hold_equals_signs() -> None:
 
 
 def test_repeated_models_are_a_pool_that_samples_rotate_through() -> None:
-    shown = microagents("step", "drift", "--model", "sim:perfect", "--model", "sim:o3-mini", "-k", "12", "--json").json
+    shown = microagents(
+        "try", "--one", "drift", "--model", "sim:perfect", "--model", "sim:o3-mini", "-k", "12", "--json"
+    ).json
     assert {reply["model"] for reply in shown["replies"]} == {"sim:perfect", "sim:o3-mini"}
     ran = microagents("run", "drift", "-o", "length=2", "--model", "sim:perfect", "--model", "sim:o3-mini", "--json")
     assert ran.json["models"] == ["sim:perfect", "sim:o3-mini"]
@@ -413,7 +415,7 @@ def test_a_model_for_a_role_that_there_is_not_is_refused() -> None:
 def test_a_model_for_a_role_that_asks_none_is_refused_with_the_roles_that_do() -> None:
     alone = microagents("run", "drift", "--model", "validator=sim:perfect")
     beside = microagents("run", "drift", "--model", "sim:perfect", "--model", "voter=sim:perfect")
-    step = microagents("step", "drift", "--model", "sim:perfect", "--model", "recorder=sim:perfect")
+    step = microagents("try", "--one", "drift", "--model", "sim:perfect", "--model", "recorder=sim:perfect")
     for ran, role in ((alone, "validator"), (beside, "voter"), (step, "recorder")):
         assert_one_sentence(ran, f"there is no role with a model called {role!r}")
         assert ran.err.endswith("known: solver\n")
@@ -472,12 +474,12 @@ def test_every_flag_can_be_given_by_the_environment(monkeypatch: pytest.MonkeyPa
     assert microagents("run", "drift", "-o", "length=2", "--json").json["runtime"] == "linked"
 
 
-# -- step --------------------------------------------------------------------------------------------------------------
+# -- one question --------------------------------------------------------------------------------------------------------------
 
 
 def test_step_shows_prompt_replies_flags_votes_and_price_of_one_step() -> None:
     ran = microagents(
-        "step", "hanoi", "-o", "disks=3", "--step", "3", "--model", "sim:gpt-4.1-mini@flag=0.5", "--seed", "1"
+        "try", "--one", "hanoi", "-o", "disks=3", "--step", "3", "--model", "sim:gpt-4.1-mini@flag=0.5", "--seed", "1"
     )
     assert ran.code == COMPLETED
     for words in (
@@ -488,7 +490,7 @@ def test_step_shows_prompt_replies_flags_votes_and_price_of_one_step() -> None:
 
 
 def test_step_as_json_holds_the_whole_step() -> None:
-    shown = microagents("step", "hanoi", "-o", "disks=3", "--step", "1", "--json").json
+    shown = microagents("try", "--one", "hanoi", "-o", "disks=3", "--step", "1", "--json").json
     assert shown["outcome"] == "decided"
     assert shown["correct"] is True
     assert shown["step"] == 1
@@ -503,26 +505,26 @@ def test_step_as_json_holds_the_whole_step() -> None:
 
 def test_step_draws_what_the_run_draws() -> None:
     words = ("drift", "-o", "length=1", "--model", "sim:gpt-4.1-nano@flag=0.4", "--seed", "3", "--json")
-    step, run = microagents("step", *words).json, microagents("run", *words).json
+    step, run = microagents("try", "--one", *words).json, microagents("run", *words).json
     assert step["calls"] == run["calls"]
     assert sum(reply["output_tokens"] for reply in step["replies"]) == run["output_tokens"]
 
 
 def test_a_step_that_stays_undecided_ends_with_4() -> None:
-    ran = microagents("step", *STALEMATE[1:], "--json")
+    ran = microagents("try", "--one", *STALEMATE[1:], "--json")
     assert ran.code == UNDECIDED
     assert (ran.json["outcome"], len(ran.json["replies"]), ran.json["correct"]) == ("undecided", 100, None)
 
 
 @pytest.mark.parametrize(("limit", "flag"), [("--flag-above-tokens", "too_long"), ("--max-output-tokens", "cut_off")])
 def test_a_step_shows_what_another_limit_of_replies_does(limit: str, flag: str) -> None:
-    ran = microagents("step", "drift", "--model", "sim:perfect", "-s", "max_draws=3", limit, "20", "--json")
+    ran = microagents("try", "--one", "drift", "--model", "sim:perfect", "-s", "max_draws=3", limit, "20", "--json")
     assert [reply["flag"] for reply in ran.json["replies"]] == [flag] * 3
 
 
 def test_a_step_that_would_climb_says_where_to_what_was_not_counted_and_whether_its_leader_is_right() -> None:
     words = ("drift", "-o", "length=60", "--step", "30", "--model", "sim:gpt-4.1-mini@error=0.02,hard=1", "-k", "10")
-    climbing = ("step", *words, "-s", "ladder=lookahead,judge", "-s", "p=0.98")
+    climbing = ("try", "--one", *words, "-s", "ladder=lookahead,judge", "-s", "p=0.98")
     ran, shown = microagents(*climbing), microagents(*climbing, "--json").json
     assert (ran.code, shown["outcome"], shown["correct"], shown["leader_correct"]) == (UNDECIDED, "argmax", None, False)
     late = [reply for reply in shown["replies"] if not reply["counted"]]
@@ -545,15 +547,15 @@ def test_a_step_that_would_climb_says_where_to_what_was_not_counted_and_whether_
     ],
 )
 def test_step_shows_the_first_question_of_work_without_given_steps(words: tuple[str, ...], path: str) -> None:
-    shown = microagents("step", *words, "--json").json
+    shown = microagents("try", "--one", *words, "--json").json
     assert shown["path"].startswith(path)
     assert shown["outcome"] == "decided"
     assert all(reply["text"] for reply in shown["replies"])
-    assert_one_sentence(microagents("step", *words, "--step", "2"), "has no numbered steps", "leave --step out")
+    assert_one_sentence(microagents("try", "--one", *words, "--step", "2"), "has no numbered steps", "leave --step out")
 
 
 def test_step_ends_and_shows_whole_replies_where_nearly_all_of_them_are_flagged() -> None:
-    ran = microagents("step", "hanoi", "-o", "disks=3", "--model", "sim:perfect@flag=1", "--json")
+    ran = microagents("try", "--one", "hanoi", "-o", "disks=3", "--model", "sim:perfect@flag=1", "--json")
     assert ran.code == STOPPED
     assert "replies all were flagged" in ran.json["reason"]
     assert len(ran.json["replies"]) >= 10
@@ -561,10 +563,57 @@ def test_step_ends_and_shows_whole_replies_where_nearly_all_of_them_are_flagged(
     assert all(reply["flag"] for reply in ran.json["replies"])
 
 
+MUTE = """
+    async def mute(call):
+        return "I do not know"
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("multiplication", "--strategy", "cot"),
+        ("gsm8k", "-o", "question=How many?"),
+        ("multi-hop", "-o", "question=Who?"),
+        ("consistency", "-s", "same_model=true"),
+        ("sorting", "--strategy", "aot+tree"),
+        ("desk",),
+    ],
+    ids=" ".join,
+)
+def test_a_question_is_shown_with_every_strategy_also_where_no_reply_can_be_read(words: tuple[str, ...]) -> None:
+    write("mute.py", MUTE)
+    ran = microagents("try", "--one", *words, "--model", "mute.py:mute")
+    assert ran.code in (STOPPED, UNDECIDED), ran.err
+    for said in ("system prompt", "user prompt", "  I do not know", "=> RED FLAG malformed: "):
+        assert said in ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("try",), "name the task to try, such as microagents try hanoi; or give --setup"),
+        (("try", "drift", "--one", "--setup"), "give one of them"),
+        (("try", "drift", "--one", "--steps", "9"), "--steps goes without --one only"),
+        (("try", "drift", "--step", "1"), "--step goes with --one only"),
+        (("try", "drift", "--setup"), "TASK goes without --setup only"),
+        (("try", "drift", "--runtime", "ray"), "--runtime goes with --setup only"),
+        (("try", "drift", "--steps", "2"), "a try takes 3 or more steps, not 2"),
+        (("show", "drift", "--graph", "--verify"), "--verify goes without --graph only"),
+        (("show", "r", "--output", "r.svg"), "--output goes with --graph only"),
+        (("list", "--yes"), "--yes goes with --remove RUN only"),
+        (("list", "--live", "--remove", "r"), "give one of them"),
+    ],
+    ids=str,
+)
+def test_an_option_of_another_part_of_a_command_is_refused(words: tuple[str, ...], said: str) -> None:
+    assert_one_sentence(microagents(*words), said)
+
+
 @pytest.mark.slow
 def test_step_ends_where_its_model_is_out_for_longer_than_max_outage() -> None:
     ran = microagents(
-        "step", "drift", "--model", "openai:m@base_url=http://127.0.0.1:9/v1", "--max-outage", "0", "--json"
+        "try", "--one", "drift", "--model", "openai:m@base_url=http://127.0.0.1:9/v1", "--max-outage", "0", "--json"
     )
     assert ran.code == STOPPED
     assert "127.0.0.1:9" in ran.out + ran.err
@@ -581,7 +630,7 @@ def test_no_text_of_a_model_begins_a_line_or_reaches_the_terminal_raw(tmp_path: 
         ),
         encoding="utf-8",
     )
-    words = ("step", "drift", "-o", "length=1", "--model", f"scripted:{replies}")
+    words = ("try", "--one", "drift", "-o", "length=1", "--model", f"scripted:{replies}")
     shown, encoded = microagents(*words), microagents(*words, "--json")
     assert encoded.json["replies"][0]["text"].startswith(HOSTILE), "what is kept is whole"
     assert encoded.out.isascii()
@@ -596,7 +645,7 @@ def test_no_text_of_a_model_begins_a_line_or_reaches_the_terminal_raw(tmp_path: 
     ("step", "said"), [("9", "is over before it"), ("7", "--step 6")], ids=["far behind the end", "behind the last"]
 )
 def test_step_refuses_a_step_behind_the_last(step: str, said: str) -> None:
-    assert_one_sentence(microagents("step", "hanoi", "-o", "disks=3", "--step", step), f"step {step}", said)
+    assert_one_sentence(microagents("try", "--one", "hanoi", "-o", "disks=3", "--step", step), f"step {step}", said)
 
 
 @pytest.mark.parametrize(
@@ -773,7 +822,7 @@ def test_a_task_without_an_expert_is_refused_for_the_simulated_model() -> None:
 NO_TOML = "k = = 3"
 
 
-@pytest.mark.parametrize("command", ["run", "step"])
+@pytest.mark.parametrize("command", ["run", "try"])
 @pytest.mark.parametrize("config", ["broken.toml", "nowhere.toml", ".", "binary.toml", "/dev/zero"])
 def test_a_config_that_cannot_be_read_is_refused(command: str, config: str) -> None:
     write("broken.toml", NO_TOML)
@@ -837,7 +886,7 @@ def test_a_users_file_finds_the_module_beside_it_from_any_folder(tmp_path: Path)
 
 
 def test_the_help_names_every_command_and_option_of_the_contract_that_there_is() -> None:
-    assert all(command in microagents("--help").out for command in ("run", "step", "plan"))
+    assert all(command in microagents("--help").out for command in ("run", "try", "plan"))
     shown = microagents("run", "--help").out
     for option in (
         *("-o", "--strategy", "-s", "--model", "-k", "--seed", "--runtime", "--run-id", "--config", "--json"),
@@ -878,7 +927,7 @@ def test_an_installed_package_brings_a_command_of_its_own_and_a_broken_one_says_
 
 
 @pytest.mark.parametrize("words", [("--max-draws", "2"), ("-s", "max_draws=2")], ids=" ".join)
-@pytest.mark.parametrize("command", [("run",), ("step",), ("compare",)], ids=str)
+@pytest.mark.parametrize("command", [("run",), ("try", "--one"), ("compare",)], ids=str)
 def test_a_short_form_says_the_same_as_the_option_in_every_command(
     command: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
@@ -906,7 +955,7 @@ def test_known_inputs_are_refused_where_the_strategy_cannot_feed_them() -> None:
     assert_one_sentence(
         microagents("run", "drift", "--strategy", "own.py:Own", "--known-inputs"), "Own", "named 'known_inputs'"
     )
-    assert_one_sentence(microagents("step", "drift", "--strategy", "own.py:Own"), "Own asked no model")
+    assert_one_sentence(microagents("try", "--one", "drift", "--strategy", "own.py:Own"), "Own asked no model")
 
 
 def test_a_chain_without_a_needed_method_is_refused_before_anything_is_asked() -> None:

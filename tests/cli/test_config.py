@@ -59,11 +59,11 @@ def test_prices_are_an_option_like_any_other_and_stay_with_the_run() -> None:
     assert microagents("resume", "r", "--max-calls", "99").code == COMPLETED
 
 
-@pytest.mark.parametrize("command", ["run", "step"])
+@pytest.mark.parametrize("command", [("run",), ("try", "--one")], ids=str)
 def test_a_default_that_the_strategy_has_no_option_for_is_left_out_and_a_typed_one_is_refused(
-    command: str, monkeypatch: pytest.MonkeyPatch
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = (command, "drift", "-o", "length=1", "--model", "sim:perfect", "--strategy", "lead")
+    words = (*command, "drift", "-o", "length=1", "--model", "sim:perfect", "--strategy", "lead")
     write("microagents.toml", "k = 4")
     assert microagents(*words).code == COMPLETED
     monkeypatch.setenv("MICROAGENTS_K", "5")
@@ -131,9 +131,11 @@ def test_commands_that_find_their_settings_in_a_journal_take_the_folder_of_journ
 @pytest.mark.slow
 def test_an_option_of_another_command_is_left_to_it() -> None:
     write("microagents.toml", "max-calls = 5\nseed = 1\nmodel = 'sim:perfect'")
-    ran = installed("step", "drift", "--json")  # in a process of its own, in which no other command was imported
+    ran = installed(
+        "try", "--one", "drift", "--json"
+    )  # in a process of its own, in which no other command was imported
     assert (ran.code, ran.err) == (COMPLETED, "microagents: microagents.toml gives seed, model\n")
-    assert '"subject":"sim:perfect"' in microagents("doctor", "--json").out
+    assert '"subject":"sim:perfect"' in microagents("try", "--setup", "--json").out
 
 
 def test_a_command_that_files_cannot_change_reads_none() -> None:

@@ -202,7 +202,7 @@ def test_a_detached_run_goes_on_by_itself_and_is_watched_to_its_end() -> None:
     assert (again.code, json.loads(again.out)["pid"] != begun_run["pid"]) == (0, True)
     done(microagents("ctl", "a", "stop"), "run a ends")
     assert microagents("show", "a", "--live").code == 3
-    assert microagents("rm", "a", "--yes").code == 0
+    assert microagents("list", "--remove", "a", "--yes").code == 0
     assert [each.name for each in Path("runs").iterdir()] == [".gitignore"]
 
 

@@ -100,7 +100,7 @@ def test_roles_and_providers_are_shown_with_what_they_have_to_do(displayed: Disp
     said = " ".join(displayed(LARGE))
     for words in ("1,024 in flight (1,020 openai, 4 anthropic)", "Voter 340/s, 13 open", "Solver 1,024/s, 1,024 open"):
         assert words in said
-    graph = decode(microagents("graph", "hanoi", "--json").out, type=RoleGraph)
+    graph = decode(microagents("show", "--graph", "hanoi", "--json").out, type=RoleGraph)
     picture = svg_of(graph, totals_by_role(graph, LARGE, "step"))
     for words in ("1,020 openai, 4 anthropic", ">340/s, 13 open<", ">123,456,789 decided<"):
         assert words in picture
@@ -130,7 +130,7 @@ def test_a_price_says_how_much_of_it_is_simulated(specs: list[str], shown: str) 
 @pytest.mark.parametrize(
     "words",
     [
-        ("step", "drift"),
+        ("try", "drift", "--one"),
         ("list",),
         ("show", "r"),
         ("show", "r", "0/step/0"),

@@ -32,22 +32,22 @@ WORDS: Sequence[tuple[str, ...]] = (
     ("decide", "r"),
     ("export", "r"),
     ("export", "r", "--format", "csv"),
-    ("doctor",),
+    ("try", "--setup"),
     ("measure", *DRIFT, "--steps", "3"),
     ("plan", "--p", "0.99", "--steps", "100"),
     ("compare", *DRIFT, "-k", "1", "--repeat", "2"),
-    ("step", *DRIFT),
-    ("graph", "drift"),
+    ("try", "--one", *DRIFT),
+    ("show", "drift", "--graph"),
     ("ctl", "r", "status"),
-    ("rm", "r", "--yes"),
+    ("list", "--remove", "r", "--yes"),
     ("serve", "drift", "--port", "0"),
     ("--help",),
     ("--version",),
 )
 
 
-ANYWHERE = ("init", "doctor", "plan", "step", "graph", "serve", "--help", "--version")
-"""Commands that use no folder of runs here."""
+ANYWHERE = ("init", "plan", "serve", "--setup", "--one", "--graph", "--help", "--version")
+"""Words of commands that use no folder of runs here."""
 
 
 QUICK = ("run", "list", "show", "ctl", "--help")
@@ -83,7 +83,7 @@ def test_a_folder_that_is_a_link_to_itself_gets_one_sentence(
     Path("loop").symlink_to("loop")
     monkeypatch.setenv("MICROAGENTS_RUNS_DIR", "loop")
     ran = without_reader(*words)
-    uses_folder = words[0] not in ANYWHERE and words != ("view", "--no-open")
+    uses_folder = not {*ANYWHERE} & {*words} and words != ("view", "--no-open")
     assert ran.err.count("\n") == uses_folder, ran.err
     assert ("loop" in ran.err) == uses_folder
     assert ran.code in ((WRONG_USAGE, STOPPED) if uses_folder else (READER_LEFT,))
@@ -101,7 +101,7 @@ def test_a_folder_may_be_named_like_an_address() -> None:
     ):
         assert microagents(*words, *where).code == COMPLETED, words
     assert microagents("list", *where).out.startswith("r  completed")
-    assert microagents("rm", "r", "--yes", *where).code == COMPLETED
+    assert microagents("list", "--remove", "r", "--yes", *where).code == COMPLETED
     assert "there is no run in" in microagents("list", *where).out
 
 

@@ -1,4 +1,4 @@
-"""`microagents graph`: the roles of a strategy and the messages between them, before anything is started."""
+"""`microagents show TASK --graph`: the roles of a strategy and the messages between them, before anything is started."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.cli.commands import microagents
 
 
 def test_it_lists_roles_and_messages_draws_them_and_gives_them_as_json() -> None:
-    shown = microagents("graph", "multiplication", "--deploy", "voter.num_replicas=3")
+    shown = microagents("show", "--graph", "multiplication", "--deploy", "voter.num_replicas=3")
     assert (shown.code, shown.err) == (0, "")
     assert "  -> Decomposer: Decompose\n" in shown.out
     assert "Voter x 3: Holds elections." in shown.out
-    assert microagents("graph", "multiplication", "--output", "graph.svg").code == 0
+    assert microagents("show", "--graph", "multiplication", "--output", "graph.svg").code == 0
     texts = {each.text for each in ET.parse("graph.svg").iter("{http://www.w3.org/2000/svg}text")}
     assert {"RecursiveConductor", "Discriminator", "Solver", "Elect", "Solve", "Screen"} <= texts
-    graph = json.loads(microagents("graph", "hanoi", "--strategy", "lead", "--json").out)
+    graph = json.loads(microagents("show", "--graph", "hanoi", "--strategy", "lead", "--json").out)
     assert graph["roles"][0]["name"] == "LeadConductor"
     assert {"name": "Draw", "sender": "Voter", "receiver": "Solver", "reply": "Sample", "is_stream": False} in graph[
         "messages"
@@ -46,18 +46,18 @@ def test_a_picture_of_a_live_run_lists_the_replicas_of_each_process() -> None:
 
 
 def test_it_shows_the_process_of_each_replica_as_the_runtime_would_place_it() -> None:
-    assert "\nin driver: Recorder/0, Limiter/0, MakerConductor/0, " in microagents("graph", "hanoi").out
-    lanes = microagents("graph", "hanoi", "--runtime", "ray", "--lanes", "2").out.splitlines()
+    assert "\nin driver: Recorder/0, Limiter/0, MakerConductor/0, " in microagents("show", "--graph", "hanoi").out
+    lanes = microagents("show", "--graph", "hanoi", "--runtime", "ray", "--lanes", "2").out.splitlines()
     assert lanes[-3] == "in driver: Recorder/0, Limiter/0"
     assert lanes[-1] == "in lane/1: MakerConductor/1, Voter/1, Solver/1, RedFlagger/1"
-    spread = json.loads(microagents("graph", "hanoi", "--runtime", "ray", "--spread", "--json").out)["placement"]
+    spread = json.loads(microagents("show", "--graph", "hanoi", "--runtime", "ray", "--spread", "--json").out)["placement"]
     assert [*spread] == ["driver", "MakerConductor/0", "Voter/0", "Solver/0", "RedFlagger/0"]
-    refused = microagents("graph", "hanoi", "--spread")
+    refused = microagents("show", "--graph", "hanoi", "--spread")
     assert (refused.code, "add --runtime ray" in refused.err) == (2, True)
 
 
 def test_a_picture_is_as_wide_as_its_lines() -> None:
-    assert microagents("graph", "hanoi", "--deploy", "solver.num_replicas=60", "--output", "graph.svg").code == 0
+    assert microagents("show", "--graph", "hanoi", "--deploy", "solver.num_replicas=60", "--output", "graph.svg").code == 0
     root = ET.parse("graph.svg").getroot()
     texts = [*root.iter("{http://www.w3.org/2000/svg}text")]
     ends = [float(each.get("x", "")) + 6 * len(each.text or "") for each in texts if "text-anchor" not in each.attrib]
@@ -76,12 +76,12 @@ def test_a_picture_is_as_wide_as_its_lines() -> None:
         (["hanoi", "--output", "no/graph.svg"], "'no/graph.svg' cannot be written: no such file or directory"),
         (["hanoi", "--strategy", "swarm"], "swarm"),
         (["nowhere.py:Task"], "nowhere.py"),
-        (["--strategy", "recursive"], "Missing argument 'TASK'"),
+        (["--strategy", "recursive"], "Missing argument 'RUN'"),
         (["gsm8k", "--strategy", "recursive"], "question"),
     ],
 )
 def test_wrong_usage_is_one_sentence(words: list[str], said: str) -> None:
-    ran = microagents("graph", *words)
+    ran = microagents("show", "--graph", *words)
     assert ran.code == 2
     assert said in ran.err
     assert "Traceback" not in ran.err

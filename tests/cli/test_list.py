@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from microagents.cli.commands.list import _lines
+from microagents.cli.views.runs import _lines
 from tests.cli.commands import microagents
 
 RUNS = [

@@ -1,4 +1,4 @@
-"""`microagents rm`: a run's journal is removed, and nothing else."""
+"""`microagents list --remove`: a run's journal is removed, and nothing else."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def assert_kept(ran: Ran, said: str) -> None:
 
 def test_the_journal_is_removed_with_what_sqlite_keeps_beside_it_and_nothing_else() -> None:
     Path("runs/r.sqlite-shm").touch()
-    ran = microagents("rm", "r", "--yes")
+    ran = microagents("list", "--remove", "r", "--yes")
     assert (ran.code, ran.err) == (COMPLETED, "")
     assert ran.out.startswith("removed runs/r.sqlite")
     assert files() == NEIGHBOURS
-    assert "there is no run 'r'" in microagents("rm", "r", "--yes").err
+    assert "there is no run 'r'" in microagents("list", "--remove", "r", "--yes").err
 
 
 def test_without_a_terminal_and_without_yes_it_is_kept() -> None:
-    assert_kept(microagents("rm", "r"), "add --yes")
+    assert_kept(microagents("list", "--remove", "r"), "add --yes")
 
 
 @pytest.mark.parametrize(("answer", "is_removed"), [("y", True), ("", False)])
@@ -54,7 +54,7 @@ def test_on_a_terminal_it_asks(answer: str, is_removed: bool) -> None:  # noqa: 
     person, terminal = pty.openpty()
     try:
         os.write(person, f"{answer}\n".encode())
-        with Forked("rm", "r", stdin=terminal) as process:
+        with Forked("list", "--remove", "r", stdin=terminal) as process:
             _, said = process.communicate(timeout=WAIT_S)
     finally:
         os.close(person)
@@ -68,8 +68,8 @@ def test_an_empty_journal_which_a_kill_left_before_the_first_record_is_removed()
     for name, made in (("empty", ""), ("early", "PRAGMA journal_mode = WAL")):
         with closing(sqlite3.connect(f"runs/{name}.sqlite")) as db:
             db.execute(made)
-        assert f"run {name} was kept" in microagents("rm", name).err
-        assert microagents("rm", name, "--yes").out.startswith(f"removed runs/{name}.sqlite")
+        assert f"run {name} was kept" in microagents("list", "--remove", name).err
+        assert microagents("list", "--remove", name, "--yes").out.startswith(f"removed runs/{name}.sqlite")
     assert files() == {"r.sqlite", *NEIGHBOURS}
 
 
@@ -77,15 +77,15 @@ def test_an_empty_journal_which_a_kill_left_before_the_first_record_is_removed()
 def test_a_run_that_is_running_is_kept() -> None:
     with Sitting("run", *SLOW, "--run-id", "slow", "--json") as sitting:
         sitting.until_sent(1)
-        assert_kept(microagents("rm", "slow", "--yes"), "run slow is being run by process ")
+        assert_kept(microagents("list", "--remove", "slow", "--yes"), "run slow is being run by process ")
     assert "slow.sqlite" in files()
 
 
 def test_a_file_that_is_no_journal_is_kept() -> None:
     Path("runs/r.sqlite").write_bytes(b"a diary " * 99)
-    assert_kept(microagents("rm", "r", "--yes"), "is not a journal")
+    assert_kept(microagents("list", "--remove", "r", "--yes"), "is not a journal")
 
 
 @pytest.mark.parametrize("run", ["../x", "runs/r", ".gitignore", ""])
 def test_a_name_with_path_characters_is_no_run(run: str) -> None:
-    assert_kept(microagents("rm", run, "--yes"), "not a valid run id")
+    assert_kept(microagents("list", "--remove", run, "--yes"), "not a valid run id")

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from contextlib import redirect_stdout
-from io import StringIO
-from typing import Any
 
 import pytest
 
 from microagents import run_sync
 from microagents.base.errors import ModelUnavailable
-from microagents.cli.options import SERVE_PORT
+from microagents.cli.commands.serve import SERVE_PORT
 from microagents.runs.settings import strategy_of
 from microagents.tasks.word_problems import WordProblem
 from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, microagents
@@ -38,30 +35,6 @@ def test_it_prints_its_addresses_serves_a_run_and_ends_cleanly_with_ctrl_c() -> 
     assert (process.returncode, out) == (COMPLETED, "")
     busy = result["repeated"].get("busy", 0)
     assert err.strip() == f"served {5 + busy} requests, 5 samples" + (f"; faults: {busy} x 429" if busy else "")
-
-
-@pytest.mark.slow
-def test_a_printed_request_is_understood_by_a_server_in_each_of_its_three_forms() -> None:
-    task = ("hanoi", "-o", "disks=3")
-    shown = microagents(
-        "step", *task, "--step", "1", "--model", "openai:gpt-6-luna", "--request", "--json", env={"OPENAI_API_KEY": ""}
-    )
-    serve = ("serve", *task, "--model", "sim:perfect", "--port", "0", "--json")
-    with Forked(*serve, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
-        url = json.loads(process.stdout.readline())["url"]
-        asked = {name: text.replace(f"http://127.0.0.1:{SERVE_PORT}", url) for name, text in shown.json.items()}
-        curl = subprocess.run(["bash", "-c", asked["curl"]], check=True, capture_output=True, timeout=WAIT_S).stdout
-        with redirect_stdout(StringIO()) as said:
-            for sdk in ("openai", "anthropic"):
-                names: dict[str, Any] = {}
-                exec(asked[sdk], names)
-                assert names["client"].is_closed(), "an open one warns later, in the middle of something else"
-        process.send_signal(signal.SIGINT)
-    answer = ["move", "=", "[2,0,1]", "next_state", "=", "[[3],[2],[1]]"]
-    assert json.loads(curl)["choices"][0]["message"]["content"].split()[-6:] == answer
-    sdks = said.getvalue().split()
-    assert sdks.count("[2,0,1]") == sdks.count("[[3],[2],[1]]") == 2
 
 
 @pytest.mark.slow

@@ -86,7 +86,9 @@ def as_another_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("doctor",), ("step", "drift"), ("run", "drift", "--max-outage", "0")], ids=lambda words: words[0]
+    "words",
+    [("try", "--setup"), ("try", "drift", "--one"), ("run", "drift", "--max-outage", "0")],
+    ids=lambda words: words[-1],
 )
 @pytest.mark.parametrize("file", ["microagents.toml", ".env"])
 def test_a_key_goes_to_no_host_that_only_a_folder_names(
@@ -109,11 +111,11 @@ def test_a_folder_is_trusted_by_an_option_once_for_each_version_of_its_file(monk
     with collecting_keys() as (host, keys):
         text = f'model = "openai:m@base_url={host}"'
         write("microagents.toml", text)
-        microagents("doctor", "--trust-folder")
-        microagents("doctor")
+        microagents("try", "--setup", "--trust-folder")
+        microagents("try", "--setup")
         assert keys.count(f"Bearer {KEY}") == 2
         write("microagents.toml", f"{text}\n")
-        assert microagents("doctor").code == WRONG_USAGE
+        assert microagents("try", "--setup").code == WRONG_USAGE
         assert keys.count(f"Bearer {KEY}") == 2
 
 
@@ -178,7 +180,8 @@ def test_what_reaches_out_of_a_folder_is_refused_unless_it_is_trusted(line: str)
 def test_models_limits_and_plain_options_of_a_folder_are_taken_unasked(line: str) -> None:
     write("microagents.toml", line)
     assert (
-        "trust" not in microagents("doctor" if line.startswith("model") else "run", *["drift"] * (line[0] != "m")).err
+        "trust"
+        not in microagents("try", "--setup" if line.startswith("model") else "run", *["drift"] * (line[0] != "m")).err
     )
 
 

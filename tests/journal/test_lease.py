@@ -177,7 +177,7 @@ def test_a_stopped_process_of_this_machine_keeps_its_run_however_long_it_is_stop
         advice = (
             f"process {first.process.pid} is stopped: continue it (kill -CONT {first.process.pid}) or end it (kill -9 "
         )
-        for command in (("resume", "r"), ("rm", "r", "--yes"), ("resume", "r", "--forget-unsettled")):
+        for command in (("resume", "r"), ("list", "--remove", "r", "--yes"), ("resume", "r", "--forget-unsettled")):
             ran = microagents(*command)
             assert (ran.code, "nothing was changed" in ran.reason, advice in ran.reason) == (WRONG_USAGE, True, True)
         assert advice in (inspect_run(RUNS, "r").reason or "")
@@ -270,7 +270,7 @@ def test_a_process_that_keeps_the_journal_locked_is_named_with_what_to_do(
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED)
         try:
-            for command in (("resume", "r"), ("rm", "r", "--yes"), ("resume", "r", "--forget-unsettled")):
+            for command in (("resume", "r"), ("list", "--remove", "r", "--yes"), ("resume", "r", "--forget-unsettled")):
                 said = microagents(*command).reason
                 assert f"process {process.pid} on {HERE.host} keeps it locked; " in said
                 assert (f"(kill -CONT {process.pid})" in said, "database is locked" in said) == (is_stopped, False)
@@ -376,7 +376,7 @@ def test_who_watches_a_lease_says_so_once(watch: Watch) -> None:
     walk(max_calls=100)
     hold(holder(host="elsewhere", table=ELSEWHERE, pid=77))
     watch.meanwhile = renew
-    for command in (("resume", "r"), ("rm", "r", "--yes")):
+    for command in (("resume", "r"), ("list", "--remove", "r", "--yes")):
         watch.sleep(3600)
         ran = microagents(*command)
         told = "run r is held by process 77 on elsewhere, which cannot be looked up from here; watching for up to 10 s"
@@ -384,7 +384,7 @@ def test_who_watches_a_lease_says_so_once(watch: Watch) -> None:
     watch.sleep(3600)
     watch.meanwhile = lambda: None
     assert "stopped at its limit" in microagents("list").out
-    assert microagents("rm", "r", "--yes").code == COMPLETED
+    assert microagents("list", "--remove", "r", "--yes").code == COMPLETED
 
 
 def test_a_copy_whose_holder_nobody_knows_can_be_read_where_nothing_can_be_written(

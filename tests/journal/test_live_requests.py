@@ -65,7 +65,7 @@ def test_a_person_decides_an_open_election_of_a_live_run_which_goes_on_from_it()
     assert inspect_run(RUNS, "r").account.settled_at == {"0/step/0": "person"}
     assert recorded("SELECT kind, refused FROM request") == [("decide", None)]
     assert REQUESTS.stat().st_mode & 0o777 == 0o600
-    assert microagents("rm", "r", "--yes").code == COMPLETED
+    assert microagents("list", "--remove", "r", "--yes").code == COMPLETED
     assert not REQUESTS.exists()
 
 

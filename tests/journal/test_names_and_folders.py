@@ -17,13 +17,15 @@ def linked(name: str, to: str) -> None:
     (RUNS / name).symlink_to(to)
 
 
-@pytest.mark.parametrize("words", [("show",), ("resume",), ("export",), ("rm", "--yes")], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", [("show",), ("resume",), ("export",), ("list", "--yes", "--remove")], ids=lambda words: words[0]
+)
 @pytest.mark.parametrize("name", ["nowhere", "itself", "n" * 248, "n" * 255, "n" * 5000])
 def test_a_run_that_cannot_be_there_is_said_not_to_be_there(name: str, words: tuple[str, ...]) -> None:
     walk(length=1)
     linked("nowhere.sqlite", "missing.sqlite")
     linked("itself.sqlite", "itself.sqlite")
-    ran = microagents(words[0], name, *words[1:])
+    ran = microagents(*words, name)
     assert f"there is no run '{name}'" in ran.reason
 
 
@@ -73,7 +75,7 @@ def test_a_folder_that_cannot_be_read_is_not_said_to_be_empty() -> None:
     Path("file").touch()
     assert "the folder 'file' cannot be read: Not a directory" in microagents("list", "--runs-dir", "file").err
     for folder in ("n" * 300, "file", "file/runs"):
-        assert "journals cannot be written into" in microagents("doctor", "--runs-dir", folder).out
+        assert "journals cannot be written into" in microagents("try", "--setup", "--runs-dir", folder).out
 
 
 def together(count: int, begin: Callable[[int], Store]) -> list[str]:

@@ -78,7 +78,7 @@ HANGING = {
     "view -o": ("view", "r", "-o", "out.html"),
     "export": ("export", "r"),
     "ctl": ("ctl", "r", "status"),
-    "rm": ("rm", "r", "--yes"),
+    "rm": ("list", "--remove", "r", "--yes"),
     "resume": ("resume", "r"),
     "run": ("run", "drift", "--run-id", "r"),
 }

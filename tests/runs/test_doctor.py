@@ -1,4 +1,4 @@
-"""`microagents doctor`: a line for each thing that is needed, what to do where it is missing, and no paid call."""
+"""`microagents try --setup`: a line for each thing that is needed, what to do where it is missing, and no paid call."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def findings_of(*answers: Answer, name: str = "gpt-6-luna") -> list[Findin
 
 
 def test_for_the_simulated_model_nothing_is_missing_and_each_key_is_named() -> None:
-    ended = microagents("doctor")
+    ended = microagents("try", "--setup")
     assert ended.code == COMPLETED
     lines = [line.split(None, 1) for line in ended.out.splitlines()]
     assert {state for state, _ in lines} == {"ok", "optional"}
@@ -65,7 +65,7 @@ def test_for_the_simulated_model_nothing_is_missing_and_each_key_is_named() -> N
 
 
 def test_json_has_the_same_and_a_missing_key_of_a_named_model_is_a_failure() -> None:
-    ended = microagents("doctor", "--model", "openai:gpt-6-luna", "--json")
+    ended = microagents("try", "--setup", "--model", "openai:gpt-6-luna", "--json")
     (one,) = [each for each in json.loads(ended.out) if each["state"] == "missing"]
     assert ended.code == FAILED
     assert "set the environment variable OPENAI_API_KEY" in one["said"]
@@ -73,7 +73,7 @@ def test_json_has_the_same_and_a_missing_key_of_a_named_model_is_a_failure() -> 
 
 @pytest.mark.parametrize(("spec", "code"), [("sim:gpt-9", FAILED), ("nonsense", WRONG_USAGE)])
 def test_a_wrong_model_is_said_in_one_line(spec: str, code: int) -> None:
-    assert microagents("doctor", "--model", spec).code == code
+    assert microagents("try", "--setup", "--model", spec).code == code
 
 
 async def test_a_provider_that_answers_tells_key_model_price_and_clock() -> None:

@@ -45,7 +45,7 @@ def command(
             "the same as a test" + ("" if find_spec("pytest") else "; first: pip install pytest"),
         ),
         (f"microagents run {quoted} --help", "the options of the task, and all others"),
-        (f"microagents step {quoted} --model openai:gpt-6-luna", "one step by a real model, with $OPENAI_API_KEY"),
+        (f"microagents try {quoted} --one --model openai:gpt-6-luna", "one step by a real model, with $OPENAI_API_KEY"),
     ]
     width = max(len(line) for line, _ in rows)
     echo(f"wrote {task} and {test}; try, then put your own work into {task}:")

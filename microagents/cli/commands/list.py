@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,20 +10,8 @@ import typer
 
 from microagents.base.errors import InvalidUsage
 from microagents.base.printing import printable
-from microagents.cli.options import RUNS, AsJson, RunsDir
+from microagents.cli.options import RUNS, AsJson, RunsDir, complete_run
 from microagents.cli.reporting import echo, json_text
-from microagents.cli.views.lines import wrapped_cells
-from microagents.cli.views.tables import local_time
-from microagents.journal.opening import watch_unclear
-from microagents.models.model import without_options
-from microagents.runs.inspection.runs import journals_in, runs_in
-from microagents.runs.result import Result
-from microagents.runs.words.money import prices_of
-from microagents.runs.words.summary import columns_of_stdout
-from microagents.runs.words.verdict import counted, outcome_text, verdict_on
-
-GAP, INDENT = "  ", "    "
-LOOK_EVERY_S = 1.0
 
 
 def command(
@@ -33,78 +19,58 @@ def command(
     live: Annotated[
         bool, typer.Option("--live", help="Keep the list up to date, runs under way first, until Ctrl-C.")
     ] = False,
+    remove: Annotated[
+        str | None,
+        typer.Option(
+            "--remove",
+            metavar="RUN",
+            help="Remove the journal of a run: its decisions are lost. A run that is running is refused. A terminal asks first.",
+            autocompletion=complete_run,
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --remove: do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the runs of a folder, the most recent one at the end.
+    """List the runs of a folder, the most recent one at the end, or remove one.
 
     Shows the outcome, the start, the task, the model, the calls, the cost, and how the run stands: what is wrong first.
     """
-    if live and as_json:
-        raise InvalidUsage("--live draws on the terminal, and --json prints one object; give one of them")
+    if (live, as_json, remove is not None).count(True) > 1:
+        raise InvalidUsage("--live draws on the terminal, --json prints one object, --remove removes; give one of them")
+    if yes and remove is None:
+        raise InvalidUsage("--yes goes with --remove RUN only; leave it out")
+    if remove is not None:
+        _remove(remove, runs_dir, yes=yes)
+        return
+    from microagents.cli.views.runs import list_runs, show_live
+    from microagents.journal.opening import watch_unclear
+    from microagents.runs.inspection.runs import journals_in, runs_in
+
     if live and sys.stdout is not None and sys.stdout.isatty():
-        _show_live(runs_dir)
+        show_live(runs_dir)
         return
     watch_unclear(journals_in(runs_dir))
-    if as_json:
-        found = [
-            {"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else row.as_json()
-            for name, row in runs_in(runs_dir, whole=True)
-        ]
-        echo(json_text(found))
+    if not as_json:
+        list_runs(runs_dir, live=live)
         return
-    for line in _list(runs_dir, columns_of_stdout(sys.maxsize), live=live):
-        echo(line)
+    found = []
+    for name, row in runs_in(runs_dir, whole=True):
+        found.append({"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else row.as_json())
+    echo(json_text(found))
 
 
-def _show_live(runs_dir: Path) -> None:
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
+def _remove(run: str, runs_dir: Path, *, yes: bool) -> None:
+    from microagents.runs.inspection.runs import inspect_run, is_empty, remove_run
+    from microagents.runs.words.verdict import counted, progress_text
 
-    console = Console(highlight=False)
-    try:
-        with Live(console=console, auto_refresh=False) as display:
-            while True:
-                shown = list(_list(runs_dir, console.width, live=True))[: console.height - 1]
-                display.update(Text("\n".join(shown), no_wrap=True, overflow="ellipsis"), refresh=True)
-                time.sleep(LOOK_EVERY_S)
-    except KeyboardInterrupt:
-        pass
-
-
-def _list(runs_dir: Path, columns: int, *, live: bool) -> Iterator[str]:
-    """Yield the lines of the list. A live one begins with the runs under way, and then the most recent ones."""
-    rows = list(runs_in(runs_dir))
-    if not rows:
-        yield f"there is no run in {str(runs_dir)!r}"
-    if live:
-        rows.reverse()
-        rows.sort(key=lambda row: isinstance(row[1], InvalidUsage) or row[1].outcome != "running")
-    cells = [[name, str(row)] if isinstance(row, InvalidUsage) else [name, *_cells(row)] for name, row in rows]
-    yield from _lines([[printable(" ".join(cell.split())) for cell in row] for row in cells], columns)
-
-
-def _cells(result: Result) -> Iterator[str]:
-    account, models = result.account, result.models
-    yield "paused" if account.paused is not None else outcome_text(result)
-    yield "" if result.created_at is None else local_time(result.created_at)
-    yield result.task
-    yield without_options(models[0]) + (f" +{len({*models}) - 1}" if len({*models}) > 1 else "")
-    yield counted(account.calls, "call")
-    yield prices_of(models)(result.cost_usd)
-    yield verdict_on(result).text
-
-
-def _lines(rows: Sequence[Sequence[str]], columns: int) -> Iterator[str]:
-    """One line a run, in columns. If that is too wide, the cells of each run are wrapped."""
-    runs = [row for row in rows if len(row) > 2]  # noqa: PLR2004 - others have a name and an error
-    widths = [max(map(len, column)) for column in zip(*runs, strict=True)] or [0]
-    widths[0] = max((len(row[0]) for row in rows), default=0)
-    if sum(widths) + len(GAP) * (len(widths) - 1) <= columns:
-        for row in rows:
-            yield GAP.join(
-                f"{cell:<{width}}" for cell, width in zip(row, [*widths, *[0] * len(row)], strict=False)
-            ).rstrip()
-        return
-    for row in rows:
-        yield from wrapped_cells(filter(None, row), columns, gap=GAP, indent=INDENT)
+    held = "nothing is recorded"
+    if not is_empty(runs_dir, run):
+        result = inspect_run(runs_dir, run)
+        held = f"{result.outcome}, {result.task}: {progress_text(result)}, {counted(result.calls, 'call')}"
+    if not yes:
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise InvalidUsage(f"run {run} was kept: nobody can be asked here whether to remove it; add --yes")
+        if not typer.confirm(printable(f"Remove run {run} ({held})?"), err=True):
+            raise InvalidUsage(f"run {run} was kept")
+    removed = remove_run(runs_dir, run)
+    echo(printable(f"removed {', '.join(map(str, removed))}"))

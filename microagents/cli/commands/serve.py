@@ -13,11 +13,13 @@ import typer
 from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage
 from microagents.base.printing import printable
-from microagents.cli.options import DEFAULT_MODEL, SERVE_PORT, AsJson, Config, Options, Seed, complete_task, task_of
+from microagents.cli.options import DEFAULT_MODEL, AsJson, Config, Options, Seed, complete_task, task_of
 from microagents.cli.reporting import echo
 from microagents.runs.words.verdict import counted
 
 MAX_PORT = 65_535
+SERVE_PORT = 8399
+"""Port if no other is named."""
 
 
 def command(

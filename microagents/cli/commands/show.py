@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any
 
 import typer
-from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
-from microagents.base.printing import printable
-from microagents.cli.options import RUNS, AsJson, RunName, RunsDir, WithCode
-from microagents.cli.reporting import EXIT_CODES, FAILURE, echo, json_text
-from microagents.cli.watching import show_and_exit
-from microagents.journal.reading import Reader, reader_of
-from microagents.journal.requests import TakenRequest
-from microagents.runs.inspection.climbs import Climb, climbs_of
-from microagents.runs.inspection.control import request_text, status_of
-from microagents.runs.inspection.decision import inspect_decision
-from microagents.runs.inspection.export import look_up_rows
-from microagents.runs.inspection.runs import recorded_result, solution_of
-from microagents.runs.result import Result
-from microagents.runs.words.money import are_simulated, prices_of
-from microagents.runs.words.summary import summary
-from microagents.systems.agents.notes import AgentRecord
-from microagents.systems.documents.notes import DocumentRecord
-from microagents.systems.questions.tree import ProblemNode, fold
-from microagents.systems.swarm.notes import SwarmRecord
+from microagents.cli.options import (
+    RUNS,
+    AsJson,
+    Options,
+    RunsDir,
+    StrategyOptions,
+    Tools,
+    WithCode,
+    check_typed,
+    complete_run,
+    complete_strategy,
+    strategy_named,
+    task_of,
+    with_settings,
+    with_tools,
+)
 
-DEFAULT_DEPTH = 2
-LOOK_EVERY_S = 0.5
+OF_RUN = ("path", "runs_dir", "live", "verify", "depth", "of_input", "code")
+"""Parameters of a recorded run alone."""
+OF_PLACES = ("runtime", "deploy", "spread", "lanes")
+OF_GRAPH = ("option", "tool", "strategy", "set_", "k", *OF_PLACES, "output")
+"""Parameters of --graph alone."""
 
 
+@partial(with_settings, only=OF_PLACES, short=("k",))
 def command(
-    run: RunName,
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="Name of the run; `microagents list` shows all runs. With --graph: TASK, as for `run`.",
+            autocompletion=complete_run,
+        ),
+    ],
+    *,
     path: Annotated[
         str | None,
         typer.Argument(
@@ -60,8 +67,8 @@ def command(
             "--depth",
             min=0,
             metavar="N",
-            help="Show the tree of sub-problems, or the subtasks of a document, down to this number of cuts. [default: "
-            f"{DEFAULT_DEPTH} for a tree, all subtasks of a document; with --json all]",
+            help="Show the tree of sub-problems, or the subtasks of a document, down to this number of cuts. "
+            "[default: 2 for a tree, all subtasks of a document; with --json all]",
         ),
     ] = None,
     of_input: Annotated[
@@ -73,144 +80,55 @@ def command(
             help="Show the tree, or the steps that climbed, of this one of many inputs, from 0.",
         ),
     ] = None,
+    graph: Annotated[
+        bool,
+        typer.Option(
+            "--graph",
+            help="Show the roles of TASK's strategy, their typed messages, and the process of each replica. Nothing is started.",
+        ),
+    ] = False,
+    option: Options = [],  # noqa: B006 - typer copies it
+    tool: Tools = [],  # noqa: B006
+    strategy: Annotated[
+        str | None,
+        typer.Option("--strategy", metavar="NAME", help="Strategy, as for `run`.", autocompletion=complete_strategy),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE.svg", help="Draw the graph into a file.")
+    ] = None,
     code: WithCode = False,
     as_json: AsJson = False,
+    context: typer.Context,
+    options: StrategyOptions,
+    changed: dict[str, Any],
 ) -> None:
-    """Show the recorded state of a run, or one of its decisions.
+    """Show the recorded state of a run, one of its decisions, or with --graph the roles of a strategy.
 
     This works while the run is running, too. With PATH it shows one decision: its prompt, replies, flags, votes and price. Ctrl-C ends
     --live and not the run, which `microagents ctl RUN stop` ends.
 
     Exit codes: 0 shown, 1 the records are damaged (--verify), 2 wrong usage.
     """
-    of_whole_run = verify or depth is not None or of_input is not None
-    if live:
-        _check_fits(
-            path is None and not of_whole_run,
-            "--live shows the progress of a whole run; leave out PATH, --verify, --depth and --input",
-        )
-        _watch(run, runs_dir, as_json=as_json)
-    if path is not None:
-        _check_fits(
-            not of_whole_run,
-            "--verify, --depth and --input are about a whole run; leave them out, or the PATH of the decision",
-        )
-        _show_decision(run, path, runs_dir, code=code, as_json=as_json)
+    if graph:
+        from microagents.cli.views.graph import show_graph
+
+        check_typed(context, "without --graph", *OF_RUN)
+        work = task_of(run, with_tools(option, tool))
+        show_graph(work, strategy_named(strategy, options, work), changed, output, as_json=as_json)
         return
-    with reader_of(runs_dir, run, trust=code, watched=True) as reader:
-        climbs = _climbs(reader, of_input)
-        tree, note = _tree(reader, of_input, is_wanted=depth is not None or (of_input is not None and climbs is None))
-        result = recorded_result(reader)
-        changes, requests = reader.changes(), reader.requests()
-        looked_up = Counter(row.tool for row in look_up_rows(reader))
-        problems = reader.verify() if verify else []
-    if as_json:
-        verified = {"verified": not problems} if verify else {}
-        shown = tree if depth is None or not isinstance(tree, ProblemNode) else fold(tree, depth)
-        solution = {} if shown is None else {"solution": shown}
-        climbed = {} if climbs is None else {"climbs": climbs}
-        echo(json_text(result.as_json() | solution | climbed | verified))
+    from microagents.cli.views.recorded import show_decision, show_run, watch
+
+    check_typed(context, "with --graph", *OF_GRAPH)
+    of_whole_run = verify or depth is not None or of_input is not None
+    if live and (path is not None or of_whole_run):
+        raise InvalidUsage("--live shows the progress of a whole run; leave out PATH, --verify, --depth and --input")
+    if path is not None and of_whole_run:
+        raise InvalidUsage(
+            "--verify, --depth and --input are about a whole run; leave them out, or the PATH of the decision"
+        )
+    if live:
+        watch(run, runs_dir, as_json=as_json)
+    elif path is not None:
+        show_decision(run, path, runs_dir, code=code, as_json=as_json)
     else:
-        echo(summary(result, with_text=False))
-        if looked_up:
-            calls = ", ".join(f"{number:,} of {tool}" for tool, number in sorted(looked_up.items()))
-            echo(printable(f"looked up before replies: {calls} (microagents export {run} --look-ups)"))
-        _print_interventions(changes, requests)
-        if verify and not problems:
-            echo("verified: every row was read, and the account and the digests match the rows")
-        _print_work(result, tree, depth)
-        if climbs:
-            from microagents.cli.views.climbs import draw_climbs
-
-            echo("\n" + draw_climbs(climbs))
-            if are_simulated(result.models):
-                echo("(prices are simulated)")
-    if note is not None:
-        echo(printable(" ".join(note.split())), err=as_json)
-    for problem in problems:
-        typer.echo(f"microagents: {printable(problem)}; keep the file for inspection, and begin another run", err=True)
-    raise typer.Exit(FAILURE if problems else 0)
-
-
-def _check_fits(fits: bool, said: str) -> None:
-    if not fits:
-        raise InvalidUsage(said)
-
-
-def _watch(run: str, runs_dir: Path, *, as_json: bool) -> NoReturn:
-    from microagents.cli.views.display import live_display
-
-    try:
-        result = status_of(runs_dir, run).result
-        with live_display(run, unit=result.unit, price=prices_of(result.models), loads=True) as display:
-            while result.outcome == "running":
-                display.show(result.account)
-                time.sleep(LOOK_EVERY_S)
-                result = status_of(runs_dir, run).result
-    except KeyboardInterrupt:
-        typer.echo(f"run {run} goes on", err=True)
-        raise typer.Exit(EXIT_CODES["completed"]) from None
-    show_and_exit(result, as_json=as_json)
-
-
-def _print_interventions(changes: Sequence[tuple[str, str, str, str]], requests: Sequence[TakenRequest]) -> None:
-    for at, field, before, after in changes:
-        echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
-    for request in requests:
-        echo(printable(f"asked of the run: {request_text(request)}"))
-
-
-def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
-    if isinstance(tree, ProblemNode):
-        from microagents.cli.views.tree import draw_tree
-
-        echo("\n" + draw_tree(fold(tree, DEFAULT_DEPTH if depth is None else depth)))
-        if are_simulated(result.models):
-            echo("(prices are simulated)")
-    elif isinstance(tree, DocumentRecord):
-        from microagents.cli.views.document import draw_document
-
-        echo("\n" + draw_document(tree, depth))
-    elif isinstance(tree, SwarmRecord):
-        from microagents.cli.views.swarm import draw_swarm
-
-        echo("\n" + draw_swarm(tree))
-    elif isinstance(tree, AgentRecord):
-        from microagents.cli.views.agent import draw_agent
-
-        echo("\n" + draw_agent(tree, prices_of(result.models)))
-
-
-def _show_decision(run: str, path: str, runs_dir: Path, *, code: bool, as_json: bool) -> None:
-    with reader_of(runs_dir, run, trust=code) as reader:
-        shown = inspect_decision(reader, path)
-    if as_json:
-        echo(json_text(shown))
-    else:
-        from microagents.cli.views.decision import print_decision
-
-        print_decision(shown)
-
-
-def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Struct | None, str | None]:
-    """Return the tree of sub-problems to show, and a note for the user if a tree exists but cannot be shown."""
-    experiment = reader.experiment
-    if experiment.draws_solution and experiment.listed and of_input is None:
-        hint = f"{experiment.inputs:,} inputs; name one to see the work on it: show {experiment.run_id} --input N"
-        if is_wanted:
-            raise InvalidUsage(f"run {experiment.run_id} has {hint}")
-        return None, f"it has {hint}"
-    if is_wanted:
-        return solution_of(reader, of_input or 0), None
-    try:
-        return (solution_of(reader, 0), None) if experiment.draws_solution else (None, None)
-    except InvalidUsage as error:  # no option asked for the tree, so the rest is shown without it
-        return None, str(error)
-
-
-def _climbs(reader: Reader, of_input: int | None) -> list[Climb] | None:
-    """Return the steps that climbed a ladder; None in a run without one, and for many inputs if none is named."""
-    if reader.experiment.listed and of_input is None:
-        return None
-    climbs = climbs_of(reader, of_input or 0)
-    return climbs if climbs or reader.experiment.recipe.strategy_options.get("ladder") else None
+        show_run(run, runs_dir, depth, of_input, verify=verify, code=code, as_json=as_json)

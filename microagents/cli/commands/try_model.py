@@ -2,52 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
 from functools import partial
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from microagents.cli.config import PROJECT, with_defaults, write_defaults
-from microagents.cli.inputs import given_by
+from microagents.base.errors import InvalidUsage
+from microagents.cli.config import PROJECT
 from microagents.cli.options import (
     DEFAULT_MODEL,
+    OF_ONE_STEP,
     RUNS,
+    TASK,
     AsJson,
     Config,
     InputsFile,
+    ModelSpecs,
     Options,
     RunsDir,
     Seed,
-    TaskName,
+    StrategyName,
+    StrategyOptions,
     Tools,
     Yes,
-    model_option,
+    check_typed,
+    models_of,
+    strategy_named,
+    task_of,
     with_settings,
     with_tools,
 )
 from microagents.cli.reporting import EXIT_CODES, echo, json_text
-from microagents.cli.trusting import has_terminal
-from microagents.cli.views.tables import Columns, report_text
-from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
-from microagents.runs.words.money import prices_of
-from microagents.studies.trying import KNOWN_STEPS, USELESS, Tried, TriedForm, try_model
 
-SETTINGS = ("max_output_tokens", "flag_above_tokens", "max_outage_s", "prices")
+if TYPE_CHECKING:
+    from microagents.actors.role import Strategy
+    from microagents.task import Task
+
+OF_TRY = ("inputs", "steps", "write", "yes")
+"""Parameters of a try that --one and --setup do not have."""
+OF_QUESTION = ("strategy", "set_", "k", "max_draws", "step", "format", "reasoning", "reading")
+"""Parameters of --one alone."""
+OF_BOTH = ("task", "option", "tool", "seed", "max_output_tokens", "flag_above_tokens", "max_outage_s", "prices")
+"""Parameters that only --setup lacks."""
 
 
-@partial(with_settings, only=SETTINGS, short=None)
+@partial(with_settings, only=(*OF_ONE_STEP, "runtime"), short=("k", "max_draws"))
 def command(
-    task: TaskName,
+    task: Annotated[str | None, TASK] = None,
     *,
     option: Options = [],  # noqa: B006 - typer copies it
     tool: Tools = [],  # noqa: B006
+    one: Annotated[
+        bool,
+        typer.Option("--one", help="Ask one question, and show it in full: prompt, replies, flags, votes and price."),
+    ] = False,
+    setup: Annotated[
+        bool,
+        typer.Option(
+            "--setup", help="Check keys, endpoints, models, prices, open files, Ray, disk and clock. No TASK is needed."
+        ),
+    ] = False,
+    strategy: StrategyName = None,
     inputs: InputsFile = None,
-    model: Annotated[str, model_option("Model to try, as provider:model[@key=value,...].")] = DEFAULT_MODEL,
+    model: ModelSpecs = [],  # noqa: B006
     steps: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Number of steps in the best form, each sampled twice. [default: 3]"),
+    ] = None,
+    step: Annotated[
         int,
-        typer.Option(min=KNOWN_STEPS, metavar="N", help="Number of steps in the best form, each sampled twice."),
-    ] = KNOWN_STEPS,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="With --one: number of a chain's step, from 0. The task's oracle does the steps before it.",
+        ),
+    ] = 0,
     seed: Seed = 0,
     write: Annotated[
         bool, typer.Option("--write", help=f"Write the settings that follow into {PROJECT}. [default: a terminal asks]")
@@ -56,6 +87,8 @@ def command(
     as_json: AsJson = False,
     yes: Yes = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
+    context: typer.Context,
+    options: StrategyOptions,
     changed: dict[str, Any],
 ) -> None:
     """Try a model on a task for a minute: which form of reply, which k, at which cost.
@@ -63,53 +96,82 @@ def command(
     Three steps whose right replies the oracle knows are sampled twice in each form. It ends in one sentence of advice and in the settings
     that follow. With fewer than 30 samples no k is advised.
 
-    Exit codes: 0 the model will do, or more samples will tell, 1 not with this model, 2 wrong usage, 130 interrupted.
+    With --one it shows one question in full: of a chain step N, of other work the first question that its strategy asks. With --setup it
+    checks this machine and the models, a line each. No call is paid, unless a spec has the option `logprobs`: its draws are then compared
+    with their probabilities.
+
+    Exit codes: 0 the model will do, or more samples will tell, 1 not with this model, 2 wrong usage, 130 interrupted. With --one: 0
+    decided, 1 failed, 3 stopped by an outage or since all replies are flagged, 4 undecided. With --setup: 1 if something is missing.
     """
-    work = given_by(task, with_tools(option, tool), inputs).work
+    if one and setup:
+        raise InvalidUsage("--one asks a question, and --setup checks what is needed for it; give one of them")
+    if setup:
+        check_typed(context, "without --setup", *OF_TRY, *OF_QUESTION, *OF_BOTH)
+        _check_setup(model or [DEFAULT_MODEL], runs_dir, on_ray=changed.get("runtime") == "ray", as_json=as_json)
+    check_typed(context, "with --setup", "runtime")
+    if task is None:
+        raise InvalidUsage("name the task to try, such as microagents try hanoi; or give --setup")
+    changed.pop("runtime", None)
+    words = with_tools(option, tool)
+    if one:
+        check_typed(context, "without --one", *OF_TRY)
+        asked = task_of(task, words)
+        chosen = strategy_named(strategy, options, asked)
+        _show_question(asked, chosen, model, step, {"seed": seed, **changed}, as_json=as_json)
+    check_typed(context, "with --one", *OF_QUESTION)
+    if len(model) > 1:
+        raise InvalidUsage("a try is of one model; give one --model, or --one to ask them in turn")
+    from microagents.cli.inputs import given_by
+    from microagents.cli.views.tried import report_tried
+    from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
+    from microagents.studies.trying import try_model
+
+    work = given_by(task, words, inputs).work
+    spec = model[0] if model else DEFAULT_MODEL
+    given = {name: value for name, value in changed.items() if name in OF_BOTH}
     found = run_in_terminal(
-        Watched(task, "step", [model], kept_in_runs("try")),
+        Watched(task, "step", [spec], kept_in_runs("try")),
         lambda control, set_title: try_model(
-            work, model, steps=steps, seed=seed, runs_dir=runs_dir, on_form=set_title, **changed, **control
+            work, spec, steps=steps, seed=seed, runs_dir=runs_dir, on_form=set_title, **given, **control
         ),
         yes=yes,
     )
-    echo(json_text(found.as_json()) if as_json else report_text(_report(found)))
-    if found.is_interrupted:
-        raise typer.Exit(EXIT_CODES["interrupted"])
-    if found.advice in USELESS:
-        raise typer.Exit(EXIT_CODES["failed"])
-    if write or (not as_json and has_terminal() and typer.confirm(f"Write them into {PROJECT}?", err=True)):
-        write_defaults(found.settings)
-        typer.echo(f"microagents: wrote {', '.join(found.settings)} into {PROJECT}", err=True)
+    report_tried(found, as_json=as_json, write=write)
 
 
-def _report(found: Tried) -> Iterator[str | Columns]:
-    price = prices_of([found.model])
-    if found.forms:
-        rows = [["form", "valid", "right", "flags", "tokens a reply", "seconds", "cost"]]
-        yield Columns([*rows, *[_row(each, price) for each in found.forms]], to_the_left=(0, 3))
-    for each in found.forms:
-        if each.reason is not None:
-            yield f"{each.name}: {each.reason}"
-    will_do = found.advice not in USELESS
-    if found.calls is not None and will_do:
-        yield f"at k = {found.k} the task takes about {found.calls:,.0f} calls, {price(found.cost_usd)}"
-    if found.certain and will_do:
-        yield found.certain
-    if found.hard:
-        yield f"hard steps: {', '.join(map(str, found.hard))}"
-    yield found.said
-    if found.settings and will_do:
-        yield ""
-        yield Columns([[line] for line in with_defaults("", found.settings).splitlines()])
+def _check_setup(models: list[str], runs_dir: Path, *, on_ray: bool, as_json: bool) -> NoReturn:
+    from microagents.cli.views.tables import Columns, report_text
+    from microagents.runs.doctor import examine
+
+    findings = asyncio.run(examine(models, runs_dir, on_ray=on_ray))
+    if as_json:
+        echo(json_text(findings))
+    else:
+        rows = [[each.state, each.subject, " ".join(each.said.split())] for each in findings]
+        echo(report_text([Columns(rows, to_the_left=(0, 1, 2))]))
+    is_missing = any(each.state == "missing" for each in findings)
+    raise typer.Exit(EXIT_CODES["failed" if is_missing else "completed"])
 
 
-def _row(form: TriedForm, price: Any) -> list[str]:
-    found = form.found
-    if found is None:
-        return [form.name, *["-"] * 6]
-    flags = ", ".join(f"{name} {count}" for name, count in found.flags.items()) or "-"
-    seconds = "-" if found.latency is None else f"{found.latency.p50:.2g}"
-    right = "-" if form.right is None else f"{form.right} of {form.valid}"
-    valid = f"{form.valid} of {found.draws}"
-    return [form.name, valid, right, flags, f"{form.tokens or 0:,.0f}", seconds, price(found.cost_usd)]
+def _show_question(
+    work: Task, strategy: Strategy, model: list[str], step: int, given: dict[str, Any], *, as_json: bool
+) -> NoReturn:
+    from microagents.cli.views.question import print_question
+    from microagents.elections.election import OPEN_OUTCOMES
+    from microagents.runs.plan import RunPlan
+    from microagents.runs.settings import Settings, model_pools, validated
+    from microagents.studies.preview import show_step
+
+    pools = model_pools(models_of(model), [strategy]).pools
+    settings = validated(Settings, "the question", {"models": pools, "run_id": "one", **given})
+    shown = asyncio.run(show_step(RunPlan(tasks=[work], listed=False, strategy=strategy, settings=settings), step))
+    if as_json:
+        echo(json_text(shown))
+    else:
+        print_question(shown)
+    ending = "completed"
+    if shown.outcome == "stopped":
+        ending = "stopped"
+    elif shown.outcome in (*OPEN_OUTCOMES, "argmax"):
+        ending = "undecided"
+    raise typer.Exit(EXIT_CODES[ending])

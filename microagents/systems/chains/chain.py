@@ -399,7 +399,7 @@ async def step_by_step(chain: Chain) -> object:
 
 
 class ChainConductor(Conductor[ChainTask[Any, Any], G]):
-    """Base class of conductors that walk chains. `microagents step` works with every strategy that has such a conductor."""
+    """Base class of conductors that walk chains. `try --one` works with every strategy that has such a conductor."""
 
     may_ask = (Paraphrase, Choose)
 

@@ -1,0 +1,54 @@
+"""One question in full on the terminal: its prompt, replies, flags, votes and price."""
+
+from __future__ import annotations
+
+from microagents.cli.reporting import json_text
+from microagents.cli.views.parts import Sections
+from microagents.elections.election import OPEN_OUTCOMES
+from microagents.runs.words.money import prices_of
+from microagents.runs.words.verdict import counted
+from microagents.studies.preview import ShownReply, ShownStep
+
+CHECKED = {True: "right by the task's own oracle", False: "WRONG by the task's own oracle"}
+
+
+def print_question(shown: ShownStep) -> None:
+    """Print a question with all that came of it."""
+    parts, price = Sections(), prices_of(reply.model for reply in shown.replies)
+    parts.add(f"{shown.path}: system prompt", shown.system)
+    parts.add("user prompt", shown.user)
+    for reply in shown.replies:
+        temperature = "provider's temperature" if reply.temperature is None else f"temperature {reply.temperature:g}"
+        tokens = "tokens unknown" if reply.output_tokens is None else f"{reply.output_tokens} tokens"
+        parts.add(
+            f"reply {reply.seq}: {reply.model}, {temperature}, {tokens}, {reply.finish}, {price(reply.cost_usd)}",
+            reply.text,
+            f"=> {_read(reply)}",
+        )
+    ending, votes = _ending(shown)
+    parts.add(f"{ending}; {counted(shown.calls, 'call')}, {price(shown.cost_usd)}", "", votes)
+
+
+def _ending(shown: ShownStep) -> tuple[str, str]:
+    """Return the title of the vote, and its count."""
+    if shown.reason is not None:
+        return "stopped", shown.reason
+    lines = [f"{count} x {json_text(value)}" for value, count in shown.tally] or ["no valid reply"]
+    checked = None if shown.leader_correct is None else CHECKED[shown.leader_correct]
+    ending = f"{shown.outcome}: not decided by the vote"
+    if shown.outcome not in (*OPEN_OUTCOMES, "argmax"):
+        ending = shown.outcome if checked is None else f"{shown.outcome}, {checked}"
+        return ending, "\n".join(lines)
+    if shown.climbs_to is not None:
+        lines.append(f"a run would climb to {shown.climbs_to}")
+    if checked is not None:
+        lines.append(f"the leader is {checked}")
+    return ending, "\n".join(lines)
+
+
+def _read(reply: ShownReply) -> str:
+    if not reply.counted:
+        return "drawn, but not counted: the vote was over"
+    if reply.flag:
+        return f"RED FLAG {reply.flag}: {reply.why}" if reply.why else f"RED FLAG {reply.flag}"
+    return f"vote {json_text(reply.vote)}"

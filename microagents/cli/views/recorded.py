@@ -1,0 +1,158 @@
+"""The recorded state of a run, or of one of its decisions, on the terminal."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+from msgspec import Struct
+
+from microagents.base.errors import InvalidUsage
+from microagents.base.printing import printable
+from microagents.cli.reporting import EXIT_CODES, FAILURE, echo, json_text
+from microagents.cli.views.agent import draw_agent
+from microagents.cli.views.climbs import draw_climbs
+from microagents.cli.views.decision import print_decision
+from microagents.cli.views.display import live_display
+from microagents.cli.views.document import draw_document
+from microagents.cli.views.swarm import draw_swarm
+from microagents.cli.views.tree import draw_tree
+from microagents.cli.watching import show_and_exit
+from microagents.journal.reading import Reader, reader_of
+from microagents.journal.requests import TakenRequest
+from microagents.runs.inspection.climbs import Climb, climbs_of
+from microagents.runs.inspection.control import request_text, status_of
+from microagents.runs.inspection.decision import inspect_decision
+from microagents.runs.inspection.export import look_up_rows
+from microagents.runs.inspection.runs import recorded_result, solution_of
+from microagents.runs.result import Result
+from microagents.runs.words.money import are_simulated, prices_of
+from microagents.runs.words.summary import summary
+from microagents.systems.agents.notes import AgentRecord
+from microagents.systems.documents.notes import DocumentRecord
+from microagents.systems.questions.tree import ProblemNode, fold
+from microagents.systems.swarm.notes import SwarmRecord
+
+DEFAULT_DEPTH = 2
+LOOK_EVERY_S = 0.5
+SIMULATED = "(prices are simulated)"
+
+
+def show_run(
+    run: str, runs_dir: Path, depth: int | None, of_input: int | None, *, verify: bool, code: bool, as_json: bool
+) -> NoReturn:
+    """Show the recorded state of a run.
+
+    Args:
+        run: its name.
+        runs_dir: the folder of journals.
+        depth: number of cuts down to which the tree of the work is shown; None for the default.
+        of_input: number of one of many inputs; None for the whole run.
+        verify: whether to check all records.
+        code: whether to import the code that the journal names.
+        as_json: whether to print one object.
+    """
+    with reader_of(runs_dir, run, trust=code, watched=True) as reader:
+        climbs = _climbs(reader, of_input)
+        tree, note = _tree(reader, of_input, is_wanted=depth is not None or (of_input is not None and climbs is None))
+        result = recorded_result(reader)
+        changes, requests = reader.changes(), reader.requests()
+        looked_up = Counter(row.tool for row in look_up_rows(reader))
+        problems = reader.verify() if verify else []
+    if as_json:
+        verified = {"verified": not problems} if verify else {}
+        shown = tree if depth is None or not isinstance(tree, ProblemNode) else fold(tree, depth)
+        solution = {} if shown is None else {"solution": shown}
+        climbed = {} if climbs is None else {"climbs": climbs}
+        echo(json_text(result.as_json() | solution | climbed | verified))
+    else:
+        echo(summary(result, with_text=False))
+        if looked_up:
+            calls = ", ".join(f"{number:,} of {tool}" for tool, number in sorted(looked_up.items()))
+            echo(printable(f"looked up before replies: {calls} (microagents export {run} --look-ups)"))
+        _print_interventions(changes, requests)
+        if verify and not problems:
+            echo("verified: every row was read, and the account and the digests match the rows")
+        _print_work(result, tree, depth)
+        if climbs:
+            echo("\n" + draw_climbs(climbs))
+            if are_simulated(result.models):
+                echo(SIMULATED)
+    if note is not None:
+        echo(printable(" ".join(note.split())), err=as_json)
+    for problem in problems:
+        typer.echo(f"microagents: {printable(problem)}; keep the file for inspection, and begin another run", err=True)
+    raise typer.Exit(FAILURE if problems else 0)
+
+
+def watch(run: str, runs_dir: Path, *, as_json: bool) -> NoReturn:
+    """Show the progress of a run that another process does, until it ends."""
+    try:
+        result = status_of(runs_dir, run).result
+        with live_display(run, unit=result.unit, price=prices_of(result.models), loads=True) as display:
+            while result.outcome == "running":
+                display.show(result.account)
+                time.sleep(LOOK_EVERY_S)
+                result = status_of(runs_dir, run).result
+    except KeyboardInterrupt:
+        typer.echo(f"run {run} goes on", err=True)
+        raise typer.Exit(EXIT_CODES["completed"]) from None
+    show_and_exit(result, as_json=as_json)
+
+
+def _print_interventions(changes: Sequence[tuple[str, str, str, str]], requests: Sequence[TakenRequest]) -> None:
+    for at, field, before, after in changes:
+        echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
+    for request in requests:
+        echo(printable(f"asked of the run: {request_text(request)}"))
+
+
+def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
+    if isinstance(tree, ProblemNode):
+        echo("\n" + draw_tree(fold(tree, DEFAULT_DEPTH if depth is None else depth)))
+        if are_simulated(result.models):
+            echo(SIMULATED)
+    elif isinstance(tree, DocumentRecord):
+        echo("\n" + draw_document(tree, depth))
+    elif isinstance(tree, SwarmRecord):
+        echo("\n" + draw_swarm(tree))
+    elif isinstance(tree, AgentRecord):
+        echo("\n" + draw_agent(tree, prices_of(result.models)))
+
+
+def show_decision(run: str, path: str, runs_dir: Path, *, code: bool, as_json: bool) -> None:
+    """Show one decision in full."""
+    with reader_of(runs_dir, run, trust=code) as reader:
+        shown = inspect_decision(reader, path)
+    if as_json:
+        echo(json_text(shown))
+    else:
+        print_decision(shown)
+
+
+def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Struct | None, str | None]:
+    """Return the tree of sub-problems to show, and a note for the user if a tree exists but cannot be shown."""
+    experiment = reader.experiment
+    if experiment.draws_solution and experiment.listed and of_input is None:
+        hint = f"{experiment.inputs:,} inputs; name one to see the work on it: show {experiment.run_id} --input N"
+        if is_wanted:
+            raise InvalidUsage(f"run {experiment.run_id} has {hint}")
+        return None, f"it has {hint}"
+    if is_wanted:
+        return solution_of(reader, of_input or 0), None
+    try:
+        return (solution_of(reader, 0), None) if experiment.draws_solution else (None, None)
+    except InvalidUsage as error:  # no option asked for the tree, so the rest is shown without it
+        return None, str(error)
+
+
+def _climbs(reader: Reader, of_input: int | None) -> list[Climb] | None:
+    """Return the steps that climbed a ladder; None in a run without one, and for many inputs if none is named."""
+    if reader.experiment.listed and of_input is None:
+        return None
+    climbs = climbs_of(reader, of_input or 0)
+    return climbs if climbs or reader.experiment.recipe.strategy_options.get("ladder") else None

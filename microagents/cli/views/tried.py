@@ -1,0 +1,62 @@
+"""The report of a try on the terminal: forms of reply, advice, and the settings that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import typer
+
+from microagents.cli.config import PROJECT, with_defaults, write_defaults
+from microagents.cli.reporting import EXIT_CODES, echo, json_text
+from microagents.cli.trusting import has_terminal
+from microagents.cli.views.tables import Columns, report_text
+from microagents.runs.words.money import Price, prices_of
+from microagents.studies.trying import USELESS, Tried, TriedForm
+
+
+def report_tried(found: Tried, *, as_json: bool, write: bool) -> None:
+    """Print what was found, and write the settings that follow if the user wants it.
+
+    Raises:
+        typer.Exit: the try was interrupted, or the model will not do.
+    """
+    echo(json_text(found.as_json()) if as_json else report_text(_report(found)))
+    if found.is_interrupted:
+        raise typer.Exit(EXIT_CODES["interrupted"])
+    if found.advice in USELESS:
+        raise typer.Exit(EXIT_CODES["failed"])
+    if write or (not as_json and has_terminal() and typer.confirm(f"Write them into {PROJECT}?", err=True)):
+        write_defaults(found.settings)
+        typer.echo(f"microagents: wrote {', '.join(found.settings)} into {PROJECT}", err=True)
+
+
+def _report(found: Tried) -> Iterator[str | Columns]:
+    price = prices_of([found.model])
+    if found.forms:
+        rows = [["form", "valid", "right", "flags", "tokens a reply", "seconds", "cost"]]
+        yield Columns([*rows, *[_row(each, price) for each in found.forms]], to_the_left=(0, 3))
+    for each in found.forms:
+        if each.reason is not None:
+            yield f"{each.name}: {each.reason}"
+    will_do = found.advice not in USELESS
+    if found.calls is not None and will_do:
+        yield f"at k = {found.k} the task takes about {found.calls:,.0f} calls, {price(found.cost_usd)}"
+    if found.certain and will_do:
+        yield found.certain
+    if found.hard:
+        yield f"hard steps: {', '.join(map(str, found.hard))}"
+    yield found.said
+    if found.settings and will_do:
+        yield ""
+        yield Columns([[line] for line in with_defaults("", found.settings).splitlines()])
+
+
+def _row(form: TriedForm, price: Price) -> list[str]:
+    found = form.found
+    if found is None:
+        return [form.name, *["-"] * 6]
+    flags = ", ".join(f"{name} {count}" for name, count in found.flags.items()) or "-"
+    seconds = "-" if found.latency is None else f"{found.latency.p50:.2g}"
+    right = "-" if form.right is None else f"{form.right} of {form.valid}"
+    valid = f"{form.valid} of {found.draws}"
+    return [form.name, valid, right, flags, f"{form.tokens or 0:,.0f}", seconds, price(found.cost_usd)]
