@@ -200,6 +200,14 @@ async def test_a_404_says_which_address_was_probably_meant(provider: Provider, g
         assert address.partition("127.0.0.1:")[2].lstrip("0123456789") == meant
 
 
+async def test_an_address_that_never_answered_is_asked_once_by_all_rows_of_a_run() -> None:
+    async with scripted.serving(scripted.reply(b"404 page not found", 404)) as server:
+        tasks = [Labels(row={"text": f"row {number}."}) for number in range(20)]
+        with pytest.raises(ModelUnavailable, match=f"did you mean base_url={server.url}/v1"):
+            await run(tasks, models=f"openai:m@base_url={server.url}", k=2, runs_dir=None)
+    assert len(server.received) == 1
+
+
 async def test_the_query_of_an_address_stays_behind_the_path_and_out_of_errors(provider: Provider) -> None:
     async with asking(provider, scripted.reply(provider.good(TEXT))) as (_, server):
         model = provider.open(f"{server.url}/openai/?api-version=2024-10-21&code=secret")

@@ -197,6 +197,8 @@ class HttpModel(Reachable, ABC):
         self._substitutes = Substitutes(self.name, self.substitutes, (self.effort_name,) if "effort" in options else ())
         self._cache_key: str | None = None
         self._warming = Warming()
+        self._no_such_path: Response | None = None
+        """The answer of a server that does not know the path behind its address."""
         self._spent: Usage | None = None
         """Usage of the calls that warmed the cache, which the next sample reports."""
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
@@ -245,7 +247,7 @@ class HttpModel(Reachable, ABC):
         client = client or self._client()
         try:
             async with asyncio.timeout(self.timeout_s):
-                answer = await self._ask_when_warm(client, call)
+                answer = await self._ask_when_known(client, call)
         except TimeoutError:
             answer = ModelUnavailable("timeout", f"no complete reply within {self.timeout_s:g} s")
         samples = answer if isinstance(answer, ModelUnavailable) else self._samples(answer, call)
@@ -262,6 +264,7 @@ class HttpModel(Reachable, ABC):
     async def close(self) -> None:
         """Close the connections of the running event loop. A later call opens new ones."""
         self._warming.clear()
+        self._no_such_path = None
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
@@ -356,6 +359,18 @@ class HttpModel(Reachable, ABC):
         """Whether the constant part of a prompt is long enough for the provider to cache it."""
         floor = self.capabilities.cache_floor
         return floor is not None and len(prompt.system) + len(prompt.user_parts[0]) >= floor * CHARS_PER_TOKEN
+
+    async def _ask_when_known(self, client: Client, call: Call) -> Response | ModelUnavailable:
+        """Ask; at an address that may be a mistake the first call goes ahead, and its answer is that to all if there is no such path."""
+        if self.meant_url is None:
+            return await self._ask_when_warm(client, call)
+        async with self._warming.warmed(self.base_url):
+            if self._no_such_path is not None:
+                return self._no_such_path
+            answer = await self._ask_when_warm(client, call)
+            if isinstance(answer, Response) and answer.status_code in NO_SUCH_PATH:
+                self._no_such_path = answer
+            return answer
 
     async def _ask_when_warm(self, client: Client, call: Call) -> Response | ModelUnavailable:
         """Ask; of calls whose constant part is cached, the first one writes the cache before the others read it."""

@@ -1,4 +1,4 @@
-"""The first call with a long static part goes ahead of the others, so that they read it from the provider's cache."""
+"""The first call with a long static part goes ahead of the others, so that they read it from the provider's cache; or to an address."""
 
 from __future__ import annotations
 
