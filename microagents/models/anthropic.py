@@ -9,7 +9,7 @@ from msgspec import structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.http.provider import HttpModel
-from microagents.models.http.replies import UNREADABLE, Said, decode, object_in
+from microagents.models.http.replies import Said, object_in
 from microagents.models.http.sending import Client, Sender, headers_of
 from microagents.models.http.usage import sum_of
 from microagents.models.json_schema import strict_schema
@@ -98,16 +98,12 @@ class AnthropicModel(HttpModel):
             return False  # a budget must be less than max_tokens
         answer = await self._ask(client, structs.replace(call, max_output_tokens=0))
         if not isinstance(answer, ModelUnavailable) and answer.is_success:
-            try:
-                reply = object_in(decode(answer.content))
-            except UNREADABLE:
-                reply = {}
-            usage = self._meter.usage(reply, has_reasoning=False, excludes_cached=True)
+            usage = self._meter.usage(object_in(answer.found), has_reasoning=False, excludes_cached=True)
             self._spent = usage if self._spent is None else sum_of(usage, self._spent)
         return True
 
-    def _read(self, body: bytes, call: Call) -> Sample:  # noqa: ARG002 - the interface
-        reply, said = object_in(decode(body)), Said()
+    def _read(self, reply: Mapping[str, Any], call: Call) -> Sample:  # noqa: ARG002 - the interface
+        said = Said()
         said.add(reply.get("content"))
         if not said and not reply.get("stop_reason"):
             raise ValueError("Expected a content with a text")

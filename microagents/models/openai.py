@@ -15,13 +15,13 @@ from msgspec import structs
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
 from microagents.models.http.provider import HttpModel
-from microagents.models.http.replies import ChatChoice, Said, choices_in, decode, name_in, object_in
+from microagents.models.http.replies import ChatChoice, Said, choices_in, name_in
 from microagents.models.http.sending import Client, Response, Sender, headers_of
 from microagents.models.http.spec_options import flag
 from microagents.models.http.usage import what_is_left
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.model import MAX_SAMPLES, SEVERAL, samples_per_request
-from microagents.models.streams import Streaming, unstreamed
+from microagents.models.streams import Streaming
 from microagents.models.token_masses import ALTERNATIVES, Token, mass_of, tokens_in
 from microagents.models.weighing import LETTERS, LOGPROBS, by_letter, weighed_by_letter
 from microagents.replies.chat import Sample, Usage
@@ -298,14 +298,10 @@ class OpenAIModel(OpenAIWire):
         is_openai = urlsplit(self.base_url).hostname == "api.openai.com"
         return self.capabilities.max_tokens_name or ("max_completion_tokens" if is_openai else "max_tokens")
 
-    def _whole(self, body: bytes, call: Call) -> bytes:
-        return unstreamed(body, call.samples)
+    def _read(self, reply: Mapping[str, Any], call: Call) -> Sample:
+        return self._read_all(reply, call)[0]
 
-    def _read(self, body: bytes, call: Call) -> Sample:
-        return self._read_all(body, call)[0]
-
-    def _read_all(self, body: bytes, call: Call) -> Sequence[Sample]:
-        reply = object_in(decode(body))
+    def _read_all(self, reply: Mapping[str, Any], call: Call) -> Sequence[Sample]:
         choices = choices_in(reply.get("choices"))
         if reply.get("choices") == [] and (reply.get("usage") or reply.get("id")):
             choices = [ChatChoice(index=0, said=Said(refusal=NO_CHOICE), reason="content_filter")]

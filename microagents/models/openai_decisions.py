@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
-from microagents.models.http.replies import decode, object_in
 from microagents.models.http.spec_options import either
 from microagents.models.openai import OpenAIWire
 from microagents.models.weighing import asked_for, in_order, question_in, weighed
@@ -67,8 +66,7 @@ class OpenAIDecisions(OpenAIWire):
         question = {"type": "choice", "instructions": instructions, "choices": choices}
         return {"model": self.model, "input": messages, "questions": [question]}
 
-    def _read(self, body: bytes, call: Call) -> Sample:
-        reply = object_in(decode(body))
+    def _read(self, reply: Mapping[str, Any], call: Call) -> Sample:
         if "answers" not in reply:
             raise ValueError("Expected answers")
         answers, usage = reply["answers"], self._meter.usage(reply, has_reasoning=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import structs
 
-from microagents.models.http.replies import Said, decode, finish_of, name_in, object_in
+from microagents.models.http.replies import Said, finish_of, name_in, object_in
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.openai import CACHING, OpenAIWire
 from microagents.models.token_masses import ALTERNATIVES, tokens_in
@@ -53,8 +53,8 @@ class ResponsesModel(OpenAIWire):
             content["instructions"] = call.prompt.system
         return content
 
-    def _read(self, body: bytes, call: Call) -> Sample:
-        reply, said = object_in(decode(body)), Said()
+    def _read(self, reply: Mapping[str, Any], call: Call) -> Sample:
+        said = Said()
         said.add(reply.get("output"))
         if not said:
             said.add(reply.get("output_text"))

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from microagents import Prompt, Reply, Result, RowTask, run
 from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents.models.http import events
 from microagents.models.model import Call, Model
 from microagents.replies.chat import Sample
 from microagents.roles.solver import outages
@@ -307,6 +308,42 @@ async def test_choices_that_are_asked_for_as_a_stream_are_read_in_any_form(form:
 
 def _followed(call: Call) -> Call:
     return structs.replace(call, is_followed=True)
+
+
+EVENTS: dict[str, list[dict[str, Any]]] = {
+    "openai-responses": [
+        {"type": "response.created", "response": {"status": "in_progress", "output": []}},
+        {"type": "response.content_part.done", "part": {"type": "output_text", "annotations": [{"title": "a page"}]}},
+        {"type": "response.completed", "response": RESPONSES.good(TEXT)},
+    ],
+    "anthropic": [
+        {"type": "message_start", "message": {"content": [], "stop_reason": None, "usage": {"input_tokens": 7}}},
+        {"type": "ping"},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": THOUGHT}},
+        {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "x "}},
+        {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "= 1"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("provider", [RESPONSES, ANTHROPIC])
+async def test_a_stream_of_any_wire_that_nobody_asked_for_is_read(provider: Provider) -> None:
+    sample = await sample_of(provider, b"".join(map(data, EVENTS[provider.name])))
+    assert (sample.text, sample.finish) == (TEXT, "stop")
+    assert sample.usage.output_tokens is not None
+
+
+async def test_a_reply_is_decoded_once(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[bytes] = []
+
+    def counted(body: bytes) -> object:
+        decoded.append(body)
+        return json.loads(body)
+
+    monkeypatch.setattr(events, "decode", counted)
+    await sample_of(provider, provider.good(TEXT))
+    assert len(decoded) == 1
 
 
 async def test_an_error_in_a_stream_counts_by_its_code() -> None:

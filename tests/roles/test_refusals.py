@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -141,6 +142,41 @@ async def test_a_row_that_the_provider_refuses_is_asked_twice_and_ends_as_refuse
     assert [(each.input, each.outcome) for each in result.failed_inputs] == [(BAD, "refused")]
     assert (row(result)["state"], words in row(result)["why"]) == ("refused", True)
     assert f"1 refused, the others are completed; input {BAD}: {words[:7]}" in str(result.reason)
+
+
+AGAINST = "against the rules"
+BEGUN = {"choices": [{"index": 0, "delta": {"content": "lab"}, "finish_reason": None}]}
+BROKEN = {"choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "error"}]}
+ERROR = {"error": {"message": AGAINST, "code": 400}}
+INVALID = {"type": "error", "error": {"type": "invalid_request_error", "message": AGAINST}}
+MESSAGE = {"type": "message_start", "message": {"content": [], "stop_reason": None}}
+FAILED = {"type": "response.failed", "response": {"status": "failed", "output": [], **ERROR}}
+
+
+@pytest.mark.parametrize("options", ["", ",votes_per_request=2"])
+@pytest.mark.parametrize(
+    ("provider", "events"),
+    [
+        (OPENAI, [BEGUN, ERROR]),
+        (OPENAI, [BEGUN, {**BROKEN, **ERROR}]),
+        (OPENAI, [BEGUN, BROKEN, ERROR]),
+        (OPENAI, [BEGUN, {"choices": [{**BROKEN["choices"][0], **ERROR}]}]),
+        (OPENAI, [BEGUN, {"error": AGAINST, "status_code": 422}]),
+        (RESPONSES, [{"type": "response.created", "response": {"status": "in_progress"}}, INVALID]),
+        (RESPONSES, [{"type": "response.output_text.delta", "delta": "lab"}, FAILED]),
+        (
+            ANTHROPIC,
+            [MESSAGE, {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "lab"}}, INVALID],
+        ),
+    ],
+)
+async def test_a_refusal_within_a_stream_counts_as_any_other(
+    provider: Provider, events: list[dict[str, Any]], options: str
+) -> None:
+    body = b"".join(b"event: e\ndata: " + json.dumps(each).encode() + b"\n\n" for each in events)
+    result, asked = await answered(provider, lambda: reply(body), options=options if provider is OPENAI else "")
+    of_row = sum(each.startswith(f"text {BAD}") for each in asked)
+    assert (result.outcome, of_row, AGAINST in row(result)["why"]) == ("refused", 2, True)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models import sample_keys
 from microagents.models.capabilities import Capabilities, capabilities_of
+from microagents.models.http.events import found_in
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.refusals import (
     BAD_REQUEST,
@@ -28,13 +29,14 @@ from microagents.models.http.refusals import (
     Redaction,
     Samples,
     Substitutes,
-    decode_error,
+    error_in,
     failure_kind,
+    plain,
     refuses_system,
     retry_after_s,
     status_told,
 )
-from microagents.models.http.replies import UNREADABLE
+from microagents.models.http.replies import UNREADABLE, object_in
 from microagents.models.http.sending import MAX_BODY_BYTES, Client, Response, address_of
 from microagents.models.http.spec_options import (
     check_length,
@@ -117,7 +119,7 @@ class Reachable(Model, ABC):
         return None if self._is_own_address else meant_url(self.base_url, self.path)
 
     def _refusal(self, response: Response, prompt: Prompt) -> ModelUnavailable:
-        status, error = response.status_code, decode_error(response.content)
+        status, error = response.status_code, error_in(response.found)
         message, hint, kind = None, "", failure_kind(status)
         if response.is_redirect:
             message = (
@@ -302,16 +304,16 @@ class HttpModel(Reachable, ABC):
         """
 
     @abstractmethod
-    def _read(self, body: bytes, call: Call) -> Sample:
-        """Read the sample from the JSON of the reply to a call.
+    def _read(self, reply: Mapping[str, Any], call: Call) -> Sample:
+        """Read the sample from the reply to a call.
 
         Raises:
             ValueError: the reply has another form.
         """
 
-    def _read_all(self, body: bytes, call: Call) -> Sequence[Sample]:
+    def _read_all(self, reply: Mapping[str, Any], call: Call) -> Sequence[Sample]:
         """Read all samples of a reply to a call that asks for several."""
-        return [self._read(body, call)]
+        return [self._read(reply, call)]
 
     def _checked_effort(self) -> str | None:
         return effort_of(self.name, self._options, self.capabilities)
@@ -389,20 +391,26 @@ class HttpModel(Reachable, ABC):
             parameters = self._accepted(call)
             headers = {sample_keys.HEADER: sample_keys.key_of(self._run_id, call, parameters), **self._headers(call)}
             answer = await client.post(self.path, {**self._content(call, parameters), **_nested(parameters)}, headers)
-            if isinstance(answer, ModelUnavailable):
+            if isinstance(answer, Response):
+                answer = self._decoded(answer, call)
+            if isinstance(answer, ModelUnavailable) or answer.status_code not in REFUSED_PARAMETERS:
                 return answer
-            if answer.is_success:
-                body = self._whole(answer.content, call)
-                answer = structs.replace(answer, status_code=status_told(body) or answer.status_code, content=body)
-            is_learned = answer.status_code in REFUSED_PARAMETERS and self._substitutes.learn(
-                decode_error(answer.content), parameters
-            )
-            if not is_learned:
+            if not self._substitutes.learn(error_in(answer.found), parameters):
                 return answer
 
-    def _whole(self, body: bytes, call: Call) -> bytes:  # noqa: ARG002 - for wires with streams
-        """Return a reply as one that is not streamed."""
-        return body
+    def _decoded(self, response: Response, call: Call) -> Response | ModelUnavailable:
+        """Decode the JSON of a response; an error in the place of a reply gives it its status."""
+        if len(response.content) > MAX_BODY_BYTES:
+            return self._failure("garbled", f"longer than {MAX_BODY_BYTES} bytes", response)
+        found = response.found
+        try:
+            found = found_in(response.content, call.samples) if found is None else found
+        except UNREADABLE as error:
+            found = plain(response.content)
+            if response.is_success:
+                return self._unread(error, structs.replace(response, found=found), call)
+        status = (status_told(found) if response.is_success else None) or response.status_code
+        return structs.replace(response, found=found, status_code=status)
 
     def _headers(self, call: Call) -> dict[str, str]:  # noqa: ARG002 - for providers that have some
         """Return further headers of a request."""
@@ -421,19 +429,18 @@ class HttpModel(Reachable, ABC):
             self._rates = rates_of(response.headers)
         if not response.is_success:
             return self._refusal(response, call.prompt)
-        if len(response.content) > MAX_BODY_BYTES:
-            return self._failure("garbled", f"longer than {MAX_BODY_BYTES} bytes", response)
         try:
-            return self._read_all(response.content, call)
+            return self._read_all(object_in(response.found), call)
         except UNREADABLE as error:
-            beginning = response.content[:SHOWN_BYTES].decode("utf-8", "replace")
-            unread = f"{error}; it begins {beginning!r}"
-        words = (
-            ""
-            if response.content[:1] == b"<"
-            else self._redaction.explanation(decode_error(response.content), call.prompt)
-        )
-        return self._failure("garbled", words or self._redaction.public(unread, call.prompt), response)
+            return self._unread(error, response, call)
+
+    def _unread(self, error: Exception, response: Response, call: Call) -> ModelUnavailable:
+        """Return the failure of a reply that cannot be read, in its own words if it has some."""
+        is_page = response.content[:1] == b"<"
+        words = "" if is_page else self._redaction.explanation(error_in(response.found), call.prompt)
+        beginning = response.content[:SHOWN_BYTES].decode("utf-8", "replace")
+        unread = self._redaction.public(f"{error}; it begins {beginning!r}", call.prompt)
+        return self._failure("garbled", words or unread, response)
 
 
 def as_one_part(prompt: Prompt) -> Prompt:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from microagents.base.logs import log
 from microagents.elections.red_flags import CONTENT_FILTER, ONLY_REASONING, REFUSAL, known_finish
-from microagents.models.http.replies import UNREADABLE, Said, decode, finish_of, name_in, object_in
+from microagents.models.http.replies import UNREADABLE, Said, finish_of, name_in, object_in
 from microagents.models.http.sending import MAX_ERROR_BYTES, Response
 from microagents.models.http.spec_options import either
 from microagents.replies.chat import Prompt, Sample, Usage
@@ -251,38 +251,40 @@ _STATUSES = (
 """Statuses, by the names that servers give to errors; the first one counts."""
 
 
-def decode_error(body: bytes) -> ServerError:
-    """Read the explanation, whatever its form; one that cannot be read is empty."""
-    body = body[:MAX_ERROR_BYTES]
-    try:
-        found = decode(body.strip().removeprefix(b"event: error").strip().removeprefix(b"data:"))
-    except UNREADABLE:
-        found = _plain(body.decode("utf-8", "replace"))
+def error_in(found: Any) -> ServerError:
+    """Read the explanation in JSON, whatever its form; one without words is empty."""
     named: dict[str, str | int] = {}
     for name, value in _leaves(found):
         if value != "error":
             named.setdefault(name, value)
     code, kind, param = named.get("code"), named.get("type"), named.get("param")
-    status = named.get("status", named.get("statuscode"))
+    status = next((named[each] for each in ("status", "statuscode", "status_code") if each in named), None)
     return ServerError(
         message=words_in(found), type=str(kind or "") or None, code=code, status=status, param=str(param or "") or None
     )
 
 
-def status_told(body: bytes) -> int | None:
+def errors_of_choices(reply: dict[str, Any]) -> list[Any]:
+    """Return the errors that stand in choices, or beside choices that all ended by an error."""
+    choices = reply.get("choices")
+    if not isinstance(choices, list) or not choices:
+        return []
+    ends = {finish_of(name_in(object_in(each).get("finish_reason"))) for each in choices}
+    errors = [object_in(each).get("error") for each in choices]
+    if ends == {"error"}:
+        errors.append(reply.get("error"))
+    return [each for each in errors if each]
+
+
+def status_told(found: Any) -> int | None:
     """Return the status of an error that a server gives in the place of a reply; None for a reply, and for an error without one."""
-    try:
-        found = decode(body)
-    except UNREADABLE:
-        return None
     found = object_in(found[0] if isinstance(found, list) and found else found)
-    choices = found.get("choices")
-    errors = [object_in(each).get("error") for each in choices] if isinstance(choices, list) else []
-    if any(errors):
-        found = {"error": next(filter(None, errors))}
-    elif (choices or found.get("output") or found.get("content")) and found.get("status") != "failed":
+    errors = errors_of_choices(found)
+    if errors:
+        found = {"error": errors[0]}
+    elif (found.get("choices") or found.get("output") or found.get("content")) and found.get("status") != "failed":
         return None
-    error = decode_error(json.dumps(found).encode())
+    error = error_in(found)
     for each in (error.code, error.status, error.type):
         name = str(each)
         if name.isdecimal() and BAD_REQUEST <= int(name) < MOST_STATUS:
@@ -321,8 +323,9 @@ def _leaves(found: Any, name: str = "error") -> Iterator[tuple[str, str | int]]:
         yield name, found
 
 
-def _plain(text: str) -> str:
-    """Return a text that is no JSON, without the tags, styles and scripts of a page."""
+def plain(body: bytes) -> str:
+    """Return the text of a body that is no JSON, without the tags, styles and scripts of a page."""
+    text = body[:MAX_ERROR_BYTES].decode("utf-8", "replace")
     if text.lstrip()[:1] in ("{", "[", '"'):
         return ""
     shown = re.sub(r"(?is)<(style|script)\b.*?</\1>|<[^>]*>", " ", text)

@@ -34,6 +34,8 @@ class Response(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str]
     """Without regard to case."""
     content: bytes
+    found: Any = None
+    """Its JSON, once it is decoded; the text of a refusal that is none."""
 
     @property
     def is_success(self) -> bool:

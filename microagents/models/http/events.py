@@ -1,0 +1,144 @@
+"""Bodies of servers as JSON, also those that are streamed: on each wire the events of a stream are put together into one reply."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable
+from typing import Any
+
+from microagents.models.http.refusals import errors_of_choices, words_in
+from microagents.models.http.replies import (
+    UNREADABLE,
+    ChatChoice,
+    Said,
+    choices_in,
+    decode,
+    finish_of,
+    name_in,
+    object_in,
+)
+
+
+def found_in(body: bytes, number: int) -> Any:
+    """Decode the JSON of a body, or of the events of one that is streamed: some servers stream without being asked.
+
+    Args:
+        body: the body.
+        number: number of choices that were asked for.
+
+    Raises:
+        ValueError: it is neither, or has too many values.
+        RecursionError: it is nested too deep.
+    """
+    if not body.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"data:", b"event:", b":")):
+        return decode(body)
+    reply = StreamedReply(number, lambda _: None)
+    for line in body.split(b"\n"):
+        reply.read(line)
+    return reply.whole()
+
+
+def _is_of_responses(event: dict[str, Any]) -> bool:
+    return name_in(event.get("type")).startswith("response.")
+
+
+class StreamedReply:
+    """A reply that is being read.
+
+    Args:
+        number: number of choices that were asked for.
+        arrived: called with each finished choice but the last.
+    """
+
+    def __init__(self, number: int, arrived: Callable[[ChatChoice], None]) -> None:
+        self.choices: dict[int, ChatChoice] = {}
+        self.finished: set[int] = set()
+        """Indexes of the choices whose end is told."""
+        self.has_events = False
+        self.is_done = False
+        self.failure: Any = None
+        """The first event that cannot be read, as a text, or that is the server's report of an error."""
+        self._number = number
+        self._arrived = arrived
+        self._begun: list[bytes] = []
+        """Lines of an event that is not whole."""
+        self._said = Said()
+        """The blocks of a message."""
+        self._reply: dict[str, Any] = {}
+        """The other fields of the reply."""
+
+    def read(self, line: bytes) -> None:
+        """Read one line of the stream."""
+        line = line.removeprefix(codecs.BOM_UTF8).strip()
+        data = line.removeprefix(b"data:").strip()
+        if not data:
+            self._end_event()
+        elif data == b"[DONE]":
+            self.is_done = True
+        elif data != line and not self._take(data):  # other lines are comments and names of events
+            self._begun.append(data)
+
+    def _end_event(self) -> None:
+        """Read an event of several lines."""
+        data = b"".join(self._begun)
+        self._begun.clear()
+        if data and not self._take(data):
+            self.failure = self.failure or data.decode("utf-8", "replace")
+
+    def _take(self, data: bytes) -> bool:
+        """Take an event; returns whether it can be read."""
+        self.has_events = True
+        try:
+            found = decode(data)
+            event = object_in(found)
+            pieces = choices_in(event.get("choices"))
+            self._take_message(event)
+        except UNREADABLE:
+            return False
+        if event.get("service_tier"):
+            self._reply["service_tier"] = event["service_tier"]
+        self._reply["usage"] = {**object_in(self._reply.get("usage")), **object_in(event.get("usage"))}
+        is_reply = pieces or object_in(event.get("message") or event.get("delta")) or _is_of_responses(event)
+        if event.get("error") or errors_of_choices(event) or (not is_reply and words_in(found)):
+            self.failure = self.failure or found
+        for piece in pieces:
+            if 0 <= piece.index < self._number and piece.index not in self.finished:
+                self._add(piece)
+        return True
+
+    def _take_message(self, event: dict[str, Any]) -> None:
+        """Take an event of the wires of responses, whose last one has the whole reply, and of messages."""
+        self._reply |= object_in(event.get("response") or event.get("message"))
+        delta = object_in(event.get("delta"))
+        self._said.add(delta)
+        if delta.get("stop_reason"):
+            self._reply["stop_reason"] = delta["stop_reason"]
+            self.finished.add(0)
+
+    def _add(self, piece: ChatChoice) -> None:
+        choice = self.choices.setdefault(piece.index, ChatChoice(index=piece.index, said=Said()))
+        choice.said.join(piece.said)
+        if piece.reason:
+            choice.reason = piece.reason
+        if piece.reason and finish_of(name_in(piece.reason)) != "error":
+            self.finished.add(piece.index)
+            if len(self.finished) < self._number:
+                self._arrived(choice)
+
+    def whole(self) -> Any:
+        """Build the reply as one that is not streamed; the failure of one whose text is not there."""
+        self._end_event()
+        if self.failure is not None and len(self.finished) < self._number:
+            return self.failure
+        if self._said:
+            self._reply["content"] = [_message_of(self._said)]
+        choices = []
+        for index in sorted(self.choices):
+            choice = self.choices[index]
+            choices.append({"index": index, "message": _message_of(choice.said), "finish_reason": choice.reason})
+        return {"choices": choices, **self._reply}
+
+
+def _message_of(said: Said) -> dict[str, str]:
+    """Return the message of a reply that is not streamed."""
+    return {"content": said.text, "refusal": said.refusal, "reasoning": said.reasoning}
