@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import pickle
-import tempfile
+import resource
 import tracemalloc
-from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from microagents.base.errors import InvalidUsage
 from microagents.journal.books import Books
 from microagents.journal.messages import Checkpoint, InputEnding
-from microagents.runs import spool as spool_module
 from microagents.runs.result import Results, results_of
 from microagents.runs.spool import Spool
 from microagents.runs.task_list import TaskList, compact_options
@@ -25,22 +23,22 @@ KEPT_BYTES = 160
 """Of each input; with room for an ending that is under way."""
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=50)
-@given(st.lists(st.text(max_size=20)), st.integers(0, 40))
-def test_a_spool_reads_like_the_list_of_its_texts_in_memory_and_in_its_file(texts: list[str], kept: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spool_module, "MAX_KEPT_BYTES", kept)
-        patch.setattr(spool_module, "READ_BYTES", 7)
-        spool = Spool(texts)
-        again = pickle.loads(pickle.dumps(spool))
-    for each in (spool, again):
+@given(st.lists(st.text(max_size=20)), st.sampled_from([1, 100_000]))
+def test_a_spool_reads_like_the_list_of_its_texts_in_memory_and_in_its_file(short: list[str], times: int) -> None:
+    texts = [text * times for text in short[:1]] + short[1:]  # a long one stands in its file
+    spool = Spool(texts)
+    for each in (spool, pickle.loads(pickle.dumps(spool))):
         assert (list(each), [each[number] for number in range(len(each))], each[-2:]) == (texts, texts, texts[-2:])
 
 
-def test_where_the_disk_is_full_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(Path("missing").absolute()))
-    with pytest.raises(InvalidUsage, match="set TMPDIR to another one"):
-        Spool("x" * 1000 for _ in range(2000))
+def test_where_the_disk_is_full_one_sentence_says_so() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    try:
+        with pytest.raises(InvalidUsage, match="set TMPDIR to another one"):
+            Spool("x" * 10_000 for _ in range(1000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_results_compare_like_a_list_and_show_the_first() -> None:
@@ -76,4 +74,4 @@ def test_of_an_input_that_has_ended_a_hundred_bytes_stay_in_memory_and_neither_i
     finally:
         tracemalloc.stop()
     assert (tasks[INPUTS - 1], results[0]) == (Drift(length=INPUTS), int("1" * 100))
-    assert kept < KEPT_BYTES * INPUTS + 2 * spool_module.MAX_KEPT_BYTES
+    assert kept < KEPT_BYTES * INPUTS
