@@ -11,7 +11,7 @@ from microagents.base.aio import Notifier
 from microagents.base.errors import MicroagentsError, RoleFailed
 from microagents.journal.messages import Account, Record
 from microagents.journal.store import Store
-from microagents.journal.writer import AnyStore, Inline, NullStore, Writer
+from microagents.journal.writer import Writer
 
 T = TypeVar("T")
 
@@ -24,24 +24,21 @@ COMMIT_EVERY_S = 0.02
 
 
 class Commits:
-    """Queues records and commits them in the order of their arrival. Without a journal it adds them up at once.
+    """Queues records and commits them in the order of their arrival.
 
     ``on_requests`` is called after a commit if other processes may have made requests.
     """
 
     def __init__(
-        self, writer: Writer | Inline, on_durable: Callable[[str | None], None], on_requests: Callable[[], None]
+        self, writer: Writer, on_durable: Callable[[str | None], None], on_requests: Callable[[], None]
     ) -> None:
         self._writer = writer
         self.on_backlog: Callable[[], None] = lambda: None
         """Called when commits may have fallen behind, and after each."""
         self._on_durable = on_durable
         self._on_requests = on_requests
-        store = writer.store if isinstance(writer, Inline) else None
-        self.null: NullStore | None = store if isinstance(store, NullStore) else None
-        """The store of a run without a journal."""
-        self._durable = Account()
-        """The account as of the last commit."""
+        self.account = Account()
+        """Account as of the last commit."""
         self._queue: list[Record] = []
         self.received = 0
         """Number of records received."""
@@ -53,18 +50,13 @@ class Commits:
         self._woken: asyncio.Future[None] | None = None
         """Done once a record is queued, while `write` waits for one."""
         self.changed = Notifier()
-        """Notifies of commits; without a journal of records."""
+        """Notifies of commits."""
         self.failure: MicroagentsError | None = None
         """Why the journal cannot be written any more."""
 
     def begin(self, account: Account) -> None:
         """Continue from the account of the journal."""
-        self._durable = account
-
-    @property
-    def account(self) -> Account:
-        """Account as of the last commit; without a journal the current one."""
-        return self._durable if self.null is None else self.null.books.account()
+        self.account = account
 
     @property
     def is_behind(self) -> bool:
@@ -78,11 +70,6 @@ class Commits:
 
     def add(self, records: Sequence[Record]) -> None:
         """Take records."""
-        if self.null is not None:
-            self.null.add(records)
-            self._on_durable(None)
-            self.changed.notify()
-            return
         self._queue += records
         self.received += len(records)
         if self._woken is not None and not self._woken.done():
@@ -112,7 +99,7 @@ class Commits:
             self._is_writing = True
             late = loop.call_later(MAX_COMMIT_S, self._note_late)
             try:
-                self._durable, committed_at, has_requests = await self._writer.do(partial(_commit, batch))
+                self.account, committed_at, has_requests = await self._writer.do(partial(_commit, batch))
                 self._committed += len(batch)
                 self._on_durable(committed_at)
                 if has_requests:
@@ -138,7 +125,7 @@ class Commits:
         while self.failure is None and self._committed < received and not self._has_ended:
             await self.changed.wait()
 
-    async def ask(self, query: Callable[[AnyStore], T]) -> T:
+    async def ask(self, query: Callable[[Store], T]) -> T:
         """Ask the store, which has every record received so far; raises `failure` if some of them may be missing."""
         await self.flush()
         if self.failure is not None:
@@ -146,7 +133,6 @@ class Commits:
         return await self._writer.do(query)
 
 
-def _commit(batch: Sequence[Record], store: AnyStore) -> tuple[Account, str | None, bool]:
+def _commit(batch: Sequence[Record], store: Store) -> tuple[Account, str | None, bool]:
     """Commit records; returns the account, the time of the commit, and whether there may be requests."""
-    assert isinstance(store, Store)
     return store.commit(batch), store.records.committed_at, store.inbox.has_changed

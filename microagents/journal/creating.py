@@ -42,6 +42,11 @@ def create_file(path: Path) -> sqlite3.Connection:
         raise creation_error(path, error) from None
 
 
+def create_in_memory() -> sqlite3.Connection:
+    """Make a database that ends with its connection."""
+    return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+
+
 def make_folder(folder: Path) -> None:
     """Make the folder of runs for this user only, unless it is there, or another process makes it at the same time."""
     try:

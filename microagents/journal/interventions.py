@@ -15,17 +15,16 @@ from microagents.base.errors import AlreadyDecided, InvalidUsage
 from microagents.journal.books import Totals
 from microagents.journal.creating import create_file
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
+from microagents.journal.inbox import leave_request, requests_of
 from microagents.journal.lease import read_lease
 from microagents.journal.opening import connect, error_text, holds_nothing, watch_unclear
 from microagents.journal.reading import Reader
 from microagents.journal.requests import (
     Ask,
     Decide,
-    leave_request,
     now,
     record_decision,
     request_of,
-    requests_of,
     this_user,
 )
 from microagents.journal.rows import Rows
@@ -113,7 +112,9 @@ def remove(journal: Path) -> list[Path]:
     removed = []
     try:
         with _empty(journal) if holds_nothing(journal) else _alone(journal):
-            beside = [journal.with_name(journal.name + suffix) for suffix in SIBLINGS]
+            beside = [
+                each.with_name(each.name + suffix) for each in (journal, requests_of(journal)) for suffix in SIBLINGS
+            ]
             for path in (journal, *beside, requests_of(journal), output_of(journal)):
                 if os.path.exists(path):
                     path.unlink()

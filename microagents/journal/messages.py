@@ -143,8 +143,8 @@ _SUMMED = [each.name for each in structs.fields(RecordCalls) if each.type in (in
 """Its numbers, which add up over reports."""
 
 
-class AllotCalls(Request[int | None], frozen=True, kw_only=True):
-    """Ask for calls that a replica of the solver may send. The reply is their number, once it is journaled; None if it need not be."""
+class AllotCalls(Request[int], frozen=True, kw_only=True):
+    """Ask for calls that a replica of the solver may send. The reply is their number, once it is journaled."""
 
     overtakes = True  # a report of sent calls that arrives after it only makes the allotted calls too many for a moment
     source: str
@@ -548,7 +548,7 @@ class RecordedDecision(Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None
     """Cost of the counted samples; None if a price is unknown, or there are no samples."""
     decided_at: str | None = None
-    """Time of its commit, in UTC; None without a journal."""
+    """Time of its commit, in UTC."""
     settled_at: str | None = None
     """How the election was settled although it was undecided: ``leader``, ``person``, or the spec of another model; else None."""
 

@@ -19,21 +19,18 @@ from microagents.base.processes import ProcessIdentity, lock_text
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import SILENT_S, Lease, read_lease
 from microagents.journal.rows import Rows
-from microagents.journal.statements import ALL_MADE, CREATED, number_of_tables, pragma
+from microagents.journal.statements import ALL_MADE, CREATED, FIRST_BYTE, MOST_STEPS, number_of_tables, pragma
 from microagents.journal.tables import APPLICATION_ID, VERSION
 
 WATCH_EVERY_S = 0.5
 """Interval of looks at a lease that is watched."""
 HEADER_BYTES = 100
 """Length of the header of an SQLite file."""
-FIRST_BYTE = 0xFF
-"""The part of an extended error code that is the code itself."""
 BUSY_S = 10.0
 """Seconds that a statement waits for the transaction of another process."""
-MOST_STEPS = 10_000_000
 STEPS_PER_BYTE = 64
-"""A statement that only reads takes this many steps of SQLite's machine at most, and as many more for each byte of the file. Pages that
-lead back to each other would keep it busy for ever; reading a whole table takes less than one step a byte."""
+"""A statement that only reads takes `MOST_STEPS` at most, and as many more for each byte of the file. Pages that lead back to each other
+would keep it busy for ever; reading a whole table takes less than one step a byte."""
 MAX_BOUND = 2**31 - 1
 """SQLite takes no larger bound. Journals of that many bytes have none."""
 
@@ -174,7 +171,7 @@ def _bytes(path: Path) -> int:
 def _open(path: Path, opened: Path, options: str) -> sqlite3.Connection:
     """Open a file, which is the journal or a copy of it, and read its first page."""
     try:
-        _refuse_special_files(path)
+        refuse_special_files(path)
         if path.stat().st_size < HEADER_BYTES:
             raise unreadable(path, "it has no header")
         uri = f"file:{quote(str(opened))}?{options}"
@@ -194,7 +191,7 @@ def _unopened(path: Path, error: Exception) -> InvalidUsage:
     return InvalidUsage(f"the journal {str(path)!r} cannot be opened: {read_failure(error)}; nothing was changed")
 
 
-def _refuse_special_files(path: Path) -> None:
+def refuse_special_files(path: Path) -> None:
     """Refuse a pipe or the like in the place of a journal or of a file beside it: to open a pipe would wait for ever."""
     for each in (path, *[Path(f"{path}{ending}") for ending in SIBLINGS]):
         if os.path.exists(each) and not os.path.isfile(each):

@@ -1,42 +1,23 @@
-"""Requests of other processes to a live run: a file of JSON lines beside its journal, which the run empties once it has taken them.
-
-One process writes a journal, so others leave here what they ask for. A request has an id: it takes effect once, and the journal records it
-then. Whoever may write the file may be wrong, so every line is checked, and a bad one is ignored.
-"""
+"""Requests to a live run, and their effects in its journal."""
 
 from __future__ import annotations
 
-import fcntl
 import getpass
-import os
 import socket
-import stat
-import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from microagents.base.errors import InvalidUsage
-from microagents.base.logs import log
-from microagents.base.processes import lock_text
 from microagents.journal.encoding import key_at
 from microagents.journal.rows import Rows
 from microagents.journal.statements import AS_TAKEN, OF_KEY, OF_PATH, OR_INSTEAD
 from microagents.journal.tables import OPEN_CODES
 
-ENDING = ".requests"
-"""Added to the name of a journal."""
-MAX_BYTES = 1 << 20
-"""Size of the file at which no more requests are taken, until the run has taken those in it. To end the run there is room for as much
-again."""
 MAX_REQUEST_BYTES = 1 << 16
-LOCK_S, LOCK_EVERY_S = 2.0, 0.01
-"""Longest wait for other processes that leave requests, and interval of tries."""
 MAX_COUNT, MAX_USD, MAX_S = 10**15, 1e9, 1e9
 """Largest limits of calls and tokens, of cost, and of time: products with them fit 64 bits, as messages and billionths of a dollar need."""
 
@@ -203,142 +184,3 @@ def this_user() -> str:
 def now() -> str:
     """Return the time, in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def requests_of(journal: Path) -> Path:
-    """Return the file of requests to the run of a journal."""
-    return journal.with_name(journal.name + ENDING)
-
-
-def leave_request(journal: Path, request: LiveRequest) -> None:
-    """Add a request to the file, durably.
-
-    Raises:
-        InvalidUsage: it cannot be written, or too many are there.
-    """
-    path, line = requests_of(journal), msgspec.json.encode(request) + b"\n"
-    most = MAX_BYTES * (2 if isinstance(request.ask, EndRun) else 1)
-    try:
-        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-        try:
-            _check(file)
-            os.fchmod(file, 0o600)  # a umask may have taken the owner's rights, too
-            _lock(file, path)
-            size = os.fstat(file).st_size
-            if len(line) > MAX_REQUEST_BYTES:
-                raise OSError(f"a request may take {MAX_REQUEST_BYTES:,} bytes, and this one has {len(line):,}")
-            if size + len(line) > most:
-                raise OSError("the run has not taken the many requests that are in it")
-            torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"  # of a process that was killed
-            os.write(file, b"\n" * torn + line)
-            os.fsync(file)
-        finally:
-            os.close(file)
-    except OSError as error:
-        raise InvalidUsage(f"the request cannot be written to {str(path)!r}: {error}; nothing was changed") from None
-
-
-def _lock(file: int, path: Path) -> None:
-    end_s = time.monotonic() + LOCK_S
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > end_s:
-                raise OSError(lock_text([path])) from None
-            time.sleep(LOCK_EVERY_S)
-        else:
-            return
-
-
-def _check(file: int) -> None:
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise OSError("it is not a plain file that only this user may write")
-
-
-class Inbox:
-    """Requests to a run that the journal has not recorded yet. It knows the ids of the recorded ones."""
-
-    def __init__(self, journal: Path, known: set[str]) -> None:
-        self.known = known
-        self._path = requests_of(journal)
-        self._seen: tuple[int, int, int] | None = None
-        """Inode, size and time of the file when it was last read."""
-        self._is_bad = False
-        """Whether a bad line was logged."""
-
-    @property
-    def has_changed(self) -> bool:
-        """Whether the file is not as it was when it was last read."""
-        return self._state() != self._seen
-
-    def new(self) -> list[LiveRequest]:
-        """Read the requests that are not known, in the order in which they were made."""
-        state = self._state()
-        if state is None or state == self._seen:
-            return []
-        self._seen = state
-        try:
-            file = self._open(os.O_RDONLY)
-            try:
-                found = self._unknown(file)
-            finally:
-                os.close(file)
-        except OSError as error:
-            self._warn(str(error))
-            return []
-        if not found:
-            self.clear()
-        return found
-
-    def clear(self) -> None:
-        """Empty the file if all requests in it are known, so that it always has room for new ones."""
-        try:
-            file = self._open(os.O_RDWR)
-            try:
-                # If it fails, a request is being written: the file is emptied after it.
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.fstat(file).st_size and not self._unknown(file):
-                    os.ftruncate(file, 0)
-                    self._seen = self._state()
-            finally:
-                os.close(file)
-        except OSError:  # it is read again, and the ids of the recorded requests are known
-            return
-
-    def _open(self, flags: int) -> int:
-        file = os.open(self._path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            _check(file)
-        except OSError:
-            os.close(file)
-            raise
-        return file
-
-    def _unknown(self, file: int) -> list[LiveRequest]:
-        """Read the requests that are not known from an open file."""
-        *lines, _ = os.pread(file, 2 * MAX_BYTES, 0).split(b"\n")  # a last line without its end is being written
-        found: dict[str, LiveRequest] = {}
-        for line in filter(None, lines):
-            try:
-                request = msgspec.json.decode(line[: MAX_REQUEST_BYTES + 1], type=LiveRequest)
-                msgspec.json.encode(request).decode()  # text that is not UTF-8 could not be recorded
-            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                self._warn(str(error))
-                continue
-            if request.id not in self.known:
-                found.setdefault(request.id, request)
-        return list(found.values())
-
-    def _state(self) -> tuple[int, int, int] | None:
-        try:
-            found = os.lstat(self._path)
-        except OSError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
-
-    def _warn(self, why: str) -> None:
-        if not self._is_bad:
-            self._is_bad = True
-            log().warning("a request to this run is ignored", file=str(self._path), why=why[:200])

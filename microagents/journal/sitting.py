@@ -14,7 +14,7 @@ from msgspec import Struct
 from microagents.base.packages import installed_version
 from microagents.base.trust import JOURNALS
 from microagents.journal.books import Books, Totals
-from microagents.journal.experiment import INPUTS, Change, Experiment
+from microagents.journal.experiment import INPUTS, Change, Experiment, Recipe
 from microagents.journal.lease import read_lease
 from microagents.journal.opening import connect_to_read, unreadable, watch_unclear
 from microagents.journal.queries import (
@@ -30,12 +30,15 @@ from microagents.journal.statements import SAMPLED_KEYS, create_tables, number_o
 from microagents.journal.verifying import damage
 
 INPUTS_PER_INSERT = 5000
+IN_MEMORY = Path(":memory:")
+"""SQLite's name for a database in memory."""
 
 
 class JournalConfig(Struct, frozen=True, kw_only=True):
     """Location of the journal, and how it is written. A missing file is created."""
 
-    path: Path
+    path: Path | None
+    """None of a run without a journal, whose store is in memory."""
     experiment: Experiment
     own: Sequence[str] = ()
     """For each input its options that differ from the first one's, as JSON; empty for a single input."""
@@ -43,10 +46,21 @@ class JournalConfig(Struct, frozen=True, kw_only=True):
     """Fields that may differ from the recorded experiment; the last part of a name is enough."""
     full: bool = True
     """Whether a commit must survive a power cut, or only a kill of the process."""
-    is_kept: bool = True
-    """Whether it is not removed with the run."""
-    inline_s: float | None = None
-    """Duration of a commit on the event loop, in virtual time; None to commit in a thread."""
+
+    @classmethod
+    def in_memory(cls, run_id: str, inputs: int, *, in_order: bool) -> JournalConfig:
+        """Return the configuration of a store in memory for roles without a plan."""
+        recipe = Recipe(task="", options={}, strategy="", strategy_options={}, settings={})
+        is_listed = inputs > 1
+        experiment = Experiment(
+            run_id=run_id, identity={}, recipe=recipe, inputs=inputs, in_order=in_order, listed=is_listed
+        )
+        return cls(path=None, experiment=experiment, own=["{}"] * inputs if is_listed else [])
+
+    @property
+    def location(self) -> Path:
+        """Path as SQLite takes it."""
+        return self.path or IN_MEMORY
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -74,7 +88,7 @@ class Sitting:
 
     def read_before_writing(self) -> Found:
         """Read and check all of a journal through a connection that changes no byte: every refusal comes here."""
-        path = self._config.path
+        path = self._config.location
         watch_unclear([path])
         with closing(connect_to_read(path)) as db:
             rows = Rows(db)
@@ -96,7 +110,7 @@ class Sitting:
         is_listed_anew = INPUTS in [field for field, _, _ in changes]
         others = other_inputs(rows, recorded, given, self._config.own) if is_listed_anew else ()
         return Found(
-            epoch=read_lease(rows, self._config.path).epoch,
+            epoch=read_lease(rows, self._config.location).epoch,
             books=read_books(rows, given.inputs, in_order=given.in_order),
             changes=changes,
             changed_inputs=[number for number, _, _ in others],
@@ -122,7 +136,7 @@ class Sitting:
 
     def put_on_list(self, rows: Rows) -> None:
         """Let the journal count as this user's, with its record of the run as it is now."""
-        if self._config.is_kept:
+        if self._config.path is not None:
             JOURNALS.add(self._config.path, first_record(rows))
 
     def _insert_inputs(self, rows: Rows) -> None:

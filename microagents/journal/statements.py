@@ -17,6 +17,10 @@ CHECKPOINT_PAGES = 4000
 PAGE_BYTES = 4096
 CACHE_KIB = 8192
 """Size of the cache. As far as it holds the journal, a copy can be made even of a file that another program has overwritten."""
+FIRST_BYTE = 0xFF
+"""The part of an extended error code that is the code itself."""
+MOST_STEPS = 10_000_000
+"""A statement on a file that others may have written takes this many steps of SQLite's machine at most."""
 
 # -- the tables -----------------------------------------------------------------------------------------------------------------------
 

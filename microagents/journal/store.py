@@ -13,14 +13,15 @@ import msgspec
 
 from microagents.base.errors import InvalidUsage, JournalGone, Stopped
 from microagents.elections.election import OPEN_OUTCOMES
-from microagents.journal.creating import create_file, on_network
+from microagents.journal.creating import create_file, create_in_memory, on_network
 from microagents.journal.encoding import Places, key_at, recalled
+from microagents.journal.inbox import Inbox
 from microagents.journal.live_files import JournalFiles
 from microagents.journal.messages import Account, Recall, Recalled, Recollection, Record
 from microagents.journal.opening import connect, holds_nothing
 from microagents.journal.queries import read_checkpoint, read_ending, read_open_elections, with_digests
 from microagents.journal.record_rows import RecordRows
-from microagents.journal.requests import Inbox, LiveRequest, TakenRequest, now, pause_among, take_effect, taken_requests
+from microagents.journal.requests import LiveRequest, TakenRequest, now, pause_among, take_effect, taken_requests
 from microagents.journal.rows import Rows
 from microagents.journal.sitting import JournalConfig, Sitting
 from microagents.journal.statements import OF_KEY, OF_PATH, merge_log, pragma, set_durability
@@ -28,7 +29,7 @@ from microagents.journal.transactions import Transactions
 
 
 class Store:
-    """A journal opened for writing.
+    """A journal opened for writing; in memory for a run without one.
 
     Raises:
         JournalMismatch: the journal belongs to another experiment.
@@ -37,14 +38,16 @@ class Store:
     """
 
     def __init__(self, config: JournalConfig) -> None:
-        path = self.path = config.path
-        self._is_kept = config.is_kept
-        self.is_new = holds_nothing(path)
+        path = self.path = config.location
+        self.is_new = config.path is None or holds_nothing(path)
         self._sitting = Sitting(config)
         self._transactions = Transactions(path, config.experiment.run_id, is_new=self.is_new)
         with self._transactions.translating_errors():
             found = None if self.is_new else self._sitting.read_before_writing()
-        self._db = create_file(path) if self.is_new else connect(path)
+        if config.path is None:
+            self._db = create_in_memory()
+        else:
+            self._db = create_file(path) if self.is_new else connect(path)
         try:
             with self._transactions.translating_errors():
                 set_durability(self._db, full=config.full, is_shared=on_network(path))
@@ -57,13 +60,15 @@ class Store:
                 self._rows.sums = self.books.totals.checksums
                 self._places = Places(self._db)
                 self.records = RecordRows(self._rows, self._places, self.books, found.sampled, found.wall_s)
-                self.inbox = Inbox(path, {row[0] for row in self._rows.select("request")})
+                self.inbox = Inbox(config.path, {row[0] for row in self._rows.select("request")})
                 self.books.totals.lose_all()
                 for each in found.changed_inputs:
                     self.books.end_input(each, None)
                 if not self.is_new:
                     pragma(self._db, "quick_check(1)")  # reads the journal into the cache
-                self._files = JournalFiles(path, self._rows, config.experiment.run_id)
+                self._files: JournalFiles | None = None
+                if config.path is not None:
+                    self._files = JournalFiles(path, self._rows, config.experiment.run_id)
         except BaseException:
             self._transactions.release_lease()
             self._db.close()
@@ -71,6 +76,10 @@ class Store:
 
     def close(self, *, forget: bool = False) -> None:
         """Release the lease and close the file; ``forget`` deletes a journal that this process created for a run that never started."""
+        self.inbox.close()
+        if self._files is None:
+            self._db.close()
+            return
         was_ours = not self._files.is_gone and self._transactions.release_lease()
         if not self._files.is_gone:
             merge_log(self._db)
@@ -113,13 +122,13 @@ class Store:
     # -- the place --------------------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Check that the journal is in its place; of a run without one it is a temporary file, which no one else knows.
+        """Check that the journal is in its place.
 
         Raises:
             JournalGone: it was taken away.
             TakenOver: another process has taken over the run, and writes the journal.
         """
-        if not self._is_kept:
+        if self._files is None:
             return
         self._files.check_files()
         try:
@@ -130,6 +139,7 @@ class Store:
 
     def save(self) -> JournalGone:
         """Copy a journal that was taken away into another folder; returns the error that names the copy."""
+        assert self._files is not None, "a store in memory is never gone"
         if not self._files.is_saved:
             self._transactions.release_lease()  # the copy has no holder
         return self._files.save()
@@ -138,12 +148,13 @@ class Store:
     def _writing(self) -> Iterator[None]:
         """Run the body in one transaction, and check the place after it."""
         with self._naming_loss(), self._transactions.write():
-            if self._is_kept:
+            if self._files is not None:
                 self._files.check_content()
             yield
-        self._files.take_commit()
-        self.check()
-        self._files.merge_log()
+        if self._files is not None:
+            self._files.take_commit()
+            self.check()
+            self._files.merge_log()
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from microagents.base.errors import JournalGone, MicroagentsError
 from microagents.elections.election import input_of
 from microagents.journal.requests import Decide, LiveRequest
 from microagents.journal.store import Store
-from microagents.journal.writer import Inline, Writer
+from microagents.journal.writer import Writer
 
 READ_EVERY_S = 0.2
 """Interval of looks whether there are requests, beside those at every commit."""
@@ -21,19 +21,18 @@ class LiveRequests:
     """Takes the requests to a run, and gives them effect in it.
 
     Args:
-        writer: the journal, which records them first.
+        writer: the journal, which records them first; None if no other process asks the run.
         on_control: called with each request that controls the run, once it is recorded.
         on_gone: called if the journal was taken away, also from a run that commits nothing for a while.
     """
 
     def __init__(
         self,
-        writer: Writer | Inline,
+        writer: Writer | None,
         on_control: Callable[[LiveRequest], None],
         on_gone: Callable[[JournalGone], None],
     ) -> None:
-        # Virtual time would never stand still if it waited for requests; without a journal no other process knows the run.
-        self._writer = writer if isinstance(writer, Writer) else None
+        self._writer = writer
         self._one_at_a_time = asyncio.Lock()
         self._arrived = asyncio.Event()
         self._decisions: dict[str, bytes] = {}
@@ -73,7 +72,7 @@ class LiveRequests:
         self._arrived.set()
 
     async def take(self) -> None:
-        """Take the requests that are there now; none in virtual time, and in a run without a journal."""
+        """Take the requests that are there now."""
         await self._take(is_left=False)
 
     async def _take(self, *, is_left: bool) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from microagents.actors.role import Context, Messenger, Role
-from microagents.base.aio import Notifier, TaskScope
+from microagents.base.aio import Notifier, TaskScope, loop_has_threads
 from microagents.base.errors import Aborted, JournalGone, MicroagentsError, Stopped, TaskFailed
 from microagents.base.messages import Request
 from microagents.elections.admission import Admission, Drain, FollowAdmission
@@ -40,7 +40,7 @@ from microagents.journal.messages import (
 from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, said_by
 from microagents.journal.sitting import JournalConfig
 from microagents.journal.store import Store
-from microagents.journal.writer import AnyStore, Inline, NullStore, Writer, writer_of
+from microagents.journal.writer import Writer, writer_of
 from microagents.roles.decision_callback import DecisionCallback, OnDecision
 from microagents.roles.first_replies import FirstReplies
 from microagents.roles.live_requests import LiveRequests
@@ -94,8 +94,10 @@ class Recorder(Role):
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
         self._scope = TaskScope()
-        self._writer: Writer | Inline
+        self._writer: Writer
         self._commits: Commits
+        self._outlives_process = True
+        """Whether the store is a file, and not in memory."""
         self._admission: RunAdmission
         self._requests: LiveRequests
         self._telemetry: Telemetry | None = context.options.get("telemetry")
@@ -124,16 +126,18 @@ class Recorder(Role):
         """
         journaling: JournalConfig | None = self.context.options.get("journaling")
         if journaling is None:
-            null = NullStore(Books(len(self.context.tasks), in_order=self.context.strategy.decides_in_order))
-            self._writer = Inline(lambda: null)
-        else:
-            self._writer = writer_of(journaling)
-        self._requests = LiveRequests(self._writer, self._take_control, self._stop_at_once)
+            journaling = JournalConfig.in_memory(
+                self.context.run_id, len(self.context.tasks), in_order=self.context.strategy.decides_in_order
+            )
+        self._writer = writer_of(journaling)
+        self._outlives_process = journaling.path is not None
+        # Virtual time would never stand still if it waited for requests; without a journal no other process knows the run.
+        is_asked = self._outlives_process and loop_has_threads()
+        self._requests = LiveRequests(self._writer if is_asked else None, self._take_control, self._stop_at_once)
         release = (lambda _: None) if self._callback is None else self._callback.release
         self._commits = Commits(self._writer, release, self._requests.notice)
         self._admission = RunAdmission(self._commits)
-        if isinstance(self._writer, Writer):
-            await self._writer.opened()
+        await self._writer.open()
         account = await self._writer.do(self._take_up)
         self._commits.begin(account)
         self._admission.pause(said_by(await self._writer.do(lambda store: store.pause())))
@@ -147,7 +151,7 @@ class Recorder(Role):
             self._scope.start(self._call_back(self._callback))
         self._scope.start(self._requests.keep_taking())
 
-    def _take_up(self, store: AnyStore) -> Account:
+    def _take_up(self, store: Store) -> Account:
         books, options = store.books, self.context.options
         if (expected_usd := options.get("expected_usd")) is not None:
             books.expect(expected_usd)
@@ -217,19 +221,18 @@ class Recorder(Role):
         if self._telemetry is not None:
             self._telemetry.add_election(request)
 
-    async def allot_calls(self, request: AllotCalls) -> int | None:
-        """Record that a solver may send calls; returns how many, or None without a journal, when it needs no leave.
+    async def allot_calls(self, request: AllotCalls) -> int:
+        """Record that a solver may send calls; returns how many.
 
         Raises:
             MicroagentsError: the journal cannot be written.
         """
-        if self._commits.null is not None:
-            return None
         calls, settings = request.calls, {**self.context.settings, **self._changed}
         if any(settings.get(limit) is not None for limit in ("max_calls", "max_tokens", "max_cost_usd")):
             calls = await self._writer.do(lambda store: _allotted(request, store.books, settings))
         self._commits.add((structs.replace(request, calls=calls),))
-        await self._commits.flush()
+        if self._outlives_process:
+            await self._commits.flush()
         if self._commits.failure is not None:
             raise self._commits.failure
         return calls
@@ -400,8 +403,7 @@ class Recorder(Role):
                 yield each
 
 
-def _saved(store: AnyStore) -> JournalGone:
-    assert isinstance(store, Store), "a run without a journal loses none"
+def _saved(store: Store) -> JournalGone:
     return store.save()
 
 

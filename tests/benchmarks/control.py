@@ -24,6 +24,7 @@ from random import Random
 from statistics import median
 
 from microagents.base.errors import InvalidUsage
+from microagents.journal.inbox import leave_request
 from microagents.journal.reading import journal_of, reader_of
 from microagents.journal.requests import (
     Ask,
@@ -32,7 +33,6 @@ from microagents.journal.requests import (
     ResumeRun,
     SetRun,
     TakenRequest,
-    leave_request,
     pause_among,
     request_of,
 )

@@ -25,17 +25,14 @@ from typing import Any, Literal, cast, get_args
 from unittest.mock import patch
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from microagents import InvalidUsage, MicroagentsError, Result, run
 from microagents.base import processes
-from microagents.journal import statements, store, transactions
+from microagents.journal import statements, store, transactions, writer
 from microagents.journal.messages import Account, RecordedDecision
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, RunEnding
-from microagents.journal.sitting import JournalConfig
-from microagents.runs.driver import deploying
-from microagents.runs.driver import execute as driving
 from microagents.runs.inspection.runs import calls_waiting, decide
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
@@ -86,13 +83,9 @@ def case_of(random: Random) -> Case:
 def machine(case: Case, number: int) -> Iterator[None]:
     """Another process, whose clock is virtual time; its commits wait for the disk, and it makes a checkpoint often."""
 
-    def waiting(journal: JournalConfig) -> JournalConfig:
-        return structs.replace(deploying.in_virtual_time(journal), full=journal.full)
-
     clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time(), time=time.time)
     with (
-        patch.object(driving, "in_virtual_time", waiting),
-        patch.object(deploying, "VIRTUAL_COMMIT_S", COMMIT_S),
+        patch.object(writer, "VIRTUAL_COMMIT_S", COMMIT_S),
         patch.object(store, "on_network", lambda _: case.is_network),
         patch.object(statements, "CHECKPOINT_PAGES", 12),
         patch.object(processes, "_start_and_state", lambda _: (f"{number}", "running")),

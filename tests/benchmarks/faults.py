@@ -18,9 +18,9 @@ from random import Random
 from typing import Any
 
 from microagents import Result, run
+from microagents.journal import writer
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
-from microagents.runs.driver import deploying
 from microagents.runs.driver import execute as driving
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
@@ -73,7 +73,7 @@ def sitting(seed: int, runs: Path, faults: Faults) -> bool:
         vars(driving).update(
             runtime_of=lambda _, context, deployments: LossyRuntime(context, deployments, faults=faults)
         )
-        deploying.VIRTUAL_COMMIT_S = COMMIT_S
+        writer.VIRTUAL_COMMIT_S = COMMIT_S
         try:
             os._exit(0 if carried_out(seed, runs).outcome == "completed" else 1)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is said and the process ends here

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from microagents.journal.requests import EndRun, PauseRun, leave_request, request_of
+from microagents.journal.inbox import leave_request
+from microagents.journal.requests import EndRun, PauseRun, request_of
 from tests.benchmarks.control import VERBS, kill
 from tests.cli.commands import WAIT_S, Ran, Sitting, microagents, started
 

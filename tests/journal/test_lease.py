@@ -22,12 +22,13 @@ from microagents import InvalidUsage, Usage, run
 from microagents.base import processes
 from microagents.base.errors import TakenOver
 from microagents.base.processes import ProcessIdentity
+from microagents.journal import inbox, live_files, opening, transactions
 from microagents.journal import lease as lease_module
-from microagents.journal import live_files, opening, requests, transactions
 from microagents.journal import writer as writer_module
 from microagents.journal.lease import SILENT_S, Lease
 from microagents.journal.messages import RecordCalls
 from microagents.journal.reading import Reader
+from microagents.journal.requests import PauseRun, request_of
 from microagents.runs.inspection.runs import inspect_run
 from microagents.tasks.drift import Drift
 from tests.cli.commands import COMPLETED, FAILED, WRONG, WRONG_USAGE, Sitting, microagents
@@ -409,15 +410,15 @@ def test_a_copy_whose_holder_nobody_knows_can_be_read_where_nothing_can_be_writt
 
 def test_who_keeps_the_requests_locked_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     opened().close()
-    monkeypatch.setattr(requests, "LOCK_S", 0.0)
-    requests.requests_of(JOURNAL).touch(mode=0o600)
-    code = "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); print(flush=True); input()"
-    words = [sys.executable, "-c", code, str(requests.requests_of(JOURNAL))]
+    monkeypatch.setattr(inbox, "LOCK_S", 0.0)
+    inbox.leave_request(JOURNAL, request_of(PauseRun()))
+    code = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute('BEGIN IMMEDIATE'); print(flush=True); input()"
+    words = [sys.executable, "-c", code, str(inbox.requests_of(JOURNAL))]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
         with pytest.raises(InvalidUsage, match=f"process {process.pid} on .* keeps it locked; wait until it is done"):
-            requests.leave_request(JOURNAL, requests.request_of(requests.PauseRun(), ""))
+            inbox.leave_request(JOURNAL, request_of(PauseRun()))
         process.kill()
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from microagents import run_sync
+from microagents.journal.inbox import leave_request
 from microagents.journal.interventions import output_of
-from microagents.journal.requests import PauseRun, leave_request, request_of
+from microagents.journal.requests import PauseRun, request_of
 from microagents.tasks.drift import Drift
 from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, Sitting, microagents, started
 from tests.journal.walks import JOURNAL, RUNS

@@ -90,7 +90,7 @@ STALEMATE = {"models": "sim:perfect@error=0.5,alternatives=1,flag=0.8", "k": 9}
 
 
 @contextmanager
-def store(path: Path = JOURNAL, *, in_order: bool = True, inputs: int = 1) -> Iterator[Store]:
+def store(path: Path | None = JOURNAL, *, in_order: bool = True, inputs: int = 1) -> Iterator[Store]:
     """A store that is closed in order."""
     found = opened(path, in_order=in_order, inputs=inputs)
     try:
@@ -155,6 +155,17 @@ def recall(there: Store, path: str) -> Recalled:
     found = there.recall(Recall(path=path)).decision
     assert found is not None
     return found
+
+
+def test_a_store_without_a_journal_answers_as_one_with_a_file_and_leaves_none() -> None:
+    of = election()
+    with store() as kept, store(None) as unkept:
+        answers = []
+        for each in (kept, unkept):
+            each.commit([decided(of, [7, None, 7])])
+            answers.append((recall(each, of.path).value, each.account_with_digests().decisions_sha256))
+    assert answers == [answers[0]] * 2
+    assert sorted(each.name for each in Path().rglob("*") if each.is_file()) == [".gitignore", JOURNAL.name]
 
 
 @either_order

@@ -95,7 +95,7 @@ def decisions(journal: Path = JOURNAL) -> dict[str, Recalled]:
         return dict(reader.decisions())
 
 
-def opened(path: Path = JOURNAL, *, in_order: bool = True, inputs: int = 1) -> Store:
+def opened(path: Path | None = JOURNAL, *, in_order: bool = True, inputs: int = 1) -> Store:
     """A store that is fed by hand."""
     experiment = Experiment(
         run_id="r",

@@ -26,18 +26,19 @@ COMMIT_S = 0.025
 class Journal:
     """Allots calls, as a recorder does."""
 
-    def __init__(self, answer: Callable[[], Awaitable[bool]] | None = None) -> None:
+    def __init__(self, answer: Callable[[], Awaitable[None]] | None = None) -> None:
         self.asked: list[int] = []
         self.granted = 0
         self._answer = answer
 
-    async def ask(self, request: AllotCalls) -> int | None:
+    async def ask(self, request: AllotCalls) -> int:
         self.asked.append(request.calls)
         if self._answer is None:
             await asyncio.sleep(COMMIT_S)
-        needed = self._answer is None or await self._answer()
+        else:
+            await self._answer()
         self.granted += request.calls
-        return request.calls if needed else None
+        return request.calls
 
 
 def allotment_of(journal: Journal, first: int = LEAST) -> CallAllotment:
@@ -61,9 +62,8 @@ def test_no_call_is_sent_before_it_is_allotted() -> None:
     async def sent() -> list[int]:
         may = asyncio.Event()
 
-        async def grants() -> bool:
+        async def grants() -> None:
             await may.wait()
-            return True
 
         journal, found = Journal(grants), []
         allotment = allotment_of(journal)
@@ -128,21 +128,6 @@ def test_where_models_answer_at_once_the_first_block_is_large() -> None:
     assert run_virtual(first()) == [AT_ONCE]
 
 
-def test_without_a_journal_an_allotment_is_asked_for_once() -> None:
-    async def asked() -> list[int]:
-        async def needs_none() -> bool:
-            return False
-
-        journal = Journal(needs_none)
-        allotment = allotment_of(journal)
-        for _ in range(10_000):
-            await allotment.take()
-        await allotment.close()
-        return journal.asked
-
-    assert run_virtual(asked()) == [LEAST]
-
-
 def test_a_call_that_is_cancelled_while_it_waits_takes_nothing() -> None:
     async def left() -> float:
         journal = Journal()
@@ -160,7 +145,7 @@ def test_a_call_that_is_cancelled_while_it_waits_takes_nothing() -> None:
 
 def test_a_journal_that_cannot_be_written_lets_no_call_be_sent() -> None:
     async def refused() -> None:
-        async def fails() -> bool:
+        async def fails() -> None:
             raise Stopped("the journal cannot be written")
 
         allotment = allotment_of(Journal(fails))

@@ -18,7 +18,7 @@ from microagents.journal.reading import Reader
 from microagents.journal.sitting import JournalConfig
 from microagents.journal.store import Store
 from microagents.roles import Recorder
-from microagents.runs.driver import batch, deploying
+from microagents.runs.driver import batch
 from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
@@ -40,20 +40,20 @@ async def timed(**options: Any) -> tuple[float, Result]:
 
 def test_decisions_do_not_wait_for_a_fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     unkept_s, _ = run_virtual(timed(runs_dir=None))
-    monkeypatch.setattr(deploying, "VIRTUAL_COMMIT_S", 0.04)
+    monkeypatch.setattr(writer, "VIRTUAL_COMMIT_S", 0.04)
     kept_s, _ = run_virtual(timed())
     assert kept_s < unkept_s + 1.5, "some commits at the beginning and at the end, of 60 steps"
 
 
 def test_no_election_opens_while_a_commit_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deploying, "VIRTUAL_COMMIT_S", 2.0)
+    monkeypatch.setattr(writer, "VIRTUAL_COMMIT_S", 2.0)
     kept_s, result = run_virtual(timed(speculate=False))
     assert result.account.decided == 60
     assert kept_s > 10, "about six steps a commit"
 
 
 def test_what_is_shown_as_done_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deploying, "VIRTUAL_COMMIT_S", 0.3)
+    monkeypatch.setattr(writer, "VIRTUAL_COMMIT_S", 0.3)
     shown: list[tuple[int, int]] = []
 
     def look(account: Account) -> None:
@@ -72,7 +72,7 @@ async def test_the_end_waits_for_calls_in_flight_but_not_for_those_of_a_replica_
             runtime.messenger.tell(RecordCalls(source=source, sent=3, in_flight={"x": 3}, usage=Usage(cost_usd=0.0)))
         draining = asyncio.create_task(runtime.messenger.ask(Drain()))
         runtime.messenger.tell(RecordCalls(source="Solver/1", billed=3, usage=Usage(cost_usd=0.0)))
-        assert (await runtime.messenger.ask(Report())).in_flight == 3
+        assert (await runtime.messenger.ask(Report(final=True))).in_flight == 3
         assert not draining.done()
         runtime.messenger.tell(ReplicaEnded(source="Solver/0", has_died=True))
         await draining
@@ -132,7 +132,7 @@ async def test_a_limit_of_time_ends_the_run() -> None:
 def test_an_input_begins_while_another_keeps_the_journal_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "MAX_OPEN", 2)
     seen: list[Account] = []
-    monkeypatch.setattr(deploying, "VIRTUAL_COMMIT_S", 0.03)  # something is told during every commit
+    monkeypatch.setattr(writer, "VIRTUAL_COMMIT_S", 0.03)  # something is told during every commit
     walks = [Drift(length=1500), *[Drift(length=1) for _ in range(20)]]
     run_virtual(run(walks, models="sim:perfect@latency=0.001", k=1, on_progress=seen.append))
     assert max(account.inputs_done for account in seen if account.steps < 1000) > 3

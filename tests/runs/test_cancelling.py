@@ -15,7 +15,7 @@ import pytest
 
 from microagents import Conductor, Result, Strategy, Work, run
 from microagents.base.aio import CLOSE_S
-from microagents.runs.driver import deploying
+from microagents.journal import writer
 from microagents.runs.driver.execute import CANCELLED
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.virtual import VirtualLoop, run_virtual
@@ -175,7 +175,7 @@ def test_work_that_refuses_to_end_does_not_keep_the_lease(tmp_path: Path) -> Non
 def test_a_recorder_that_cannot_write_its_last_records_in_time_gives_the_lease_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deploying, "VIRTUAL_COMMIT_S", 1000.0)
+    monkeypatch.setattr(writer, "VIRTUAL_COMMIT_S", 1000.0)
 
     async def cancel() -> None:
         async with asyncio.timeout(2500):

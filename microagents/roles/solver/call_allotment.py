@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
-from math import exp, inf
+from math import exp
 
 from microagents.base.aio import Notifier, TaskScope
 from microagents.base.errors import MicroagentsError
@@ -34,12 +33,12 @@ class CallAllotment:
         first: calls of the first block.
     """
 
-    def __init__(self, source: str, ask: Callable[[AllotCalls], Awaitable[int | None]], first: int = LEAST) -> None:
+    def __init__(self, source: str, ask: Callable[[AllotCalls], Awaitable[int]], first: int = LEAST) -> None:
         self._source = source
         self._ask = ask
         self._loop = asyncio.get_running_loop()
         self._scope = TaskScope()
-        self._left: float = 0
+        self._left = 0
         self._block = 0
         self._most = Most(tokens=0, cost_usd=None)
         """The most that a call of the allotment may use."""
@@ -120,10 +119,7 @@ class CallAllotment:
                 call_usd=most.cost_usd,
             )
             allotted = await self._ask(request)
-            if allotted is not None:
-                self._left, self._most, self._block = self._left + allotted, most, allotted
-            else:
-                self._left, self._most = inf, Most(tokens=sys.maxsize, cost_usd=inf)
+            self._left, self._most, self._block = self._left + allotted, most, allotted
         except MicroagentsError as error:
             self._failure = error
         finally:

@@ -80,7 +80,7 @@ class Batch:
             messenger,
             (number for number in wanted if self._only is not None or ENDED_AS[ended[number]] != "completed"),
         )
-        while going_on := await _inputs_that_go_on(messenger, self._journal):
+        while going_on := await _inputs_that_go_on(messenger):
             await self._conduct_each(messenger, iter(going_on), recalls=True)
 
     async def _conduct_each(self, messenger: RoleMessenger, remaining: Iterator[int], *, recalls: bool = False) -> None:
@@ -192,14 +192,14 @@ def undecided_elections(paths: Sequence[str]) -> str:
     return f"{len(paths)} elections are undecided, the first at {paths[0]}"
 
 
-async def conduct_single_input(messenger: RoleMessenger, journal: Path | None) -> bytes:
+async def conduct_single_input(messenger: RoleMessenger) -> bytes:
     """Conduct the only input to its end; returns its result as JSON."""
     recalls = False
     while True:
         try:
             conducted = await messenger.ask(Conduct(input=0, recalls=recalls))
         except Undecided:
-            if not await _inputs_that_go_on(messenger, journal):
+            if not await _inputs_that_go_on(messenger):
                 raise
         else:
             if not await messenger.ask(RecallDecidedInputs()):
@@ -207,13 +207,10 @@ async def conduct_single_input(messenger: RoleMessenger, journal: Path | None) -
         recalls = True  # what was unknown is known meanwhile, so the work continues from there
 
 
-async def _inputs_that_go_on(messenger: RoleMessenger, journal: Path | None) -> list[int]:
-    """Wait for the effects under way; returns the inputs whose work can go on, since such a call or a person has said what was unknown.
-
-    Work continues from its records, so without a journal there are none.
-    """
+async def _inputs_that_go_on(messenger: RoleMessenger) -> list[int]:
+    """Wait for the effects under way; returns the inputs whose work can go on, since such a call or a person has said what was unknown."""
     ended = await _end_effects(messenger)
-    return sorted({*ended, *await messenger.ask(RecallDecidedInputs())}) if journal is not None else []
+    return sorted({*ended, *await messenger.ask(RecallDecidedInputs())})
 
 
 async def leave_effects(messenger: RoleMessenger) -> None:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from msgspec import structs
-
 import microagents.roles  # noqa: F401 - names the roles of an election
 from microagents.actors.registry import unknown
 from microagents.actors.role import Deployment
 from microagents.base.errors import InvalidUsage
-from microagents.journal.sitting import JournalConfig
 from microagents.roles.executor import Executor
 from microagents.roles.limits.limiter import Limiter
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, validated
-
-VIRTUAL_COMMIT_S = 0.005
-"""Duration of a commit in virtual time."""
 
 
 def deployments_of(plan: RunPlan, recorder: Deployment) -> list[Deployment]:
@@ -39,8 +33,3 @@ def _with_settings(deployment: Deployment, settings: Settings) -> Deployment:
         return deployment
     given = {field: getattr(deployment, field) for field in deployment.model_fields_set if field != "in_driver"}
     return validated(Deployment, f"the deployment of {name}", {**given, **wanted})
-
-
-def in_virtual_time(journal: JournalConfig) -> JournalConfig:
-    """Return the journal as it is written in virtual time: without threads and disk, the loop commits itself."""
-    return structs.replace(journal, full=False, inline_s=VIRTUAL_COMMIT_S)

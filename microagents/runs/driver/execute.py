@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -18,7 +17,7 @@ from msgspec import structs
 
 from microagents.actors.registry import RUNTIMES, STRATEGIES, TASKS
 from microagents.actors.role import Context, Deployment
-from microagents.base.aio import finish, loop_has_threads
+from microagents.base.aio import finish
 from microagents.base.errors import (
     Aborted,
     InvalidDefinition,
@@ -35,12 +34,12 @@ from microagents.base.messages import address_of
 from microagents.journal.experiment import Experiment
 from microagents.journal.messages import Account, InputEnding, Report
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import Reader, journal_of
+from microagents.journal.reading import Reader
 from microagents.journal.sitting import JournalConfig
 from microagents.roles.recorder import RecordEnding, Recorder
 from microagents.runs.driver.batch import Batch, conduct_single_input, leave_effects, undecided_elections
 from microagents.runs.driver.conducting import INTERRUPTED, End, conduct_until_end, report_progress, unless_ended
-from microagents.runs.driver.deploying import deployments_of, in_virtual_time
+from microagents.runs.driver.deploying import deployments_of
 from microagents.runs.driver.following import follow_solution, is_followed
 from microagents.runs.driver.forecast import forecast_of
 from microagents.runs.driver.keywords import RunControl
@@ -92,21 +91,13 @@ async def execute_plan(
             context = structs.replace(context, tracing=stack.enter_context(telemetry).tracing())
         stack.enter_context(_rare_garbage_collection())
         stack.enter_context(_no_empty_journal(journal))
-        path = journal
-        if path is None and plan.settings.runtime == "ray":  # a role that died is restored from a journal
-            folder = stack.enter_context(TemporaryDirectory(prefix="microagents-"))
-            path = journal_of(Path(folder), plan.settings.run_id)
-        journaling = None
-        if path is not None:
-            journaling = JournalConfig(
-                path=path,
-                experiment=experiment,
-                own=own,
-                accepted=tuple(accepted),
-                full=journal is not None and _needs_full_durability(plan),
-                is_kept=journal is not None,
-            )
-            journaling = journaling if loop_has_threads() else in_virtual_time(journaling)
+        journaling = JournalConfig(
+            path=journal,
+            experiment=experiment,
+            own=own,
+            accepted=tuple(accepted),
+            full=_needs_full_durability(plan),
+        )
         options = {
             "journaling": journaling,
             "expected_usd": forecast and forecast.cost_usd,
@@ -185,7 +176,7 @@ async def _conduct_and_record(
     if (on_solution := control.get("on_solution")) is not None and journal is not None and is_followed(plan):
         listening.append(follow_solution(journal, plan, messenger, on_solution))
     try:
-        conducting = conduct_single_input(messenger, journal) if batch is None else batch.conduct(messenger)
+        conducting = conduct_single_input(messenger) if batch is None else batch.conduct(messenger)
         try:
             outcome, reason, value = await conduct_until_end(messenger, conducting, listening, plan.settings, control)
         finally:

@@ -11,9 +11,10 @@ from pathlib import Path
 from ray.cluster_utils import Cluster
 
 from microagents import run
+from microagents.journal.inbox import leave_request
 from microagents.journal.messages import Account
 from microagents.journal.reading import journal_of
-from microagents.journal.requests import Ask, PauseRun, ResumeRun, leave_request, request_of
+from microagents.journal.requests import Ask, PauseRun, ResumeRun, request_of
 from microagents.runtimes.ray.runtime import RayRuntime
 from microagents.tasks.drift import Drift
 from tests.runtimes.ray.local_nodes import add_node, write_end

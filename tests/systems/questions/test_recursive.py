@@ -377,7 +377,7 @@ async def test_what_is_asked_again_after_a_death_answers_from_an_initially_empty
         )
         experiment, own = experiment_of(plan)
         journaling = JournalConfig(
-            path=tmp_path / "again.sqlite", experiment=experiment, own=own, accepted=(), full=False, inline_s=None
+            path=tmp_path / "again.sqlite", experiment=experiment, own=own, accepted=(), full=False
         )
         context = Context(
             run_id="again",
