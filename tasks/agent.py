@@ -39,9 +39,11 @@ class Agent(AgentTask[AgentAnswer]):
         return self.rules
 
     def given_tools(self) -> Sequence[GivenTool]:
-        return [
-            structs.replace(McpServer.parse(each), trusted=self.trust)
-            if each.startswith(PREFIX) or ":" not in each
-            else TOOLS.find_function(each)
-            for each in self.tool
-        ]
+        found: list[GivenTool] = []
+        for each in self.tool:
+            if each.startswith(PREFIX) or ":" not in each:
+                server = McpServer.parse(each)
+                found.append(structs.replace(server, trusted=self.trust))
+            else:
+                found.append(TOOLS.find_function(each))
+        return found

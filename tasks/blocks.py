@@ -95,7 +95,9 @@ class Blocks(ChainTask[Table, BlocksStep, BlocksResult]):
 
     def state_in(self, prompt: Prompt) -> Table:
         goal, stacks, left = _shown(prompt)
-        return Table(stacks=stacks, moves=self.steps() - (left or min(max(_moves_left(stacks, goal), 1), self.steps())))
+        steps = self.steps()
+        left = left or min(max(_moves_left(stacks, goal), 1), steps)
+        return Table(stacks=stacks, moves=steps - left)
 
     def advance(self, state: Table, reply: BlocksStep) -> Table:
         return Table(stacks=reply.stacks, moves=state.moves + 1)
@@ -128,7 +130,8 @@ class Blocks(ChainTask[Table, BlocksStep, BlocksResult]):
         others = [move for move in _legal_moves(stacks) if move != right.move]
         if others and rng.random() < MOVE_ERRORS:
             return _step(stacks, *rng.choice(others))
-        return BlocksStep(move=right.move, stacks=_step(right.stacks, *rng.choice(_legal_moves(right.stacks))).stacks)
+        move = rng.choice(_legal_moves(right.stacks))
+        return BlocksStep(move=right.move, stacks=_step(right.stacks, *move).stacks)
 
     def _system(self, wanted: str) -> str:
         return (

@@ -152,12 +152,12 @@ class Consistency(WorkedDocument):
     def expert_segment(self, asked: ToWrite) -> Segment:
         """Write all lines that are left, each with the value that the question shows, or else with an invented one."""
         known = _values(_lines_in(asked.finished)[0] + _lines_in(asked.written)[0])
-        lines = [
-            structs.replace(line, value=known.get(line.term) or _value(line.term, f"invented by {line.section}"))
-            if line.value == OPEN
-            else line
-            for line in _left(asked)
-        ]
+        lines = []
+        for line in _left(asked):
+            value = line.value
+            if value == OPEN:
+                value = known.get(line.term) or _value(line.term, f"invented by {line.section}")
+            lines.append(structs.replace(line, value=value))
         return Segment(justify="all lines that are left", text=_text(lines), status="complete", mode="continue")
 
     def mistaken_segment(self, asked: ToWrite, right: Segment, rng: Random) -> Segment:  # noqa: ARG002 - the segment has the terms
@@ -187,11 +187,8 @@ class Consistency(WorkedDocument):
         lines, _ = _lines_in(asked.subtask)
         middle = (len(lines) + 1) // 2
         halves = [half for half in (lines[:middle], lines[middle:]) if half]
-        return Parts(
-            subtasks=tuple(
-                Part(id=number, objective=_objective(half), depends_on=()) for number, half in enumerate(halves, 1)
-            )
-        )
+        subtasks = [Part(id=number, objective=_objective(half), depends_on=()) for number, half in enumerate(halves, 1)]
+        return Parts(subtasks=tuple(subtasks))
 
     def faults_in(self, asked: ToRank, text: str) -> int:
         """Count the faults that the question shows."""

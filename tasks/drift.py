@@ -55,13 +55,15 @@ class Drift(ChainTask[Place, Onward]):
         return Place(number=reply.number, steps_done=state.steps_done + 1)
 
     def state_in(self, prompt: Prompt) -> Place:  # no prompt shows how many steps are done
-        return Place(number=int(prompt.user.partition("\n")[0].removeprefix("Number: ")))
+        line = prompt.user.partition("\n")[0]
+        return Place(number=int(line.removeprefix("Number: ")))
 
     def oracle(self, state: Place) -> Onward:
         return Onward(number=(state.number * 17 + 5) % RING)
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Onward:  # noqa: ARG002 - it has one kind of reply
-        return self.oracle(Place(number=int(prompt.user.removeprefix("Number: "))))
+        number = int(prompt.user.removeprefix("Number: "))
+        return self.oracle(Place(number=number))
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Onward:  # noqa: ARG002 - the right reply is enough
         assert isinstance(right, Onward)

@@ -50,4 +50,5 @@ class Goal(Problem[Outcome]):
 
     def correct(self, reply: Outcome) -> bool | None:
         """Return whether it passes the checks by code. None without any, or without the program for one."""
-        return are_met({name: met(reply.text) for name, met in requirements_in(self.checklist, "").items()})
+        requirements = requirements_in(self.checklist, "")
+        return are_met({name: met(reply.text) for name, met in requirements.items()})

@@ -113,7 +113,8 @@ class Multiplication(WorkedProblem[Product]):
         return type(self)(**self.model_dump(exclude={"instance"}), instance=self.instance + number)
 
     def expert_answer(self, problem: str) -> Product:
-        return Product(product=sum(first * second for first, second in _terms_in(problem)))
+        terms = _terms_in(problem)
+        return Product(product=sum(first * second for first, second in terms))
 
     def expert_decomposition(self, problem: str) -> Decomposition:
         """Cut the longer number in the middle, or a long sum. Two numbers of one digit are not cut."""
@@ -150,7 +151,8 @@ class Multiplication(WorkedProblem[Product]):
         nodes = [Subquestion(question, str(answer), ()) for question, answer in zip(questions, answers, strict=True)]
         if len(nodes) > 1:
             whole = _sum_of([(answer, 1 if len(terms) > 1 else 10**place) for place, answer in enumerate(answers)])
-            nodes.append(Subquestion(whole, str(self.expert_answer(whole).product), tuple(range(len(nodes)))))
+            product = self.expert_answer(whole).product
+            nodes.append(Subquestion(whole, str(product), tuple(range(len(nodes)))))
         return Subquestions(nodes=tuple(nodes))
 
     def expert_contraction(self, asked: ToContract) -> str:

@@ -126,16 +126,13 @@ class Relay(WorkedProblem[RelayTotal]):
     def expert_subquestions(self, problem: str) -> Subquestions:
         steps = _listed(problem)
         results, needed = _results(steps), _needed(steps, set())
-        return Subquestions(
-            nodes=tuple(
-                Subquestion(
-                    question=f"What is the result of step {number}?",
-                    answer=str(results[number - 1]),
-                    needs=tuple(needed.index(before) for before in [_before(steps[number - 1])] if before is not None),
-                )
-                for number in needed
-            )
-        )
+        nodes = []
+        for number in needed:
+            question, answer = f"What is the result of step {number}?", str(results[number - 1])
+            before = _before(steps[number - 1])
+            needs = () if before is None else (needed.index(before),)
+            nodes.append(Subquestion(question=question, answer=answer, needs=needs))
+        return Subquestions(nodes=tuple(nodes))
 
     def expert_contraction(self, asked: ToContract) -> str:
         """List the steps that are left, with known results as numbers; without subquestions, the first step's."""
@@ -190,7 +187,8 @@ class Relay(WorkedProblem[RelayTotal]):
             case Summary():
                 facts = _facts(right.summary, ())
                 lost = rng.choice(sorted(facts)) if facts else None
-                return Summary(summary=_written({step: result for step, result in facts.items() if step != lost}))
+                left = {step: result for step, result in facts.items() if step != lost}
+                return Summary(summary=_written(left))
             case Check():
                 return Check(
                     passed=not right.passed,
@@ -211,7 +209,8 @@ class Relay(WorkedProblem[RelayTotal]):
         if not _is_of_swarm(prompt):
             asked = asked_in(prompt)
             if isinstance(asked, ToSolve | ToRevise | ToFollow):
-                return float(1 - (1 - WORKER_ERROR) ** len(_needed(_listed(asked.problem), set())))
+                needed = _needed(_listed(asked.problem), set())
+                return float(1 - (1 - WORKER_ERROR) ** len(needed))
             return OTHER_ERROR
         rates: dict[type[Reply], float] = {
             StepResult: WORKER_ERROR,
@@ -323,4 +322,5 @@ def _facts(summary: str, recent: tuple[Done, ...]) -> dict[int, int]:
 
 
 def _written(facts: dict[int, int]) -> str:
-    return "; ".join(f"r{step} = {result}" for step, result in sorted(facts.items())) or "nothing"
+    results = [f"r{step} = {result}" for step, result in sorted(facts.items())]
+    return "; ".join(results) or "nothing"

@@ -67,7 +67,8 @@ class Sorting(WorkedProblem[Sorted]):
         return type(self)(**self.model_dump(exclude={"instance"}), instance=self.instance + number)
 
     def expert_answer(self, problem: str) -> Sorted:
-        return Sorted(numbers=tuple(sorted(_numbers_in(problem))))
+        numbers = sorted(_numbers_in(problem))
+        return Sorted(numbers=tuple(numbers))
 
     def expert_decomposition(self, problem: str) -> Decomposition:
         numbers = _numbers_in(problem)
@@ -80,7 +81,8 @@ class Sorting(WorkedProblem[Sorted]):
         halves = (
             msgspec.json.decode(each, type=Sorted).numbers for each in (asked.answer_to_first, asked.answer_to_second)
         )
-        return Sorted(numbers=tuple(merge(*map(sorted, halves))))
+        numbers = merge(*map(sorted, halves))
+        return Sorted(numbers=tuple(numbers))
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
         """Give a list with a number lost, doubled or misplaced, a needless cut, or another candidate in a vote."""

@@ -239,16 +239,12 @@ class WordProblem(WrittenProblem[Total]):
         story = Story.read(problem)
         steps, values = story.steps(), story.values()
         places = {fact.name: place for place, fact in enumerate(steps)}
-        return Subquestions(
-            nodes=tuple(
-                Subquestion(
-                    question=story.question(fact.name),
-                    answer=str(values[fact.name]),
-                    needs=tuple(dict.fromkeys(places[name] for name in fact.of if name in places)),
-                )
-                for fact in steps
-            )
-        )
+        nodes = []
+        for fact in steps:
+            needs = dict.fromkeys(places[name] for name in fact.of if name in places)
+            question, answer = story.question(fact.name), str(values[fact.name])
+            nodes.append(Subquestion(question=question, answer=answer, needs=tuple(needs)))
+        return Subquestions(nodes=tuple(nodes))
 
     def expert_contraction(self, asked: ToContract) -> str:
         """Write the story with known numbers given; without the subquestions that build only on given facts."""
@@ -286,7 +282,8 @@ class WordProblem(WrittenProblem[Total]):
         match asked:
             case ToSolve() | ToFollow() | ToConclude() | ToEnsemble() | ToRevise():
                 story = Story.read(self.left_of(asked))
-                wrong = story.values((rng.choice(story.steps() or story.order()).name, _slip(rng)))
+                fact = rng.choice(story.steps() or story.order())
+                wrong = story.values((fact.name, _slip(rng)))
                 total = Total(total=wrong[story.asked])
                 if isinstance(right, Trajectory):
                     return msgspec.structs.replace(right, reasoning=story.reasoning(wrong), answer=total)
@@ -295,7 +292,8 @@ class WordProblem(WrittenProblem[Total]):
                 assert isinstance(right, Contraction)
                 story = Story.read(right.question)
                 given = rng.choice([fact for fact in story.order() if not fact.of])
-                return Contraction(question=story.with_givens({given.name: given.number + _slip(rng)}).text())
+                changed = story.with_givens({given.name: given.number + _slip(rng)})
+                return Contraction(question=changed.text())
             case ToThink():
                 assert isinstance(right, Thought)
                 question, _, number = right.thought.rpartition(" ")

@@ -131,9 +131,8 @@ class Writing(WorkedDocument):
         lines = _lines(asked.subtask)
         middle = (len(lines) + 1) // 2
         halves = ["\n".join(half) for half in (lines[:middle], lines[middle:]) if half]
-        return Parts(
-            subtasks=tuple(Part(id=number, objective=half, depends_on=()) for number, half in enumerate(halves, 1))
-        )
+        subtasks = [Part(id=number, objective=half, depends_on=()) for number, half in enumerate(halves, 1)]
+        return Parts(subtasks=tuple(subtasks))
 
     def faults_in(self, asked: ToRank, text: str) -> int:
         return len(set(_lines(text)) ^ set(_lines(asked.subtask)))

@@ -73,7 +73,8 @@ class Context(Struct, frozen=True, kw_only=True):
 
     def pool(self, *roles: str) -> tuple[str, ...]:
         """Return the pool of models for the questions of the first of these roles that has one, else the common pool."""
-        return next((pool for role in roles if (pool := self.models.get(role.lower()))), None) or self.models[""]
+        pools = [self.models.get(role.lower()) for role in roles]
+        return next(filter(None, pools), self.models[""])
 
 
 def eager(handler: H) -> H:
@@ -432,7 +433,8 @@ often by its own numbers. `branches` also uses those of other tokens, for work i
 
     def drawing(self) -> list[str]:
         """Names of the roles for which ``--model ROLE=SPEC`` can set a pool."""
-        return [*dict.fromkeys(role.draws_as for role in self._roles() if role.draws_as is not None)] or ["solver"]
+        names = dict.fromkeys(role.draws_as for role in self._roles())
+        return [name for name in names if name is not None] or ["solver"]
 
     def drawing_in_part(self) -> list[str]:
         """Names of parts of roles for which it can, too."""

@@ -25,7 +25,8 @@ def sent_by(role: type) -> Mapping[type[Message], str]:
     """
     found: dict[type[Message], str] = {}
     for base in role.__mro__:
-        for method in map(inspect.unwrap, filter(inspect.isfunction, vars(base).values())):
+        functions = filter(inspect.isfunction, vars(base).values())
+        for method in map(inspect.unwrap, functions):
             code = method.__code__
             for line, made in _made_in(code):
                 message = _value_of(made, _names_in(method))

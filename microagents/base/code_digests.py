@@ -6,6 +6,7 @@ Code of this package and of installed libraries is left out: it changes with the
 from __future__ import annotations
 
 import ast
+import itertools
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
@@ -70,7 +71,8 @@ class _Module:
     def defining(self, name: str) -> list[ast.stmt]:
         """List the statements that define a name, or a class by its qualified name."""
         if name == ALL:
-            return list({id(node): node for nodes in self._defined.values() for node in nodes}.values())
+            nodes = itertools.chain.from_iterable(self._defined.values())
+            return list({id(node): node for node in nodes}.values())
         first, *parts = name.replace(".<locals>", "").split(".")
         found = self._defined.get(first, [])
         for part in parts:
@@ -118,7 +120,8 @@ def _read(name: str, tops: frozenset[str]) -> _Module | None:
             return None
         is_package = spec is not None and spec.submodule_search_locations is not None
         named = name if spec is None else spec.name  # `python -m` calls a module __main__
-        return _Module(named, ast.parse(Path(file).read_bytes()), is_package=is_package)
+        source = Path(file).read_bytes()
+        return _Module(named, ast.parse(source), is_package=is_package)
     except (ImportError, OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None
 

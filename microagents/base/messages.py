@@ -137,7 +137,8 @@ def _named_reply(kind: type, bound: Mapping[Any, Any]) -> Any:
                 if not given:
                     return None
                 return given[0]
-            return _named_reply(origin, dict(zip(getattr(origin, "__parameters__", ()), given, strict=False)))
+            parameters = getattr(origin, "__parameters__", ())
+            return _named_reply(origin, dict(zip(parameters, given, strict=False)))
     return None
 
 

@@ -56,4 +56,5 @@ def keep_stdout() -> None:
 
 def printable(text: str) -> str:
     """Replace the control characters of a text, because a terminal would act on them."""
-    return "".join(each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text)
+    shown = [each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text]
+    return "".join(shown)

@@ -88,7 +88,8 @@ def _forget_gone(file: Path) -> None:
         new = file.with_suffix(".new")
         new.unlink(missing_ok=True)
         make_private(new)
-        new.write_bytes(b"".join(line for path, line in last.items() if os.path.exists(Path(json.loads(path)))))
+        kept = [line for path, line in last.items() if os.path.exists(json.loads(path))]
+        new.write_bytes(b"".join(kept))
         new.replace(file)
         if late := old.read():  # appended after it was read
             _append(file, late)

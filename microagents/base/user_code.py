@@ -134,9 +134,11 @@ def _type_text(gives: Any) -> str:
     """Write types in words, such as ``a Prompt or None``."""
     named = {bool: "True, False", NoneType: "None", int: "a whole number", str: "a text", float: "a number"}
     kinds = gives if isinstance(gives, tuple) else (gives,)
-    text = ", ".join(
-        named.get(each) or f"{'an' if each.__name__[:1] in 'AEIOU' else 'a'} {each.__name__}" for each in kinds
-    )
+    texts = []
+    for each in kinds:
+        article = "an" if each.__name__[:1] in "AEIOU" else "a"
+        texts.append(named.get(each) or f"{article} {each.__name__}")
+    text = ", ".join(texts)
     return " or ".join(text.rsplit(", ", 1))
 
 

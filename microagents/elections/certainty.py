@@ -90,7 +90,8 @@ class MixturePart:
         p = exp(mass.log) * MILLION
         known = texts.get(mass.text)
         if known is None:
-            if texts and sum(each.least for each in texts.values()) + int(p) > MILLION:
+            least = sum(each.least for each in texts.values())
+            if texts and least + int(p) > MILLION:
                 return
             known = texts[mass.text] = TextMass(vote)
         known.see(mass, int(p), ceil(p))

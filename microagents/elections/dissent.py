@@ -27,7 +27,8 @@ def is_improbable(dissent: int, votes: int, p: float, alpha: float) -> bool:
     rates = [rate for rate in RATES if rate > 1 - p]
     ratios = [dissent * log(rate / (1 - p)) + (votes - dissent) * (log1p(-rate) - log(p)) for rate in rates]
     greatest = max(ratios, default=0.0)
-    return bool(ratios) and greatest + log(sum(exp(each - greatest) for each in ratios) / len(ratios)) > -log(alpha)
+    total = sum(exp(each - greatest) for each in ratios)
+    return bool(ratios) and greatest + log(total / len(ratios)) > -log(alpha)
 
 
 def alpha_of(number: int, steps: int | None, false_alarms: float) -> float:

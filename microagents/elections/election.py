@@ -96,7 +96,8 @@ class ElectionId(Struct, frozen=True, kw_only=True):
     @property
     def offset(self) -> int:
         """A number that spreads elections over the models of a pool: the first sample of this one asks the model with this index."""
-        return int.from_bytes(hashlib.blake2b(self.path.encode(), digest_size=8).digest())
+        digest = hashlib.blake2b(self.path.encode(), digest_size=8)
+        return int.from_bytes(digest.digest())
 
 
 class SampleId(Struct, frozen=True, kw_only=True):
@@ -154,9 +155,8 @@ class Question(Struct, frozen=True, kw_only=True):
             self.votes,
             self.prose,
         )
-        return ElectionId(
-            path=path, question_digest=hashlib.blake2b(_canonical((asked, terms, self.state)), digest_size=16).digest()
-        )
+        question = _canonical((asked, terms, self.state))
+        return ElectionId(path=path, question_digest=hashlib.blake2b(question, digest_size=16).digest())
 
     def model_of(self, election: ElectionId, seq: int) -> str:
         """Return the spec of the model that a sample asks. The models of a pool take turns, in the order of launch."""
@@ -292,7 +292,8 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     @property
     def malformed(self) -> str:
         """The most frequent reason why replies are malformed; empty if none is."""
-        reasons = Counter(each.why for each in self.ballots if isinstance(each, Flagged) and each.why)
+        flagged = [each for each in self.ballots if isinstance(each, Flagged)]
+        reasons = Counter(each.why for each in flagged if each.why)
         return max(reasons, key=reasons.__getitem__, default="")
 
     @property

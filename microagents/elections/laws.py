@@ -171,7 +171,8 @@ def race_by_turns(p: float, other: float, k: int) -> RaceByTurns:
     alike = k + BEYOND
     contested = (p * (1 - other)) ** alike + ((1 - p) * other) ** alike if k > 1 else 0.0
     # A contested race is level at its end. Were it continued, it would be as at the beginning, so that both factors are 1 - contested.
-    pairs = [[min(max(each, _LEAST_CHANCE), 1 - _LEAST_CHANCE) for each in pair] for pair in ((p, other), (other, p))]
+    p, other = (min(max(each, _LEAST_CHANCE), 1 - _LEAST_CHANCE) for each in (p, other))
+    pairs = [[p, other], [other, p]]
     lost = sum(_turns_lost(first, second, k) for first, second in pairs) / 2
     votes = sum(_turns_votes(first, second, k) for first, second in pairs) / 2
     return RaceByTurns(contested + lost * (1 - contested), contested, votes * (1 - contested))

@@ -109,9 +109,9 @@ def _paired_likelihood(seen: tuple[int, int]) -> Array:
 @lru_cache(maxsize=MAX_K)
 def _turns_table(k: int) -> RaceTable:
     races = [[race_by_turns(1 - float(one), 1 - float(other), k) for other in _PAIRED] for one in _PAIRED]
-    return RaceTable(
-        *[np.array([[getattr(each, name) for each in row] for row in races]) for name in ("lost", "votes")]
-    )
+    lost = [[each.lost for each in row] for row in races]
+    votes = [[each.votes for each in row] for row in races]
+    return RaceTable(np.array(lost), np.array(votes))
 
 
 class _Ranks(NamedTuple):

@@ -65,7 +65,8 @@ def race_table(k: int, max_votes: int = MAX_DRAWS) -> RaceTable:
         raise InvalidUsage(f"no election of {max_votes!r} votes is decided by a lead of k = {k!r}; raise the cap")
     loss, votes = _against_one(ERRORS, k, max_votes)
     if k == 1:
-        return RaceTable(*[np.stack([each] * len(RIVALS), 1) for each in (loss, votes)])
+        times = len(RIVALS)
+        return RaceTable(np.stack([loss] * times, 1), np.stack([votes] * times, 1))
     lost, held = _simulated_ends(min(k, _MAX_K), min(max_votes, MAX_DRAWS))
     losses, lengths = [loss], [votes]
     for share, ratio, longer in zip(RIVALS[1:], lost[1:] / lost[0], held[1:] / held[0], strict=True):

@@ -76,7 +76,8 @@ def refusal_in(sample: Sample) -> str:
     """Return the words of a provider that refuses a question for its content; empty for any other reply."""
     if sample.finish not in (REFUSAL, CONTENT_FILTER):
         return ""
-    text = " ".join("".join(each if each.isprintable() else " " for each in sample.text).split())
+    printable = "".join(each if each.isprintable() else " " for each in sample.text)
+    text = " ".join(printable.split())
     if text:
         return f"{sample.finish}: {text[:MAX_SAID_CHARS]}"
     return sample.finish

@@ -208,7 +208,8 @@ def wordings(tally: Sequence[tuple[Reply, int]], prose: ProseByTool) -> str:
 def disagreement(replies: Sequence[Reply]) -> str:
     """Describe in which fields replies with different votes agree and differ; empty if they differ in all fields."""
     names = voted_fields(type(replies[0]))
-    differing = [name for name in names if len({str(getattr(reply, name)) for reply in replies}) > 1]
+    texts = {name: {str(getattr(reply, name)) for reply in replies} for name in names}
+    differing = [name for name in names if len(texts[name]) > 1]
     agreed = [name for name in names if name not in differing]
     if not agreed or not differing:
         return ""
@@ -444,13 +445,15 @@ def instructions(reply: type[Reply], form: Format = "lines", reasoning: bool = T
 def template_of(reply: type[Reply], form: Format) -> str:
     """Write the form of a reply, for a model to fill in."""
     if form == "lines":
-        return "\n".join(f"{name} = {wanted}" for name, wanted in _forms(reply).items())
+        lines = [f"{name} = {wanted}" for name, wanted in _forms(reply).items()]
+        return "\n".join(lines)
     return json_form(reply)
 
 
 def json_form(reply: type[Reply]) -> str:
     """Write the form of a reply as one JSON object, such as ``{"value": <integer>}``."""
-    return "{" + ", ".join(f"{json.dumps(name)}: {wanted}" for name, wanted in _forms(reply).items()) + "}"
+    members = [f"{json.dumps(name)}: {wanted}" for name, wanted in _forms(reply).items()]
+    return "{" + ", ".join(members) + "}"
 
 
 def _forms(reply: type[Reply]) -> dict[str, str]:
@@ -601,7 +604,8 @@ def _struct_form(info: types.StructType) -> str:
 def fingerprint(reply: type[Reply]) -> bytes:
     """Digest a reply class: its JSON schema and the names of its voted fields. It is part of a question's digest."""
     voted = [field.encode_name for field in fields_of(reply) if _is_voted(field.type)]
-    return blake2b(msgspec.json.encode((schema(reply), voted), order="deterministic"), digest_size=16).digest()
+    form = msgspec.json.encode((schema(reply), voted), order="deterministic")
+    return blake2b(form, digest_size=16).digest()
 
 
 def schema(reply: type[Reply]) -> dict[str, Any]:
@@ -617,7 +621,8 @@ def schema(reply: type[Reply]) -> dict[str, Any]:
                 raise InvalidDefinition(
                     f"the field {reply.__qualname__}.{name} has the type {kind}, which has no JSON schema; use JSON's own types"
                 ) from None
-        raise InvalidDefinition(f"{reply.__qualname__} has no JSON schema: {' '.join(str(error).split())}") from None
+        why = " ".join(str(error).split())
+        raise InvalidDefinition(f"{reply.__qualname__} has no JSON schema: {why}") from None
 
 
 _WRITER = msgspec.json.Encoder(decimal_format="number")  # a prompt asks for a number
@@ -627,10 +632,11 @@ def write(reply: Reply, form: Format = "lines") -> str:
     """Write a reply in the form that `instructions` ask for."""
     if form == "json":
         return _WRITER.encode(reply).decode()
-    return "\n".join(
-        f"{field.encode_name} = {_WRITER.encode(getattr(reply, field.name)).decode()}"
-        for field in fields_of(type(reply))
-    )
+    lines = []
+    for field in fields_of(type(reply)):
+        value = _WRITER.encode(getattr(reply, field.name))
+        lines.append(f"{field.encode_name} = {value.decode()}")
+    return "\n".join(lines)
 
 
 @lru_cache(maxsize=256)

@@ -19,7 +19,8 @@ _TRIES = 100
 
 def one_field_altered(right: A, rng: Random) -> A:
     """Change one field to another value of its type, so that the vote differs."""
-    for field in rng.sample(fields_of(type(right)), len(fields_of(type(right)))):
+    fields = fields_of(type(right))
+    for field in rng.sample(fields, len(fields)):
         for _ in range(_TRIES):
             try:  # a mistake has to respect the bounds in the annotation
                 altered = {

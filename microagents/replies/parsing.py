@@ -136,7 +136,8 @@ def _parse_lines(text: str, reply: type[A]) -> A:
         try:
             values[name], end = _decoded(decoder, text, start)
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-            raise Malformed(f"{written} = {_said(error, text[start:].partition(chr(10))[0])}") from None
+            value = text[start:].partition("\n")[0]
+            raise Malformed(f"{written} = {_said(error, value)}") from None
         spans.append((line, end))
     _refuse_other_text(text, spans)
     return _built(reply, values)
@@ -170,7 +171,8 @@ def _refuse_other_text(text: str, spans: list[tuple[int, int]]) -> None:
         between = text[end:line]
         if between and not between.isspace():
             rest_of_line, *lines = between.split("\n")
-            if rest_of_line.strip() or any(other.strip() not in ("", "```") for other in lines):
+            others = {other.strip() for other in lines}
+            if rest_of_line.strip() or others - {"", "```"}:
                 raise Malformed("something stands behind a value")
         end = next_end
 

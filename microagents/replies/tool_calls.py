@@ -91,7 +91,8 @@ def with_tools(system: str, tools: str, rounds: int, form: Format) -> str:
 
 def tool_lines(tools: Iterable[dict[str, Any]]) -> str:
     """Describe tools to a model, a line of JSON each."""
-    return visible("\n".join(json.dumps(each, ensure_ascii=False, sort_keys=True) for each in tools))
+    lines = [json.dumps(each, ensure_ascii=False, sort_keys=True) for each in tools]
+    return visible("\n".join(lines))
 
 
 SEEN = "\n\nYou looked up:\n"

@@ -83,7 +83,8 @@ async def _absent(
                 task.result()  # raises the failure of a call
         # A recorded reply may take long to be recalled. Its member is not absent.
         waiting = [call for call, task in started if not task.done()]
-        absent = list(dict.fromkeys([call.member for call in waiting if await work.recorded(call.at) is None]))
+        unrecorded = [call.member for call in waiting if await work.recorded(call.at) is None]
+        absent = list(dict.fromkeys(unrecorded))
         recalled = any(call.member not in absent for call in waiting)
         if not recalled and len(members) - len(absent) >= quorum.members:
             return absent

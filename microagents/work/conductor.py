@@ -50,7 +50,8 @@ class Conductor(DurableRole, Generic[T, G]):
         Raises:
             TaskFailed: the result has a value that JSON lacks.
         """
-        found = await self.ask(Recall(path=str(request.input)))
+        path = str(request.input)
+        found = await self.ask(Recall(path=path))
         work: Work[T, G] = Work(self, request.input, recalls=request.recalls, checkpoint=found.checkpoint)
         try:
             result = await self.conduct(work)

@@ -76,7 +76,8 @@ class Work(Elections[T, G]):
 
     async def ask(self, request: DurableRequest[R]) -> R:
         """Send a request on behalf of this input. The request itself is not durable; the durable calls of its handler are."""
-        return await self.role.ask(structs.replace(request, input=self.input, recalls=await self.may_be_recorded()))
+        recalls = await self.may_be_recorded()
+        return await self.role.ask(structs.replace(request, input=self.input, recalls=recalls))
 
     async def once(self, at: str, request: Request[R]) -> R:
         """Send a request once at this place, and answer from the journal afterwards.
@@ -274,7 +275,8 @@ class Work(Elections[T, G]):
     async def flush(self) -> None:
         """Wait until the recorder has all records that this role has sent."""
         # Messages from one sender to one replica keep their order, so the recorder answers after it has taken in the records.
-        await self.role.ask(Recall(path=self.path_of("flush")))
+        path = self.path_of("flush")
+        await self.role.ask(Recall(path=path))
 
     def _only_question(self, at: str, place: ElectionId) -> ElectionId:
         """Return the place if it has only this question. Of two, the journal keeps the first, and the run could never be resumed."""

@@ -103,7 +103,8 @@ class Elector(Role):
         if self._began_with_nothing:
             return False
         if of_input not in self._has_records:
-            self._has_records[of_input] = (await self.ask(Recall(path=str(of_input)))).has_records
+            found = await self.ask(Recall(path=str(of_input)))
+            self._has_records[of_input] = found.has_records
         return self._has_records[of_input]
 
 
@@ -256,7 +257,8 @@ class Elections(Generic[T, G]):
         if not await self.may_be_recorded():
             return None
         if isinstance(place, str):
-            return (await self.role.ask(Recall(path=self.path_of(place)))).decision
+            found = await self.role.ask(Recall(path=self.path_of(place)))
+            return found.decision
         recalled = (await self.role.ask(Recall(path=place.path))).decision
         # After --accept-change, recorded decisions hold although their questions have changed.
         if (

@@ -36,11 +36,13 @@ class Action(Calls, frozen=True):
 
     def vote(self) -> Hashable:
         """Return the calls as text. Several are made side by side, so neither their order nor the order of arguments matters."""
-        return f"[{','.join(sorted(call.key_text() for call in self.calls))}]"
+        keys = sorted(call.key_text() for call in self.calls)
+        return f"[{','.join(keys)}]"
 
     def without_prose(self, prose: ProseByTool) -> Action:
         """Return the calls without the arguments that are declared as prose. All others count in a vote."""
-        return Action(calls=[_without(call, prose.get(call.tool, ())) for call in self.calls])
+        calls = [_without(call, prose.get(call.tool, ())) for call in self.calls]
+        return Action(calls=calls)
 
     def text_that_differs(self, other: CheckedReply) -> str:
         """Name the only argument in which another action differs, if it is a text in both: ``body of send``."""
@@ -147,7 +149,8 @@ def call_digest(call: ToolCall, parameters: Mapping[str, Any]) -> str:
     schemas = parameters.get("properties", {})
     defaults = {name: each["default"] for name, each in schemas.items() if isinstance(each, dict) and "default" in each}
     arguments = with_whole_numbers({**defaults, **call.arguments})
-    return blake2b(canonical([call.tool, arguments]).encode(), digest_size=16).hexdigest()
+    text = canonical([call.tool, arguments])
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class ToCompressActions(Struct, frozen=True, kw_only=True):

@@ -65,7 +65,8 @@ def _number_in(value: object) -> Decimal | None:
 @lru_cache(maxsize=64)
 def approval_rules(text: str) -> tuple[ApprovalRule, ...]:
     """Read the parts of the option: an effect, TOOL, or TOOL.ARGUMENT OP NUMBER, separated by commas."""
-    return tuple(_rule(part.strip()) for part in text.split(",") if part.strip())
+    parts = [part.strip() for part in text.split(",")]
+    return tuple(_rule(part) for part in parts if part)
 
 
 def _rule(part: str) -> ApprovalRule:

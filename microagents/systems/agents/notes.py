@@ -157,5 +157,6 @@ class ActionNotes(Struct, kw_only=True):
 def _options(ballots: Sequence[Ballot | Flagged], prose: ProseByTool) -> list[tuple[list[ToolCall], int]]:
     actions = [msgspec.json.decode(each.value, type=Action) for each in ballots if isinstance(each, Ballot)]
     votes = [vote_of(each, prose) for each in actions]
-    first = dict(zip(reversed(votes), reversed([each.calls for each in actions]), strict=True))
+    calls = [each.calls for each in actions]
+    first = dict(zip(reversed(votes), reversed(calls), strict=True))
     return [(first[vote], number) for vote, number in Counter(votes).most_common()]

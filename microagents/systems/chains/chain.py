@@ -390,7 +390,8 @@ async def step_by_step(chain: Chain) -> object:
     state, done = await chain.take_up()
     while not chain.is_done(state, done):
         step = chain.step(done, state)
-        decision = await chain.commit(step, await chain.hold(step))
+        resolution = await chain.hold(step)
+        decision = await chain.commit(step, resolution)
         reply = decision.require()
         chain.go_on(step, reply)
         state, done = chain.advance(step, reply), done + 1

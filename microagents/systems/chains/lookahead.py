@@ -72,10 +72,12 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         while count.tally.votes_needed and len(count.ballots) < chain.max_draws:
             first = len(count.ballots)
             seqs = range(first, min(first + count.tally.votes_needed, chain.max_draws))
-            if was_left and await chain.work.recorded(self.place(step.number, first)) is None:
+            beginning = self.place(step.number, first)
+            if was_left and await chain.work.recorded(beginning) is None:
                 break  # an earlier sitting came to no decision with those before it, and its record stays
             for seq, rollout in zip(seqs, await self._rollouts(chain, step, starts, seqs), strict=True):
-                count.add(await self._ballot(chain, step, past[: seq % len(starts)], seq, rollout, flags=flags))
+                ballot = await self._ballot(chain, step, past[: seq % len(starts)], seq, rollout, flags=flags)
+                count.add(ballot)
         verdict = count.verdict()
         decided = verdict.outcome == "decided" and not was_left
         return place, structs.replace(verdict, outcome="inferred") if decided else structs.replace(
@@ -93,10 +95,10 @@ class Lookahead(Struct, frozen=True, kw_only=True):
     ) -> list[Rollout | Flagged]:
         """Return the rollouts with these seqs, drawn side by side. They take turns among the starting points."""
         async with TaskScope() as scope:
-            drawn = [
-                scope.start(self.rollout(chain, starts[seq % len(starts)], self.place(step.number, seq)))
-                for seq in seqs
-            ]
+            drawn = []
+            for seq in seqs:
+                place = self.place(step.number, seq)
+                drawn.append(scope.start(self.rollout(chain, starts[seq % len(starts)], place)))
             await scope.join()
             return [each.result() for each in drawn]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -190,18 +191,15 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             concluded = self.concluded(work, Text(text=text), problems=len(records), correct=are_met(checks))
         else:
             concluded = self.concluded(work, await self._ended_with(work, text), problems=len(records))
+        drafts = itertools.chain.from_iterable(each.rounds for each in writing.records.values())
+        segments = sum(draft.segment is not None for draft in itertools.chain.from_iterable(drafts))
         return Written(
             answer=concluded.answer,
             correct=concluded.correct,
             checks=checks,
             agents=names,
             subtasks=len(records),
-            segments=sum(
-                draft.segment is not None
-                for each in writing.records.values()
-                for drafts in each.rounds
-                for draft in drafts
-            ),
+            segments=segments,
             not_agreed=tuple(each.at for each in records if not each.agreed),
             incomplete=tuple(each.at for each in records if not each.complete),
             summarized=tuple(each.at for each in records if each.summary is not None),
@@ -250,7 +248,8 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
     ) -> Sequence[Answer]:
         """Ask all questions of a batch at the same time."""
         async with TaskScope() as scope:
-            return await asyncio.gather(*[scope.start(self.answered(work, ask, agents)) for ask in batch.asks])
+            answers = [scope.start(self.answered(work, ask, agents)) for ask in batch.asks]
+            return await asyncio.gather(*answers)
 
     async def answered(
         self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Author]
@@ -302,14 +301,14 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
 def names_of(agents: Sequence[Author], pool: Sequence[str]) -> tuple[str, ...]:
     """Return the names of agents: the specs of their models, numbered if several have the same."""
     models = [agent.model or ", ".join(pool) for agent in agents]
-    return tuple(
-        [
-            model
-            if models.count(model) == 1
-            else f"{model} ({models[: index + 1].count(model)} of {models.count(model)})"
-            for index, model in enumerate(models)
-        ]
-    )
+    names = []
+    for index, model in enumerate(models, 1):
+        count = models.count(model)
+        if count == 1:
+            names.append(model)
+        else:
+            names.append(f"{model} ({models[:index].count(model)} of {count})")
+    return tuple(names)
 
 
 def checked_results(document: Document, text: str) -> dict[str, bool | None]:

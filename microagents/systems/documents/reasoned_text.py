@@ -100,7 +100,8 @@ class WrittenProblem(TextExpert, WorkedProblem[A], Generic[A]):
     def _left(self, objective: str, *texts: str) -> str:
         """Return the rest of a problem after texts."""
         lines: Iterable[str] = [line for text in texts for line in text.splitlines() if line.strip()]
-        thoughts = tuple(line for line in lines if answer_in(line, self.reply_type()) is None)
+        reply = self.reply_type()
+        thoughts = tuple(line for line in lines if answer_in(line, reply) is None)
         return self.left_of(ToThink(problem=objective.rpartition("\n\n")[0], thoughts=thoughts))
 
     def _is_right(self, objective: str, *texts: str) -> bool:

@@ -144,13 +144,13 @@ class SeqCV(DocumentStrategy):
         if (self.min_passing or 1) > count:
             raise InvalidUsage(f"min_passing={self.min_passing} can never be reached by {count} agents")
         shared = [index // len(models) for index in range(count)]
-        return [
-            Author(
-                model=models[index % len(models)],
-                manner=MANNERS[which] if which < len(MANNERS) else f"\nYou are author {which + 1}.",
-            )
-            for index, which in enumerate(shared)
-        ]
+        authors = []
+        for index, which in enumerate(shared):
+            manner = f"\nYou are author {which + 1}."
+            if which < len(MANNERS):
+                manner = MANNERS[which]
+            authors.append(Author(model=models[index % len(models)], manner=manner))
+        return authors
 
     def rules(self, agents: int) -> WritingRules:
         """Return the rules of writing with this number of agents."""

@@ -82,12 +82,13 @@ class Graph:
         old = self._nodes[place]
         new = _placed(at, parts, parents=old.parents, depth=old.depth + 1)
         added = tuple(each.at for each in new)
-        others = [
-            structs.replace(node, parents=tuple(p for p in node.parents if p != at) + added)
-            if at in node.parents
-            else node
-            for node in self._nodes
-        ]
+        others = []
+        for node in self._nodes:
+            if at not in node.parents:
+                others.append(node)
+                continue
+            parents = tuple(parent for parent in node.parents if parent != at)
+            others.append(structs.replace(node, parents=parents + added))
         self._nodes = [*others[:place], *new, *others[place + 1 :]]
         self._order = None
         return new

@@ -203,7 +203,8 @@ class DocumentDraft:
             for author in writers
         ]
         needed = max(rules.approvals, rules.min_passing)
-        quorum = max(1, needed - sum(author.complete and not author.absent for author in authors))
+        complete = sum(author.complete and not author.absent for author in authors)
+        quorum = max(1, needed - complete)
         replies = yield QuestionBatch(at=f"{at}/draft", asks=tuple(asks), quorum=quorum)
         drafts = [_draft(author, reply) for author, reply in zip(writers, replies, strict=True)]
         record.rounds.append(drafts)
@@ -237,11 +238,10 @@ class DocumentDraft:
                 SegmentQuestion(at=f"{at}/{draft.agent}/{member.agent}", agent=member.agent, asked=asked)
                 for member in panel
             ]
-        answers = list(
-            (yield QuestionBatch(at=at, asks=tuple(checks), quorum=max(rules.approvals, rules.min_passing)))
-            if checks
-            else ()
-        )
+        answers: list[Answer] = []
+        if checks:
+            quorum = max(rules.approvals, rules.min_passing)
+            answers += yield QuestionBatch(at=at, asks=tuple(checks), quorum=quorum)
         for place, draft in enumerate(drafts):
             given = answers[place * len(panel) : (place + 1) * len(panel)]
             there = {member.agent: _validation(member, reply) for member, reply in zip(panel, given, strict=True)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Coroutine, Sequence
+from itertools import chain
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
@@ -190,6 +191,10 @@ class AotConductor(ProblemMaker["Aot"]):
         return structs.replace(reduction, argmax=(*reduction.argmax, work.path_of(root)))
 
 
+def _hash_of(solution: ReasonedAnswer) -> bytes:
+    return problem_id(msgspec.json.encode(solution).decode())
+
+
 async def _reduced(strategy: Aot, turns: Turns) -> Reduction:
     """Follow all chains from a problem to their ends."""
     root = turns.notes.root
@@ -202,7 +207,8 @@ async def _reduced(strategy: Aot, turns: Turns) -> Reduction:
         )
     trees = trees_from(root, strategy.trees)
     chains = _Chains(root.problem, strategy, turns)
-    ended = [each for tree in await turns.all_ended([chains.tree(each) for each in trees]) for each in tree]
+    grown = await turns.all_ended([chains.tree(each) for each in trees])
+    ended = list(chain.from_iterable(grown))
     counts: dict[object, int] = {}
     for each in ended:
         counts[each.answer.vote()] = counts.get(each.answer.vote(), 0) + 1
@@ -243,7 +249,8 @@ class _Chains:
         if branches == 1:
             nodes[0].branch = None
         state.node.children = tuple(nodes)
-        outcomes = await self._turns.all_ended([self._transition(state, node) for node in nodes])
+        transitions = [self._transition(state, node) for node in nodes]
+        outcomes = await self._turns.all_ended(transitions)
         ended = [
             each if isinstance(each, ChainEnd) else _leaf(each)
             for each in outcomes
@@ -262,9 +269,8 @@ class _Chains:
             for same, question in zip(states.values(), questions, strict=True):
                 ended += [_ended(each, each.node, each.answer, "pruned") for each in same if question is not best]
             onward = [each for each, question in zip(onward, questions, strict=True) if question is best]
-        return ended + [
-            each for ends in await self._turns.all_ended([self._grow(each) for each in onward]) for each in ends
-        ]
+        grown = await self._turns.all_ended([self._grow(each) for each in onward])
+        return ended + list(chain.from_iterable(grown))
 
     async def _transition(self, state: State, node: ProblemNode) -> State | ChainEnd:
         """Return the next state, or the end of the chain. A transition that the judge finds worse is tried again at a place of its own."""
@@ -338,7 +344,7 @@ class _Chains:
             ReasonedAnswer(reasoning=way, answer=Raw(msgspec.json.encode(answer)))
             for way, answer in zip(ways, answers, strict=True)
         ]
-        by_hash = sorted(solutions, key=lambda each: problem_id(msgspec.json.encode(each).decode()))
+        by_hash = sorted(solutions, key=_hash_of)
         return ToEnsemble(problem=self._question, solutions=tuple(by_hash))
 
     async def _follow(self, tried: Transition, graph: Subquestions | None) -> Trajectory | None:

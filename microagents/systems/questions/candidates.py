@@ -61,7 +61,8 @@ def shuffled(labels: Sequence[str], ballot: int) -> list[int]:
     """Indices of candidates in the order for one ballot, shuffled because models prefer the first candidate."""
     # By label, since the order of launch depends on chance.
     order = sorted(range(len(labels)), key=lambda index: labels[index])
-    Random(f"{' '.join(sorted(labels))} {ballot}").shuffle(order)  # noqa: S311 - seeded on purpose
+    in_order = " ".join(sorted(labels))
+    Random(f"{in_order} {ballot}").shuffle(order)  # noqa: S311 - seeded on purpose
     return order
 
 

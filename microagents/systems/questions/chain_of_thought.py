@@ -82,10 +82,12 @@ class SelfRefineConductor(ProblemConductor["SelfRefine"]):
 async def _reasoned(
     work: Work[Any, Any], temperature: float, *, samples: int, max_draws: int | None = None, system: str = REASONED
 ) -> list[Trajectory]:
+    asked = ToSolve(problem=text_of(work.task))
+    answer = answer_type_of(work.task)
     return await work.sample(
         "answer",
-        prompt_about(work.task, system, ToSolve(problem=text_of(work.task))),
-        trajectory_of(answer_type_of(work.task)),
+        prompt_about(work.task, system, asked),
+        trajectory_of(answer),
         n=samples,
         sampling=sampling_at(work.task, temperature),
         max_draws=max_draws or samples,

@@ -130,7 +130,8 @@ class Discriminator(AskingRole):
             choices=labels,
         )
         election = work.election_id(request.at, question)
-        resolution = await work.settle(election, question, await work.hold(election, question))
+        verdict = await work.hold(election, question)
+        resolution = await work.settle(election, question, verdict)
         if resolution.verdict.outcome == "argmax" and resolution.verdict.probability is None:
             resolution = structs.replace(
                 resolution, verdict=_with_ties_broken(resolution.verdict, labels, request.copies)

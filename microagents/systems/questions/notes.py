@@ -173,15 +173,14 @@ def turn_result(
     outcome, winner = _turn_outcome(drawn, vote, labels)
     if outcome == "agreed" and candidates[0].copies == 1 < drawn.calls:
         outcome = "single"
+    results = []
+    for reply, each, label in zip(replies, candidates, labels, strict=True):
+        votes_for = votes.count(label)
+        results.append(CandidateResult(label=label, reply=Raw(reply), copies=each.copies, votes=votes_for))
     return TurnResult(
         turn=turn,
         outcome=outcome,
-        candidates=tuple(
-            [
-                CandidateResult(label=label, reply=Raw(reply), copies=each.copies, votes=votes.count(label))
-                for reply, each, label in zip(replies, candidates, labels, strict=True)
-            ]
-        ),
+        candidates=tuple(results),
         winner=winner,
         other_model=any(each.other_model for each in records),
         flagged=sum(each.flagged for each in records),

@@ -96,7 +96,8 @@ class PairConductor(Conductor[Problem[Any], Any]):
         notes.made = question
         if await work.recorded(MADE) is None:
             await work.record_answer(MADE, question)
-        return await super().conduct(_PartOfWork(work, self, restated(work.task, question)))
+        task = restated(work.task, question)
+        return await super().conduct(_PartOfWork(work, self, task))
 
 
 class PairMember(NamedTuple):
@@ -140,7 +141,8 @@ class Pair(Strategy):
             options[cls._full_name(str(name))] = value
         for part in cls.of:
             own = {name: options[full] for name in part.kind.model_fields if (full := part.full(name)) in options}
-            options.update({part.full(name): value for name, value in _built(part, own).model_dump().items()})
+            built = _built(part, own).model_dump()
+            options.update({part.full(name): value for name, value in built.items()})
         return options
 
     @classmethod
@@ -256,7 +258,8 @@ def _built(part: PairMember, options: Mapping[str, Any]) -> Strategy:
 
 
 def _deeper(node: ProblemNode) -> ProblemNode:
-    return structs.replace(node, depth=node.depth + 1, children=tuple(_deeper(child) for child in node.children))
+    children = tuple(_deeper(child) for child in node.children)
+    return structs.replace(node, depth=node.depth + 1, children=children)
 
 
 def __getattr__(name: str) -> type[Pair]:

@@ -107,7 +107,8 @@ class Subquestions(CheckedReply, frozen=True):
         return max(lengths.values())
 
     def _order(self) -> list[int]:
-        return [*TopologicalSorter({index: node.needs for index, node in enumerate(self.nodes)}).static_order()]
+        needs = {index: node.needs for index, node in enumerate(self.nodes)}
+        return [*TopologicalSorter(needs).static_order()]
 
 
 class Contraction(CheckedReply, frozen=True):
@@ -304,11 +305,14 @@ def without_cycles(
 ) -> tuple[Decomposition, ...]:
     """Drop decompositions that repeat the problem or one of its ancestors (``above``), since these would never end."""
     seen = {*above, problem_id(problem)}
-    return tuple(
-        [each for each in proposed if each.is_atomic or not seen & {problem_id(each.first), problem_id(each.second)}]
-    )
+    new = []
+    for each in proposed:
+        if each.is_atomic or seen.isdisjoint((problem_id(each.first), problem_id(each.second))):
+            new.append(each)  # noqa: PERF401 - two ideas
+    return tuple(new)
 
 
 def problem_id(problem: str) -> bytes:
     """Digest of the words of a problem. Texts that differ only in spacing have the same id."""
-    return blake2b(one_spaced(problem).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    text = one_spaced(problem)
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -62,7 +62,8 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
     async def conduct(self, work: ProblemWork) -> Solution:
         """Solve the whole problem."""
         work.progress(0)
-        solved = await work.ask(Solve(at=ROOT, problem=text_of(work.task), depth=0, width=work.strategy.width))
+        problem = text_of(work.task)
+        solved = await work.ask(Solve(at=ROOT, problem=problem, depth=0, width=work.strategy.width))
         answer = msgspec.json.decode(solved.answer, type=answer_type_of(work.task))
         return self.concluded(work, answer, problems=solved.problems, argmax=solved.argmax)
 
@@ -112,7 +113,8 @@ async def _solved(
             for number, (part, width) in enumerate([(cut.first, more), (cut.second, fewer)], 1)
         ]
         node.children = tuple([ProblemNode(at=each.at, problem=each.problem, depth=each.depth) for each in parts])
-        halves = await turns.all_ended([solve(part) for part in parts])
+        solving = [solve(part) for part in parts]
+        halves = await turns.all_ended(solving)
         to_compose = ToCompose(
             problem=problem.problem,
             first=cut.first,

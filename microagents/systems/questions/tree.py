@@ -186,5 +186,6 @@ def mark_chosen(node: ProblemNode, chosen: str | None) -> None:
 def fold(node: ProblemNode, depth: int) -> ProblemNode:
     """Cut the tree at a depth, and replace everything deeper by totals."""
     if node.depth < depth or not node.children:
-        return structs.replace(node, children=tuple(fold(child, depth) for child in node.children))
+        children = tuple(fold(child, depth) for child in node.children)
+        return structs.replace(node, children=children)
     return structs.replace(node, children=(), folded=node.below)

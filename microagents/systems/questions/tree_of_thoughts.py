@@ -81,7 +81,8 @@ async def _grown(strategy: TreeOfThoughts, turns: Turns) -> LeafAnswer:
     root = turns.notes.root
     root.problem = text_of(turns.task)
     trees = trees_from(root, strategy.trees)
-    ends = await turns.all_ended([_Tree(each, strategy, turns).end() for each in trees])
+    growing = [_Tree(each, strategy, turns).end() for each in trees]
+    ends = await turns.all_ended(growing)
     return await _chosen(root, turns, ends, most=True)
 
 
@@ -111,14 +112,14 @@ class _Tree:
         """Return the answer of the tree."""
         states = [ThoughtState(self._root, Thoughts(thoughts=()))]
         for number in range(1, self._strategy.steps + 1):
-            drawn = await self._turns.all_ended(
-                [self._think(state, branch) for state in states for branch in self._branches(state)]
-            )
+            thinking = [self._think(state, branch) for state in states for branch in self._branches(state)]
+            drawn = await self._turns.all_ended(thinking)
             thought = [each for each in drawn if each is not None]
             if not thought:  # no reply is valid: the ways so far must do
                 break
             states = await self._kept(f"{self._root.at}/level/{number}", thought)
-        ends = await self._turns.all_ended([self._conclude(state) for state in states])
+        concluding = [self._conclude(state) for state in states]
+        ends = await self._turns.all_ended(concluding)
         return await _chosen(self._root, self._turns, ends, most=False)
 
     def _branches(self, state: ThoughtState) -> Sequence[ProblemNode]:

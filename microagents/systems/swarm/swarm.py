@@ -171,10 +171,11 @@ class _LoopOfSwarm:
                     )
                     before = self._summaries[-1] if self._summaries else None
                     self._summaries.append(scope.start(self._summary(compressed, before)))
+            before_end = await self._summary_before(len(plan) + 1)
             whole = ToAssemble(
                 problem=self._problem,
                 plan=plan,
-                summary=await self._summary_before(len(plan) + 1),
+                summary=before_end,
                 recent=self._recent(),
                 lessons=self._lessons,
             )

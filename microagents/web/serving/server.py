@@ -193,7 +193,8 @@ class _Handler:
         async def send(index: int, call: Call) -> Sample:
             sample = await self._sample(call)
             await opened()
-            await response.write(b"".join(wire.choice(asked, index, sample, number)))
+            choice = b"".join(wire.choice(asked, index, sample, number))
+            await response.write(choice)
             return sample
 
         async def opened() -> None:
@@ -207,11 +208,13 @@ class _Handler:
             drawn = [scope.start(send(index, call)) for index, call in enumerate(calls)]
             await scope.join()
             await opened()
-            await response.write(b"".join(wire.closing(asked, [each.result() for each in drawn], number)))
+            samples = [each.result() for each in drawn]
+            await response.write(b"".join(wire.closing(asked, samples, number)))
         except MicroagentsError as error:
             if not response.prepared:
                 raise
-            await response.write(b"data: %s\n\n" % json.encode(wire.error(502, str(error))))
+            body = json.encode(wire.error(502, str(error)))
+            await response.write(b"data: %s\n\n" % body)
         finally:
             await scope.close()
         await response.write_eof()
@@ -240,7 +243,8 @@ class _Handler:
             if error.retry_after_s is not None:
                 headers["retry-after"] = f"{error.retry_after_s:g}"
         parameter = error.parameter if isinstance(error, NotServed) else None
-        return _json(wire.error(status, " ".join(str(error).split()), parameter), status, headers)
+        message = " ".join(str(error).split())
+        return _json(wire.error(status, message, parameter), status, headers)
 
     def _error(self, wire: Wire, status: int, message: str) -> web.Response:
         return _json(wire.error(status, message), status)

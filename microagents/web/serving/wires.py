@@ -445,7 +445,8 @@ def _decoded(body: bytes, kind: type[S], takes: Parameters) -> tuple[S, dict[str
             rehearsed[name] = value
         return msgspec.convert(given, kind), rehearsed
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InvalidUsage(f"the request cannot be read: {' '.join(str(error).split())}") from None
+        why = " ".join(str(error).split())
+        raise InvalidUsage(f"the request cannot be read: {why}") from None
 
 
 def _named(given: dict[str, Any]) -> Iterator[tuple[str, object]]:

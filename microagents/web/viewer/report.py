@@ -87,9 +87,11 @@ def _as_text(content: bytes) -> str:
 
 
 def _html(name: str, verdict: Standing, rows: list[tuple[str, str]], content: str) -> str:
-    script = "".join(_EXPORT.sub("", _IMPORT.sub("", pages.source(f"{module}.js"))) for module in MODULES)
+    sources = [_IMPORT.sub("", pages.source(f"{module}.js")) for module in MODULES]
+    script = "".join(_EXPORT.sub("", source) for source in sources)
     style = pages.source("viewer.css")
-    allowed = [b64encode(sha256(each.encode()).digest()).decode() for each in (script, style)]
+    digests = [sha256(each.encode()).digest() for each in (script, style)]
+    allowed = [b64encode(each).decode() for each in digests]
     policy = f"default-src 'none'; script-src 'sha256-{allowed[0]}'; style-src 'sha256-{allowed[1]}'; base-uri 'none'; form-action 'none'"
     title, inert = escape(printable(name)), content.replace("<", "\\u003c")
     account = "".join(f"<dt>{escape(name)}</dt><dd><bdi>{escape(text)}</bdi></dd>" for name, text in rows)

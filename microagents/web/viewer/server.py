@@ -138,7 +138,8 @@ class _Site:
             response.headers.update(wait_of(error))
             return response
         except MicroagentsError as error:
-            return _error(409 if isinstance(error, AlreadyDecided) else 404, " ".join(str(error).split()))
+            status = 409 if isinstance(error, AlreadyDecided) else 404
+            return _error(status, " ".join(str(error).split()))
 
     async def index(self, _: web.Request) -> web.Response:
         """Answer with the page. The token stands behind the ``#`` of its address, which no browser sends."""
@@ -167,7 +168,7 @@ class _Site:
 
     async def waiting(self, _: web.Request) -> web.Response:
         """Answer with all that waits for a person, over all runs."""
-        found = await self._in_thread(lambda: waiting_in(self._runs_dir))
+        found = await self._in_thread(partial(waiting_in, self._runs_dir))
         return _json([each._asdict() for each in found[:MAX_WAITING]])
 
     async def metrics(self, _: web.Request) -> web.Response:
@@ -181,7 +182,8 @@ class _Site:
                 if not isinstance(row, InvalidUsage)
             )
 
-        return web.Response(body=(await self._in_thread(read)).encode(), headers={"content-type": CONTENT_TYPE})
+        text = await self._in_thread(read)
+        return web.Response(body=text.encode(), headers={"content-type": CONTENT_TYPE})
 
     async def metrics_for_all(self, request: web.Request) -> web.Response:
         """Answer a Prometheus of another machine."""
@@ -193,7 +195,8 @@ class _Site:
     ) -> web.Response:
         """Answer with a page's data of an input."""
         of_input = _number(request, "input")
-        return _json(await self._read(request, lambda reader: page(reader, of_input), within_s))
+        found = await self._read(request, lambda reader: page(reader, of_input), within_s)
+        return _json(found)
 
     async def wrong(self, request: web.Request) -> web.Response:
         return await self.page(lambda reader, number: pages.judged(reader, number, JUDGE_S), request, JUDGE_S)
@@ -221,10 +224,13 @@ class _Site:
         return _packed(read)
 
     async def series(self, request: web.Request) -> web.Response:
-        return _json(await self._read(request, lambda reader: reader.series(pages.POINTS)))
+        found = await self._read(request, lambda reader: reader.series(pages.POINTS))
+        return _json(found)
 
     async def decision(self, request: web.Request) -> web.Response:
-        return _json(await self._read(request, lambda reader: inspect_decision(reader, request.query.get("path", ""))))
+        path = request.query.get("path", "")
+        found = await self._read(request, lambda reader: inspect_decision(reader, path))
+        return _json(found)
 
     async def differences(self, request: web.Request) -> web.Response:
         """Answer with the decisions that another run has differently."""
