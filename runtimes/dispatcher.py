@@ -24,7 +24,7 @@ from microagents.journal.messages import RecordLoads
 from microagents.runtimes import wire
 from microagents.runtimes.incoming_calls import IncomingCall
 from microagents.runtimes.link import Link
-from microagents.runtimes.local_ref import LocalRef
+from microagents.runtimes.local_ref import LocalRef, Watch
 from microagents.runtimes.outgoing_calls import OutgoingCalls
 from microagents.runtimes.peer import Peer
 from microagents.runtimes.remote_ref import RemoteRef
@@ -157,11 +157,11 @@ class RoleMessenger:
 class Dispatcher:
     """Hosts replicas of roles, and exchanges envelopes with the dispatchers that host the others.
 
-    The ``incarnation`` is the number of processes that hosted a dispatcher before.
+    The ``incarnation`` is the number of processes that hosted a dispatcher before; ``watch`` shows a share of the handled requests.
     """
 
-    def __init__(self, name: str, *, incarnation: int = 0) -> None:
-        self._name = name
+    def __init__(self, name: str, *, incarnation: int = 0, watch: Watch | None = None) -> None:
+        self._name, self._watch = name, watch
         self._replicas: dict[str, LocalRef] = {}
         self._scope = TaskScope()
         self._is_disconnected = False
@@ -183,7 +183,7 @@ class Dispatcher:
 
     def host(self, name: str, role: Role) -> None:
         """Host a replica of a role under a name."""
-        self._replicas[name] = LocalRef(name, role, self._scope)
+        self._replicas[name] = LocalRef(name, role, self._scope, self._watch)
 
     def ref(self, name: str, dispatcher: str) -> Ref:
         """A reference to a replica, given the name of the dispatcher that hosts it."""

@@ -17,12 +17,17 @@ from microagents.base.messages import Message, R, Request, Stream, reply_type
 from microagents.base.user_code import role_failed
 from microagents.journal.messages import Load
 
+Watch = Callable[[str], Callable[[], None]]
+"""Begins to show under a name that a request is handled; returns the function that ends it."""
+
 
 class LocalRef:
     """A replica of a role in this process. Its scope owns the task that reads the mailbox."""
 
-    def __init__(self, name: str, role: Role, scope: TaskScope) -> None:
+    def __init__(self, name: str, role: Role, scope: TaskScope, watch: Watch | None = None) -> None:
         self.name = name
+        self._watch, self._is_due = watch, False
+        """Shows how long a request is handled, and whether the next one is shown."""
         self._handlers: dict[type[Message], tuple[Callable[[Any], Any], Any]] = {
             message: (getattr(role, method), _checkable(reply_type(message)))
             for message, method in role.handlers.items()
@@ -39,8 +44,8 @@ class LocalRef:
         """Requests since the last `load`, and open ones."""
 
     def load(self, within_s: float, process: str) -> Load:
-        """Return its open work in a process; the last call was ``within_s`` seconds ago."""
-        handled, self._handled = self._handled, 0
+        """Return its open work in a process; the last call was ``within_s`` seconds ago. The next request is shown."""
+        handled, self._handled, self._is_due = self._handled, 0, self._watch is not None
         return Load(per_s=round(handled / within_s), open=self._open, process=process)
 
     def is_eager(self, message: type[Message]) -> bool:
@@ -114,6 +119,7 @@ class LocalRef:
             return self._call(request)
         handler, expected = self._handlers[type(request)]
         self._open += 1
+        end = self._shown(request) if self._is_due else None
         try:
             reply: R = await handler(request)
         except (MicroagentsError, *PASSING):
@@ -122,9 +128,15 @@ class LocalRef:
             raise self._failed(request, error) from error
         finally:
             self._open -= 1
+            if end is not None:
+                end()
         if expected is not None and not isinstance(reply, expected):
             raise self._mistyped(request, reply, expected)
         return reply
+
+    def _shown(self, request: Message) -> Callable[[], None] | None:
+        self._is_due = False
+        return self._watch(f"{self.name}: {type(request).__name__}") if self._watch is not None else None
 
     def _call(self, request: Request[R]) -> R:
         """Call a plain handler; as `_handle`, without a wait."""

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from types import FrameType
 from typing import Any, TextIO
 
@@ -74,10 +75,13 @@ class Host:
     """
 
     def __init__(self, run_id: str, name: str, incarnation: int, log_level: int) -> None:
-        self._dispatcher = Dispatcher(name, incarnation=incarnation)
+        self._dispatcher = Dispatcher(name, incarnation=incarnation, watch=self._watch)
+        self._handled: dict[int, asyncio.Event] = {}
+        """Ends of the handled requests that Ray's timeline shows, by number."""
         self._title = f"{name} of {run_id}"
         self._name = name
         self._incarnation = incarnation
+        self._numbers = count()
         self._up = UpLink()
         self._group: RoleGroup
         _log_through(self._up.log, log_level, run_id, name)
@@ -92,6 +96,19 @@ class Host:
         delivery = _decode(data)
         for frame in delivery.frames:
             self._dispatcher.receive(delivery.sender, frame, delivery.incarnation)
+
+    def _watch(self, title: str) -> Callable[[], None]:
+        """Show a handled request in Ray's timeline, by a task of this actor that lasts as long."""
+        ended, number = asyncio.Event(), next(self._numbers)
+        self._handled[number] = ended
+        ray.get_runtime_context().current_actor.handle.options(name=title).remote(number)
+        return ended.set
+
+    @ray.method(enable_task_events=True)
+    async def handle(self, number: int) -> None:
+        """Last as long as a request is handled."""
+        await self._handled[number].wait()
+        del self._handled[number]
 
     @ray.method(enable_task_events=False)
     async def collect(self) -> tuple[list[bytes], list[dict[str, Any]]]:

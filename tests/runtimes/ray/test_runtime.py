@@ -511,6 +511,17 @@ async def test_a_lane_reserves_a_cpu_that_the_next_run_does_not_take() -> None:
     await asyncio.to_thread(until, lambda: free_cpus() == whole)
 
 
+@pytest.mark.slow
+async def test_ray_s_timeline_shows_a_share_of_the_handled_requests() -> None:
+    await done(Drift(length=100), models=SLOW, runtime="ray", speculate=False)
+
+    def shown() -> bool:
+        spans = {each["cat"]: each["dur"] for each in ray.timeline() if each["ph"] == "X"}
+        return spans.get("task::Solver/0: Draw", 0) > 20_000 and "task::Voter/0: Elect" in spans
+
+    await asyncio.to_thread(until, shown)
+
+
 @tool("read_only")
 def process() -> str:
     """The process that a tool runs in."""
