@@ -149,7 +149,7 @@ class PlannedRuns(Struct, frozen=True, kw_only=True):
 
     @property
     def assumed(self) -> PlannedRun | None:
-        """The run that would be marked if none of the steps that were not sampled is hard; None if there is none, or a marked one."""
+        """The run that would be marked if no unsampled step erred more often than the worst sampled one; None without such a run."""
         return next((run for run in self.runs if run.enough_if is not None), None)
 
 
@@ -448,8 +448,8 @@ class _Pool:
         draws = FIRST * unseen * len(members)
         cost = "" if price is None else f", {money(draws * price)}"
         return (
-            f"if none of the {unseen:,} unsampled {unit} is hard (up to {self.rates.unseen_hard:,} may be); sample them all, by measure "
-            f"--steps {self.rates.total}: {draws:,} draws{cost}"
+            f"if none of the {unseen:,} unsampled {unit} errs more often than the worst sampled one (up to "
+            f"{self.rates.unseen_hard:,} may be hard); sample them all, by measure --steps {self.rates.total}: {draws:,} draws{cost}"
         )
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from tests.benchmarks.marks import Told, against, chance, has_hard, lost, summary, told_of
+from tests.benchmarks.marks import Told, against, chance, lost, summary, told_of, worst
 
 MARKED = Told(
     kind="equal", sampled=1_000, is_marked=True, is_right=True, row="", is_condition_true=True, is_possible=True
@@ -20,7 +20,7 @@ def test_the_truth_is_the_law_of_the_race_with_one_rival_and_kinder_with_several
     assert lost((0.55, 0.45), 12) > 0.2, "a race that is not over at the cap is lost"
     assert chance(against([0.1, 0.2]), 1) == pytest.approx(0.72)
     assert (chance(against([0.1]), 3) >= 0.95) is True, "a share counts what is True"
-    assert [has_hard(against([0.1, error])) for error in (0.45, 0.55)] == [False, True]
+    assert (worst(against([0.1, 0.45])), worst([])) == (pytest.approx(0.45), 0)
 
 
 def test_a_false_mark_or_too_few_marks_are_outside_of_the_aim() -> None:

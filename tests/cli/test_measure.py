@@ -122,7 +122,10 @@ def test_a_plan_ends_with_the_command_that_runs_it() -> None:
     assert risky.code == FAILED
     refused, condition, command = risky.out.splitlines()[-3:]
     assert refused == "no run reaches 0.5 for sure"
-    assert "is enough if none of the 300 unsampled steps is hard (up to 5 may be); sample them all" in condition
+    assert (
+        "is enough if none of the 300 unsampled steps errs more often than the worst sampled one (up to 5 may be hard); sample"
+        in condition
+    )
     assert command.startswith("or else, at that risk: microagents run drift -o length=300 --model ")
     options = ("drift", "-o", "length=100")
     run_id = microagents("measure", *options, "--model", MODEL, "--json").json["models"][0]["run_id"]
