@@ -31,11 +31,12 @@ ENDINGS = (*SEPARATORS, ".json", ".jsonl", PARQUET)
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 _FORMULA = re.compile(r"(?![-+]?[0-9]+([.,][0-9]+)*\Z)[-=+@\t\r]")
 """The start of a text that is no number, and that a spreadsheet takes for a formula."""
-_NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)
-"""The first line by which a spreadsheet names the separator."""
-_MARK, _GZIP, _ZIP = b"\xef\xbb\xbf", b"\x1f\x8b", b"PK\x03\x04"
-_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
-"""Byte order marks of UTF-16."""
+_NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?[ ,;\t|]*[\r\n]', re.IGNORECASE)
+"""The first line by which a spreadsheet names the separator; one that was saved again may have empty cells."""
+_MARK, _GZIP = b"\xef\xbb\xbf", b"\x1f\x8b"
+_OF_SPREADSHEETS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+_WIDE = {b"\xff\xfe\0\0": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\0": "UTF-16BE"}
+"""Encodings of several bytes a letter, by the bytes at the beginning of a text."""
 MAX_CELL = 16 << 20
 """Longest cell in characters: a quote that is never closed must not fill the memory."""
 MAX_LINE_BYTES = 16 << 20
@@ -110,8 +111,8 @@ def opened(file: str) -> Iterator[Peekable]:
     """
     try:
         with io.BufferedReader(io.FileIO(file), SAMPLE_BYTES) as stream:
-            beginning = stream.peek(len(_ZIP))
-            if beginning.startswith(_ZIP) or ending_of(Path(file)) in SPREADSHEETS:
+            beginning = stream.peek(SAMPLE_BYTES)
+            if beginning.startswith(_OF_SPREADSHEETS) or ending_of(Path(file)) in SPREADSHEETS:
                 raise InvalidUsage(f"{_as_spreadsheet(file)}; nothing was started")
             yield gzip.GzipFile(fileobj=stream) if beginning.startswith(_GZIP) else stream
     except (OSError, EOFError, zlib.error) as error:
@@ -134,7 +135,10 @@ def read_rows(stream: Peekable, source: str, ending: str) -> RowFile:
         return _read_cells(stream, source, ending)
     if ending == PARQUET:
         return RowFile(_read_parquet(stream, source), "row")
-    if _begins_array(stream):
+    beginning = stream.peek(SAMPLE_BYTES)
+    if (encoding := _wide_encoding(beginning)) is not None:
+        raise _not_in_utf8(source, "JSON", encoding)
+    if beginning.removeprefix(_MARK).lstrip().startswith(b"["):
         return RowFile(_read_array(stream, source), "item")
     return RowFile(_read_lines(stream, source))
 
@@ -149,26 +153,47 @@ def _read_cells(stream: Peekable, source: str, ending: str) -> RowFile:
     return RowFile(_cells(stream, source, found, beginning), dialect=found if ending == ".csv" else Dialect())
 
 
+def _wide_encoding(beginning: bytes) -> str | None:
+    """Guess the encoding of a text whose letters have several bytes each; None for any other."""
+    for mark, encoding in _WIDE.items():
+        if beginning.startswith(mark):
+            return encoding
+    return "UTF-16LE" if beginning[1:2] == b"\0" else None
+
+
+def _not_in_utf8(source: str, kind: str, encoding: str | None) -> InvalidUsage:
+    """Return the refusal of a file in another encoding than UTF-8, with the remedy."""
+    guessed = encoding or "WINDOWS-1252"
+    form = "json" if kind == "JSON" else "csv"
+    return InvalidUsage(
+        f"{source} cannot be read as {kind} in UTF-8, it may be {guessed}; nothing was started; save it as UTF-8, or convert it: "
+        f"iconv -f {guessed} -t UTF-8 {source} > utf8.{form}"
+    )
+
+
 @contextmanager
 def _as_table(source: str, beginning: bytes) -> Iterator[None]:
     """Guess the kind of a file that is no table in UTF-8, and name the remedy."""
+    encoding = _wide_encoding(beginning)
+    if encoding is not None:
+        raise _not_in_utf8(source, "a table", encoding)
     try:
         yield
-    except UnicodeDecodeError as error:
-        encoding = "UTF-16" if beginning.startswith(_WIDE_MARKS) else "WINDOWS-1252"
-        raise InvalidUsage(
-            f"{source} cannot be read as a table in UTF-8, it may be {encoding} ({error.reason}); nothing was started; save it as CSV "
-            f"UTF-8, or convert it: iconv -f {encoding} -t UTF-8 {source} > utf8.csv"
-        ) from None
+    except UnicodeDecodeError:
+        raise _not_in_utf8(source, "a table", None) from None
     except csv.Error as error:
         raise InvalidUsage(f"{source} cannot be read as a table in UTF-8: {error}; nothing was started") from None
+
+
+def _is_filled(cells: list[str]) -> bool:
+    return any(map(str.strip, cells))
 
 
 def _separator_of(sample: str, separators: str) -> str:
     """Return the separator that splits the header and the row after it into equally many cells; the first one if none does."""
     for each in separators:
-        records = csv.reader(io.StringIO(sample), delimiter=each)
-        header, *others = islice(filter(any, records), 2)
+        records = csv.reader(io.StringIO(sample, newline=""), delimiter=each)
+        header, *others = [*islice(filter(_is_filled, records), 2)] or [[]]
         if len(header) > 1 and all(len(other) == len(header) for other in others):
             return each
     return separators[0]
@@ -180,7 +205,7 @@ def _cells(stream: Peekable, source: str, dialect: Dialect, beginning: bytes) ->
         records = csv.reader(text, strict=True, delimiter=dialect.separator)
         if dialect.names_separator:
             next(records)
-        lines = dropwhile(lambda cells: not any(cells), records)
+        lines = dropwhile(lambda cells: not _is_filled(cells), records)
         names = next(lines, [])
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise InvalidUsage(
@@ -194,19 +219,13 @@ def _cells(stream: Peekable, source: str, dialect: Dialect, beginning: bytes) ->
             yield records.line_num, dict(zip(names, cells, strict=True))
 
 
-def _begins_array(stream: Peekable) -> bool:
-    """Return whether a file of JSON begins with an array."""
-    beginning: bytes = stream.peek(SAMPLE_BYTES)
-    return beginning.removeprefix(_MARK).lstrip().startswith(b"[")
-
-
 def _read_array(stream: Peekable, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         items = msgspec.json.decode(stream.read().removeprefix(_MARK), type=list[msgspec.Raw])
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidUsage(f"{source} is not JSON: {error}; write an array of objects, or an object a line") from None
     for number, item in enumerate(items, 1):
-        yield number, _object_in(bytes(item), f"item {number} of {source}")
+        yield number, _object_in(bytes(item), f"item {number}", source)
 
 
 def _read_lines(stream: Peekable, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -218,17 +237,21 @@ def _read_lines(stream: Peekable, source: str) -> Iterator[tuple[int, dict[str, 
             )
         text = line.removeprefix(_MARK) if number == 1 else line
         if text.strip():
-            yield number, _object_in(text, f"line {number} of {source}")
+            yield number, _object_in(text, f"line {number}", source)
 
 
-def _object_in(text: bytes, where: str) -> dict[str, Any]:
+def _object_in(text: bytes, place: str, source: str) -> dict[str, Any]:
     try:
         found = _DECODER.decode(text)
+    except UnicodeDecodeError:
+        raise _not_in_utf8(source, "JSON", None) from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InvalidUsage(f"{where} is not JSON: {error}; write a JSON object with the options of the input") from None
+        raise InvalidUsage(
+            f"{place} of {source} is not JSON: {error}; write an object with the options of the input on one line, or an array of objects"
+        ) from None
     if not isinstance(found, dict):
         raise InvalidUsage(
-            f"{where} is not a JSON object: {text.decode().strip()!r:.100}; write one, with the options of the input"
+            f"{place} of {source} is not a JSON object: {text.decode().strip()!r:.100}; write one, with the options of the input"
         )
     return found
 

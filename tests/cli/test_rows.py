@@ -168,9 +168,13 @@ def test_a_table_that_does_not_fit_gets_one_sentence(rows: list[list[str]], said
         (
             "city\nz\u00fcrich\n".encode("utf-16"),
             "out.csv",
-            "it may be UTF-16 (invalid start byte); nothing was started; save it as CSV",
+            "it may be UTF-16; nothing was started; save it as UTF-8, or convert it",
         ),
         ("city\nz\u00fcrich\n".encode("cp1252"), "out.csv", "iconv -f WINDOWS-1252 -t UTF-8 'in.csv' > utf8.csv"),
+        ("city\nrome\n".encode("utf-16-le"), "out.csv", "iconv -f UTF-16LE -t UTF-8 'in.csv' > utf8.csv"),
+        ("city\nrome\n".encode("utf-32"), "out.csv", "it may be UTF-32; nothing was started"),
+        (b"", "out.csv", "'in.csv' holds no input"),
+        (b"\xd0\xcf\x11\xe0an old spreadsheet", "out.csv", "'in.csv' is a spreadsheet"),
         (b"PK\x03\x04a spreadsheet", "out.csv", "'in.csv' is a spreadsheet, which is neither read nor written"),
         (b"\x1f\x8b\x08never a gzip", "out.csv", "'in.csv' cannot be read:"),
     ],
@@ -192,6 +196,12 @@ def test_files_that_cannot_be_read_or_written_start_nothing(content: bytes, outp
             b"id\tcity\n1\trome, italy\n",
             b"id\tcity\tstate\twhy\tname\tlength\r\n1\trome, italy\tdecided\t\tRome, Italy\t11\r\n",
         ),
+        (
+            b"sep=;;;\r\n\r\nid;city\r\n1;rome\r\n",
+            b"sep=;\r\nid;city;state;why;name;length\r\n1;rome;decided;;Rome;4\r\n",
+        ),
+        (b"id;city\r1;rome\r", b"id;city;state;why;name;length\r\n1;rome;decided;;Rome;4\r\n"),
+        (b" \n\t\n\nid;city\n1;rome\n", b"id;city;state;why;name;length\r\n1;rome;decided;;Rome;4\r\n"),
         (b"id|city\n1|rome\n", b"id|city|state|why|name|length\r\n1|rome|decided||Rome|4\r\n"),
         (
             b'"id";"city, or town";city\n1;a;rome\n',
@@ -232,6 +242,14 @@ def test_a_number_too_large_for_a_column_of_numbers_is_written_as_text() -> None
     assert (ran := clean("--inputs", "in.jsonl", "-o", "out.parquet")).code == COMPLETED, ran.err
     with opened("out.parquet") as file:
         assert [row["id"] for _, row in read_rows(file, "out", ".parquet").rows] == [str(2**70), "1"]
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-be"])
+def test_json_in_another_encoding_is_refused_with_the_remedy(encoding: str) -> None:
+    table("any.csv")
+    Path("in.jsonl").write_bytes('{"city": "z\u00fcrich"}\n'.encode(encoding))
+    ran = clean("--inputs", "in.jsonl", "-o", "out.csv")
+    assert (ran.code, "-t UTF-8 'in.jsonl' > utf8.json" in ran.err) == (WRONG_USAGE, True), ran.err
 
 
 def test_an_item_of_an_array_is_refused_by_its_number() -> None:
