@@ -33,7 +33,7 @@ from microagents.models.tiny.trained import TinyModel
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.rollouts import rollout_of
 from microagents.runs.inspection.rebuilding import wrong_steps
-from microagents.runs.settings import Models
+from microagents.runs.strategies import Models
 from microagents.systems.chains.lead import Lead
 from microagents.systems.chains.maker import Maker
 from microagents.task import ChainTask

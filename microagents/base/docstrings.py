@@ -16,14 +16,15 @@ def described_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return the fields of a model by name, each with its docstring as its description."""
     for base in model.__mro__:
         if base is not BaseModel and issubclass(base, BaseModel):
-            for name, text in _docstrings(base).items():
+            for name, text in docstrings_of(base).items():
                 if name in model.model_fields and model.model_fields[name].description is None:
                     model.model_fields[name].description = text
     return model.model_fields
 
 
 @lru_cache(maxsize=256)
-def _docstrings(model: type) -> dict[str, str]:
+def docstrings_of(model: type) -> dict[str, str]:
+    """Return the docstrings of the fields that a class declares, by name."""
     try:
         [defined] = ast.parse(dedent(getsource(model))).body
     except (OSError, TypeError, SyntaxError):  # made by no source, such as Task[str]

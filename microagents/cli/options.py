@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from glob import glob
@@ -18,14 +18,27 @@ import typer
 
 from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.actors.role import Strategy
-from microagents.base.docstrings import described_fields
+from microagents.base.docstrings import docstrings_of
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.base.packages import require_package
 from microagents.cli.reporting import warn
 from microagents.models.simulation.profiles import PROFILES
 from microagents.models.tiny.vocabulary import VOCABULARIES
+from microagents.runs.fields import annotations_of
 from microagents.runs.row_files import names_rows
-from microagents.runs.settings import LIMITS, Flag, Settings, plain_type, read_value, strategy_of, validated
+from microagents.runs.settings import (
+    DEFAULTS,
+    LIMITS,
+    Flag,
+    OptionKeywords,
+    SettingKeywords,
+    flag_of,
+    option_of,
+    plain_type,
+    read_value,
+    validated,
+)
+from microagents.runs.strategies import strategy_of
 from microagents.runs.words.verdict import RUNS_DIR
 from microagents.task import Task
 
@@ -105,23 +118,8 @@ Set = Annotated[
         help="Option of the strategy, or of all compared strategies that have it. Repeatable.",
     ),
 ]
-SHORT: Mapping[str, tuple[Any, str, str | None, str]] = {
-    "k": (int, "-k", "K", "The number of votes that decides an election."),
-    "max_draws": (int, "--max-draws", "N", "The cap of an election, in samples."),
-    "speculate": (
-        bool,
-        "--speculate/--no-speculate",
-        None,
-        "Open the next steps on guesses. Decisions do not depend on it.",
-    ),
-    "known_inputs": (
-        bool,
-        "--known-inputs",
-        None,
-        "Start every step from the oracle's state, so that steps run side by side.",
-    ),
-}
-"""Options of strategies that are short for ``-s NAME=VALUE``: type, flag, metavar and meaning."""
+SHORT = tuple(name for name in OptionKeywords.__annotations__ if name != "options")
+"""Options of strategies that are short for ``-s NAME=VALUE``."""
 
 
 class StrategyOptions(NamedTuple):
@@ -162,9 +160,7 @@ FromMeasurement = Annotated[
         help="Run of a measurement: the expected calls, cost and chance are by it, and its model is the default of --model.",
     ),
 ]
-Seed = Annotated[
-    int, typer.Option("--seed", envvar="MICROAGENTS_SEED", help=described_fields(Settings)["seed"].description)
-]
+Seed = Annotated[int, typer.Option("--seed", envvar="MICROAGENTS_SEED", help=docstrings_of(SettingKeywords)["seed"])]
 AsStream = Annotated[
     bool,
     typer.Option(
@@ -264,50 +260,54 @@ OF_ONE_STEP = ("max_output_tokens", "flag_above_tokens", "format", "reasoning", 
 """The settings that also matter for a single step."""
 
 
-def _setting_options() -> Iterator[Parameter]:
-    """An option for each setting with a `Flag`. Its help text is the docstring of the field."""
-    for name, info in described_fields(Settings).items():
-        for flag in info.metadata:
-            if isinstance(flag, Flag):
-                option = flag.name or f"--{name.replace('_', '-')}"
-                if info.default is True or plain_type(info.annotation) == bool | None:
-                    option = f"{option}/--no-{option.removeprefix('--')}"
-                default = f"{info.default:g}" if isinstance(info.default, float) else info.default
-                shown = "" if info.default in (None, False, {}, (), True) else f" [default: {default}]"
-                given = typer.Option(
-                    option,
-                    metavar=flag.metavar,
-                    envvar=f"MICROAGENTS_{option.partition('/')[0].strip('-').replace('-', '_').upper()}",
-                    help=f"{(info.description or '').replace('`', '')}{shown}",
-                )
-                kind = plain_type(info.annotation)
-                if flag.is_file or (name in LIMITS and kind == int | None):  # a limit may be `inf`
-                    kind = str
-                kind = list[str] | None if get_origin(kind) in (dict, tuple) else kind | None
-                yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, given])
+def _parameters(declared: type, defaults: Mapping[str, object]) -> Iterator[Parameter]:
+    """Yield an option for each keyword with a `Flag`. Its help is the docstring of the keyword."""
+    described = docstrings_of(declared)
+    for name, annotation in annotations_of(declared).items():
+        flag = flag_of(name)
+        if flag is None:
+            continue
+        option, default, kind = option_of(name), defaults.get(name), plain_type(annotation)
+        said = described[name].replace("`", "")
+        variable = f"MICROAGENTS_{option.strip('-').replace('-', '_').upper()}"
+        if declared is OptionKeywords:
+            said, variable = f"{said} Short for -s {name}=...", f"MICROAGENTS_{name.upper()}"
+        elif default not in (None, False, {}, (), True):
+            said += f" [default: {default:g}]" if isinstance(default, float) else f" [default: {default}]"
+        if default is True or kind == bool | None:
+            option = f"{option}/--no-{option.removeprefix('--')}"
+        given = typer.Option(option, metavar=flag.metavar, envvar=variable, help=said)
+        yield Parameter(
+            name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[_typed(name, kind, flag), given]
+        )
 
 
-def _strategy_options(short: Iterable[str]) -> Iterator[Parameter]:
-    """``-s``, and ``short`` options for some of its names."""
-    yield Parameter("set_", Parameter.KEYWORD_ONLY, default=[], annotation=Set)
-    for name in short:
-        kind, flag, metavar, meaning = SHORT[name]
-        said = f"{meaning} Short for -s {name}=..."
-        option = typer.Option(flag, metavar=metavar, envvar=f"MICROAGENTS_{name.upper()}", help=said)
-        yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
+def _typed(name: str, kind: Any, flag: Flag) -> Any:
+    """Return the type of a keyword on the command line."""
+    if get_origin(kind) in (dict, Sequence):
+        return list[str] | None
+    if flag.is_file or (name in LIMITS and kind == int | None) or kind == int | str | None:  # a limit may be `inf`
+        return str | None
+    return kind | None
 
 
 def with_settings(
-    command: Callable[..., None], *, only: Container[str] | None = None, short: Iterable[str] | None = tuple(SHORT)
+    command: Callable[..., None], *, only: Container[str] | None = None, short: Iterable[str] | None = SHORT
 ) -> Callable[..., None]:
     """Add the options of `Settings` to a command, or ``only`` some, and options of its strategy, with ``short`` forms of some.
 
     The command gets the given settings as a dict, ``changed``, the options of the strategy as ``options``, and the context if it takes one.
     A command with ``short`` None has no strategy.
     """
-    settings = [each for each in _setting_options() if only is None or each.name in only]
+    settings = [each for each in _parameters(SettingKeywords, DEFAULTS) if only is None or each.name in only]
     takes_context = "context" in signature(command).parameters
-    of_strategy = [] if short is None else [*_strategy_options(short)]
+    of_strategy: list[Parameter] = []
+    if short is not None:
+        by_name = {each.name: each for each in _parameters(OptionKeywords, {})}
+        of_strategy = [
+            Parameter("set_", Parameter.KEYWORD_ONLY, default=[], annotation=Set),
+            *[by_name[name] for name in short],
+        ]
 
     @wraps(command)
     def wrapped(context: typer.Context, **given: Any) -> None:

@@ -133,7 +133,7 @@ def show_and_exit(result: Result, *, as_json: bool, stream: bool = False) -> NoR
     else:
         is_listed = result.failed_inputs is not None
         echo(summary(result), err=is_listed)
-        if is_listed and result.outcome in ALL_ENDED and not stream and result.settings.output is None:
+        if is_listed and result.outcome in ALL_ENDED and not stream and result.settings["output"] is None:
             _print_results(result.recorded, "\n")
             echo()
     raise typer.Exit(WRONG if is_wrong(result) else EXIT_CODES[result.outcome])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, get_type_hints
 
 from msgspec import Struct
-from pydantic import BaseModel, PydanticUserError
+from pydantic import BaseModel, PydanticUserError, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import DecimalSchema
 
@@ -64,14 +65,26 @@ def fields_in_words(model: type[BaseModel]) -> list[FieldInWords]:
     ]
 
 
-def allowed_values(model: type[BaseModel], name: str) -> str | None:
+adapter_of: Callable[[Any], TypeAdapter[Any]] = lru_cache(maxsize=256)(TypeAdapter)
+"""Returns the validator of a model or of a typed dict."""
+
+
+@lru_cache(maxsize=256)
+def annotations_of(model: type) -> Mapping[str, Any]:
+    """Return the types of the fields of a model or of a typed dict, by name."""
+    if issubclass(model, BaseModel):
+        return {name: info.annotation for name, info in model.model_fields.items()}
+    return get_type_hints(model, include_extras=True)
+
+
+def allowed_values(model: type, name: str) -> str | None:
     """Return the values that a field accepts, such as "an integer from 1 to 64"; None if they cannot be put into words."""
     return _allowed(_json_schema(model), name)
 
 
-def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
+def _json_schema(model: type) -> dict[str, Any]:
     try:
-        return model.model_json_schema(schema_generator=_Schema)
+        return adapter_of(model).json_schema(schema_generator=_Schema)
     except PydanticUserError:  # a field has a type that JSON does not have
         return {}
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct, structs
@@ -25,12 +25,17 @@ from microagents.journal.reading import Reader, journal_of
 from microagents.models.model import ModelObject
 from microagents.replies.chat import Prompt, fingerprint, system_with_instructions
 from microagents.runs.references import references_in
-from microagents.runs.settings import LIMITS, Settings, strategy_of, validated
+from microagents.runs.settings import LIMITS, Settings, dumped, pools_of, validated
+from microagents.runs.strategies import strategy_of
 from microagents.runs.task_list import TaskList, asked_in, compact_options, dump_options
 from microagents.task import Task
 
-FORM = ("format", "reasoning")
+Form = Literal["format", "reasoning"]
+FORM: tuple[Form, ...] = get_args(Form)
 """Settings that go before those of the task's class."""
+OfReplies = Literal["max_output_tokens", "flag_above_tokens", "format", "reasoning"]
+OF_REPLIES: tuple[OfReplies, ...] = get_args(OfReplies)
+"""Settings that decisions depend on."""
 MAX_VALUE_CHARS = 200
 """A longer value enters the identity as a digest, because error messages show both values of a change."""
 
@@ -48,7 +53,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     """Models that were given as objects, by their spec in the settings."""
 
     def __post_init__(self) -> None:
-        form = {name: given for name in FORM if (given := getattr(self.settings, name)) is not None}
+        form: dict[str, object] = {name: given for name in FORM if (given := self.settings[name]) is not None}
         if form:
             structs.force_setattr(self, "tasks", asked_in(self.tasks, form))
 
@@ -56,13 +61,13 @@ class RunPlan(Struct, frozen=True, kw_only=True):
         """Everything that the roles of the run are built from."""
         settings, named = self.settings, self.strategy.named_models
         return Context(
-            run_id=settings.run_id,
-            seed=settings.seed,
+            run_id=settings["run_id"],
+            seed=settings["seed"],
             tasks=self.tasks,
             strategy=self.strategy,
-            models={**settings.pools, "ladder": named} if named else settings.pools,
+            models={**pools_of(settings), "ladder": named} if named else pools_of(settings),
             model_objects=self.model_objects,
-            settings=settings.model_dump(),
+            settings=dumped(settings),
         )
 
 
@@ -73,7 +78,7 @@ def check_reading(plan: RunPlan) -> None:
         InvalidUsage: it is `last`, and replies are no lines.
     """
     task = plan.tasks[0]
-    if plan.settings.reading == "last" and task.format != "lines":
+    if plan.settings["reading"] == "last" and task.format != "lines":
         raise InvalidUsage(
             f"--reading last is for replies in lines, and {type(task).__name__} asks for {task.format}; leave it out"
         )
@@ -89,14 +94,14 @@ def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
     if code is not None:
         identity[CODE] = code
     experiment = Experiment(
-        run_id=settings.run_id,
+        run_id=settings["run_id"],
         identity=identity,
         recipe=Recipe(
             task=reference_to(type(task)),
             options=first,
             strategy=reference_to(type(strategy)),
             strategy_options=dump_options(strategy),
-            settings=settings.model_dump(mode="json"),
+            settings=dumped(settings, "json"),
         ),
         inputs=len(plan.tasks),
         in_order=strategy.decides_in_order,
@@ -172,7 +177,7 @@ def recorded_limits(runs_dir: Path, run_id: str) -> dict[str, Any]:
         return {}
     with Reader(path) as reader:
         settings = settings_of(reader.experiment)
-    return {name: getattr(settings, name) for name in (*LIMITS, "prices")}
+    return {**{name: settings[name] for name in LIMITS}, "prices": settings["prices"]}
 
 
 def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -188,13 +193,13 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
     yield from _option_fields(
         "strategy", {name: options[name] for name in options if name not in strategy.changes_no_decision}
     )
-    for role, pool in sorted(settings.models.items()):
+    for role, pool in sorted(settings["models"].items()):
         yield f"model {role}".rstrip(), ", ".join(pool)
-    yield "seed", str(settings.seed)
-    for name in ("max_output_tokens", "flag_above_tokens", *FORM):
-        if (limit := getattr(settings, name)) is not None:
+    yield "seed", str(settings["seed"])
+    for name in OF_REPLIES:
+        if (limit := settings[name]) is not None:
             yield name, str(limit)
-    yield "reading", settings.reading or task.reading
+    yield "reading", settings["reading"] or task.reading
     if (reply := type(task).reply_type()) is None:
         return
     yield "reply", fingerprint(reply).hex()

@@ -64,12 +64,12 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
     @property
     def models(self) -> Sequence[str]:
         """Specs of all models of the run."""
-        return specs_in(self.settings.models)
+        return specs_in(self.settings["models"])
 
     @property
     def most(self) -> tuple[float | None, int | None]:
         """Limits of cost and of tokens."""
-        return self.settings.max_cost_usd, self.settings.max_tokens
+        return self.settings["max_cost_usd"], self.settings["max_tokens"]
 
     @property
     def calls(self) -> int:
@@ -160,9 +160,9 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             "task": self.task,
             "strategy": self.strategy,
             "k": self.k,
-            "models": settings.models[""] if len(settings.models) == 1 else settings.models,
-            "seed": settings.seed,
-            "runtime": settings.runtime,
+            "models": settings["models"][""] if len(settings["models"]) == 1 else settings["models"],
+            "seed": settings["seed"],
+            "runtime": settings["runtime"],
             **(inputs if self.failed_inputs is not None else {}),
             "unit": self.unit,
             "right": self.right,

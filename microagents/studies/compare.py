@@ -19,15 +19,8 @@ from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.keywords import SharedKeywords, without_control
 from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.plan import RunPlan
-from microagents.runs.settings import (
-    Models,
-    Settings,
-    check_for_ray,
-    check_strategy,
-    model_pools,
-    strategy_of,
-    validated,
-)
+from microagents.runs.settings import Settings, validated
+from microagents.runs.strategies import Models, check_for_ray, check_strategy, model_pools, strategy_of
 from microagents.runs.task_list import compact_options, dump_options, tasks_of
 from microagents.studies.comparison import ENDED, Comparison, row_of
 from microagents.studies.series import Series, short_digest
@@ -77,7 +70,7 @@ async def compare(
         runs_dir: the folder of journals; each row has one.
         run_id: prefix of the names of the rows' runs; by default made from the arguments of the comparison.
         on_row: called with the name of each row as it begins.
-        given: callbacks (`RunControl`), which get the row that is done, and the expected cost of all that is left; and fields of `Settings`
+        given: callbacks (`RunControl`), which get the row that is done, and the expected cost of all that is left; and `SettingKeywords`
             for all rows, such as ``seed``. The limits hold over all rows and sittings.
 
     Raises:
@@ -96,13 +89,13 @@ async def compare(
     chosen = _strategies(first, strategies or [first.default_strategy], k, options or {})
     pools = model_pools(models, [each.strategy for each in chosen])
     shared = validated(Settings, "the comparison", {**settings, "models": pools.pools, "run_id": run_id or "compare"})
-    check_for_ray(settings, shared.runtime)
+    check_for_ray(settings, shared["runtime"])
     options_of_first, own = compact_options(inputs)
     compared = dump_options(task) if isinstance(task, Task) else (options_of_first, list(own))
     asked = compared if trials == 1 else (compared, trials)
     address = address_of(type(first))
     # Comparisons whose results could differ have different names.
-    digest = short_digest((address, asked, shared.models, shared.seed, shared.on_undecided, len(inputs)))
+    digest = short_digest((address, asked, shared["models"], shared["seed"], shared["on_undecided"], len(inputs)))
     prefix = run_id or f"compare-{TASKS.name_of(address).lower()}-{digest}"
     plans = [await with_tools_of_servers(each) for each in _plans(chosen, inputs, shared, pools.objects, prefix)]
     titles = [f"{_title(each)} (row {number} of {len(chosen)})" for number, each in enumerate(chosen, 1)]
@@ -120,8 +113,8 @@ async def compare(
         reason=reason,
         task=TASKS.name_of(address),
         options=dump_options(task) if isinstance(task, Task) else common,
-        models=shared.models,
-        seed=shared.seed,
+        models=shared["models"],
+        seed=shared["seed"],
         repeat=len(inputs),
         rows=tuple(rows),
         recorded_at=series.recorded_at,
@@ -191,10 +184,10 @@ def _plans(
         k, name = strategy.deciding_votes, STRATEGIES.name_of(address_of(type(strategy)))
         of_row = {
             "run_id": f"{prefix}-{name.lower().replace('+', '-')}{'' if k is None else f'-k{k}'}{_run_id_suffix(strategy)}",
-            "models": _for_roles(shared.models, own, everywhere),
-            "deploy": _for_roles(shared.deploy, own, everywhere),
+            "models": _for_roles(shared["models"], own, everywhere),
+            "deploy": _for_roles(shared["deploy"], own, everywhere),
         }
-        settings = validated(Settings, "the comparison", {**shared.model_dump(), **of_row})
+        settings = validated(Settings, "the comparison", {**shared, **of_row})
         found.append(RunPlan(tasks=inputs, listed=True, strategy=strategy, settings=settings, model_objects=objects))
     return found
 

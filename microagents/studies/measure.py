@@ -24,7 +24,8 @@ from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan
 from microagents.runs.references import references_in
 from microagents.runs.result import Result, Results
-from microagents.runs.settings import OneModel, Settings, check_for_ray, model_pools, strategy_of, validated
+from microagents.runs.settings import Settings, own_prices, validated
+from microagents.runs.strategies import OneModel, check_for_ray, model_pools, strategy_of
 from microagents.runs.task_list import dump_options, tasks_of
 from microagents.runs.words.verdict import counted
 from microagents.studies.analysis import Distances, PositionAccuracy, distances_between, lookahead_in
@@ -129,7 +130,7 @@ async def measure(
         runs_dir: the folder of journals; each model has one.
         run_id: name of the run of one model, or prefix of several names; by default made from the arguments.
         on_model: called with the spec of each model as its run begins.
-        given: callbacks (`RunControl`), which get the run that is done, and the expected cost of all that is left; and fields of `Settings`
+        given: callbacks (`RunControl`), which get the run that is done, and the expected cost of all that is left; and `SettingKeywords`
             for all runs, such as ``seed``. The limits hold over all models and sittings.
 
     Raises:
@@ -179,7 +180,7 @@ async def measure(
         reason=reason,
         task=TASKS.name_of(address_of(type(first))),
         options=dump_options(task) if isinstance(task, Task) else {},
-        seed=plans[next(iter(plans))].settings.seed,
+        seed=plans[next(iter(plans))].settings["seed"],
         source=source,
         recorded_at=series.recorded_at,
     )
@@ -319,12 +320,12 @@ def _plans(
         shared = validated(
             Settings, "the measurement", {**settings, "models": given.pools, "run_id": run_id or "measure"}
         )
-        check_for_ray(settings, shared.runtime)
+        check_for_ray(settings, shared["runtime"])
         spec = ", ".join(given.pools[""])
-        asked = short_digest((address, identity, shared.seed, isinstance(strategy, ActingTrial)))
+        asked = short_digest((address, identity, shared["seed"], isinstance(strategy, ActingTrial)))
         prefix = run_id or f"measure-{TASKS.name_of(address).lower()}-{asked}"
         own = run_id if run_id is not None and len(pools) == 1 else f"{prefix}-{short_digest(spec)}"
-        named = shared.model_copy(update={"run_id": own})
+        named: Settings = {**shared, "run_id": own}
         plans[spec] = RunPlan(
             tasks=tasks, listed=listed, strategy=strategy, settings=named, model_objects=given.objects
         )
@@ -346,7 +347,7 @@ def _findings(spec: str, result: Result) -> ModelMeasurement:
         output_tokens=account.output_tokens,
         cost_usd=result.cost_usd,
         cached_tokens=account.cached_tokens,
-        prices=result.settings.prices,
+        prices=own_prices(result.settings),
         limits=account.limits.get(spec, {}),
         latency=_latency(account.durations),
     )

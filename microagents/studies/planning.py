@@ -29,8 +29,9 @@ from microagents.elections.races import race_end
 from microagents.elections.rules import ORDERS
 from microagents.elections.step_rates import MAX_K, RunRates, StepRates
 from microagents.runs.driver.forecast import mean_if_known
-from microagents.runs.settings import strategy_of, validated
+from microagents.runs.settings import validated
 from microagents.runs.step_counts import steps_of
+from microagents.runs.strategies import strategy_of
 from microagents.runs.words.money import are_simulated, money
 from microagents.studies.bills import Bill, Terms
 from microagents.studies.measure import Measurement

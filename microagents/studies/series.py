@@ -92,7 +92,7 @@ class Series:
         self._forecast(control)
         first = next(iter(self._runs.values())).settings
         budget = Budget(
-            first, {self._runs[title].settings.run_id: each.result for title, each in self._recorded.items()}
+            first, {self._runs[title].settings["run_id"]: each.result for title, each in self._recorded.items()}
         )
         results: list[Result] = []
         for title, plan in self._runs.items():
@@ -101,7 +101,7 @@ class Series:
                 continue
             if is_ended_by_caller(control):
                 return SeriesEnd("interrupted", f"interrupted before {title}", results)
-            if (limit := budget.spent_before(plan.settings.run_id)) is not None:
+            if (limit := budget.spent_before(plan.settings["run_id"])) is not None:
                 return SeriesEnd("stopped", f"{limit} is reached before {title}", results)
             if on_run is not None:
                 on_run(title)
@@ -129,18 +129,18 @@ class Series:
             on_forecast(total)
 
     def _journal(self, plan: RunPlan) -> Path:
-        return journal_of(self._runs_dir, plan.settings.run_id)
+        return journal_of(self._runs_dir, plan.settings["run_id"])
 
     async def _execute(self, title: str, plan: RunPlan, budget: Budget, control: RunControl) -> Result:
-        left = budget.left_for(plan.settings.run_id)
-        limited = structs.replace(plan, settings=plan.settings.model_copy(update=left))
+        left = budget.left_for(plan.settings["run_id"])
+        limited = structs.replace(plan, settings=plan.settings | left)
         only = self._recorded[title].left if title in self._recorded else None
         silent: RunControl = {**control, "on_forecast": None}  # one forecast of all runs was reported
         return await execute_plan(limited, self._journal(plan), only=only, accepted=self._accepted, control=silent)
 
 
 def _recorded(kind: str, title: str, plan: RunPlan, runs_dir: Path, accepted: Sequence[str]) -> _Recorded | None:
-    run_id = plan.settings.run_id
+    run_id = plan.settings["run_id"]
     if holds_nothing(journal_of(runs_dir, run_id)):
         return None
     with reader_of(runs_dir, run_id) as reader:

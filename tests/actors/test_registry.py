@@ -9,7 +9,8 @@ import pytest
 
 from microagents import InvalidUsage, Task, run_sync
 from microagents.actors.registry import MODELS, RUNTIMES, STRATEGIES, TASKS, Registry, _installed, reference_to
-from microagents.runs.settings import strategy_of, validated
+from microagents.runs.settings import validated
+from microagents.runs.strategies import strategy_of
 
 PACKAGE = """
 from microagents import Call, Model, Sample

@@ -29,7 +29,7 @@ from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import solution_of
-from microagents.runs.settings import strategy_of
+from microagents.runs.strategies import strategy_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions.aot import Aot, AotTree
 from microagents.systems.questions.chain_of_thought import Cot, CotSC, SelfRefine

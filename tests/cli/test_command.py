@@ -125,8 +125,8 @@ def test_help_of_run_explains_ten_options_and_names_every_other_one() -> None:
 
 
 def test_help_of_a_command_with_few_options_explains_all() -> None:
-    assert "More options" not in help_of("show")
-    assert "No such option" in microagents("show", "r", "--help-all").err
+    assert "More options" not in help_of("export")
+    assert "No such option" in microagents("export", "r", "--help-all").err
 
 
 # -- completion ----------------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def test_prices_are_an_option_like_any_other_and_stay_with_the_run() -> None:
     assert microagents(*SHORT, "--run-id", "r", "--max-calls", "1").code == STOPPED
     Path("own.toml").unlink()
     with Reader(Path("runs/r.sqlite")) as reader:
-        assert settings_of(reader.experiment).prices == read_prices({"openai:m": {"input": 1, "output": 2}})
+        assert settings_of(reader.experiment)["prices"] == read_prices({"openai:m": {"input": 1, "output": 2}})
     assert microagents("resume", "r", "--max-calls", "99").code == COMPLETED
 
 

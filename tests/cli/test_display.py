@@ -17,7 +17,7 @@ from microagents.journal.messages import Account, Load
 from microagents.runs.driver.graph import RoleGraph
 from microagents.runs.driver.role_pictures import svg_of, totals_by_role
 from microagents.runs.result import Result
-from microagents.runs.settings import Settings
+from microagents.runs.settings import Settings, validated
 from microagents.runs.words.money import money, prices_of
 from microagents.runs.words.summary import summary
 from microagents.runs.words.verdict import verdict_on
@@ -147,7 +147,7 @@ def test_every_command_that_prints_a_price_calls_a_simulated_one_simulated(words
 
 
 def result(account: Account, **fields: object) -> Result:
-    settings = Settings(models={"": ("openai:x",)}, run_id="r")
+    settings = validated(Settings, "the run", {"models": {"": ("openai:x",)}, "run_id": "r"})
     given = {
         "outcome": "completed",
         "reason": None,

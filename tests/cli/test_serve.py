@@ -11,7 +11,7 @@ import pytest
 from microagents import run_sync
 from microagents.base.errors import ModelUnavailable
 from microagents.cli.commands.serve import SERVE_PORT
-from microagents.runs.settings import strategy_of
+from microagents.runs.strategies import strategy_of
 from microagents.tasks.word_problems import WordProblem
 from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, microagents
 from tests.forking import COMMAND, Forked

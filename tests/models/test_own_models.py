@@ -114,7 +114,7 @@ class Blocking:
 async def test_an_object_with_an_async_complete_is_a_model(runtime: str) -> None:
     result = await run(Drift(length=3), models=Duck(Usage(cost_usd=0.5)), k=1, runtime=runtime, runs_dir=None)
     assert (result.outcome, result.account.errors, result.cost_usd) == ("completed", 0, 1.5)
-    assert result.settings.models == {"": (f"object:{__name__}:Duck",)}
+    assert result.settings["models"] == {"": (f"object:{__name__}:Duck",)}
 
 
 async def test_such_an_object_may_return_a_text_and_stand_in_a_pool() -> None:

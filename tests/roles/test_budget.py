@@ -175,7 +175,7 @@ async def test_a_limit_counts_earlier_sittings_and_can_be_raised_and_lifted(
     }
     first = await run(Drift(length=20), **options, max_cost_usd=0.05)
     again = await run(Drift(length=20), **options)
-    assert (first.outcome, again.outcome, again.calls, again.settings.max_cost_usd) == (
+    assert (first.outcome, again.outcome, again.calls, again.settings["max_cost_usd"]) == (
         "stopped",
         "stopped",
         first.calls,

@@ -10,17 +10,15 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
-from pydantic_core import PydanticUndefined
 
 from microagents import Call, InvalidUsage, resume, run, run_sync
 from microagents.base.errors import TaskFailed
 from microagents.cli import app
 from microagents.journal.messages import Account, RecordedDecision
 from microagents.runs.inspection.runs import inspect_run
-from microagents.runs.settings import SettingKeywords, Settings, plain_type
 from microagents.systems import Maker
 from microagents.tasks.drift import RING, Drift
 from tests.cli.commands import microagents
@@ -311,7 +309,7 @@ async def test_a_run_that_goes_on_keeps_its_limits_until_others_are_given(tmp_pa
     assert (await run(Drift(length=9), **options, max_calls=6)).calls == 6
     assert (await resume("a", runs_dir=tmp_path)).calls == 6
     lifted = await run(Drift(length=9), **options, max_calls=None)
-    assert (lifted.outcome, lifted.settings.max_cost_usd) == ("completed", 1.0)
+    assert (lifted.outcome, lifted.settings["max_cost_usd"]) == ("completed", 1.0)
 
 
 class Line:
@@ -383,15 +381,3 @@ async def test_the_garbage_collector_runs_rarely_while_runs_are_open_and_as_befo
     )
     assert set(seen) == {50_000}
     assert gc.get_threshold() == before
-
-
-def test_the_keywords_of_settings_are_typed_as_settings_take_them() -> None:
-    taken = {
-        name: plain_type(info.annotation)
-        for name, info in Settings.model_fields.items()
-        if name not in ("models", "run_id")
-    }
-    for validator in Settings.__pydantic_decorators__.field_validators.values():
-        given = getattr(validator.info, "json_schema_input_type", PydanticUndefined)
-        taken |= {} if given is PydanticUndefined else dict.fromkeys(validator.info.fields, given)
-    assert get_type_hints(SettingKeywords) == taken

@@ -11,7 +11,8 @@ from microagents import ChainTask, measure, run
 from microagents.elections.laws import expected_votes
 from microagents.runs.driver.forecast import CHARS_PER_TOKEN, OUTPUT_TOKENS, Forecast, forecast_of, total_of
 from microagents.runs.plan import RunPlan
-from microagents.runs.settings import Settings, model_pools, strategy_of
+from microagents.runs.settings import Settings, validated
+from microagents.runs.strategies import model_pools, strategy_of
 from microagents.studies.compare import compare
 from microagents.task import Task
 from microagents.tasks.drift import Drift
@@ -26,14 +27,14 @@ DRIFT = Drift(length=100)
 def plan(
     task: Task = DRIFT, models: Any = PRICED, strategy: str | None = None, inputs: int | None = None, **options: Any
 ) -> RunPlan:
-    settings = {name: options.pop(name) for name in ("prices", "max_output_tokens") if name in options}
+    settings: dict[str, Any] = {name: options.pop(name) for name in ("prices", "max_output_tokens") if name in options}
     chosen = strategy_of(strategy, task, options)
     pools = model_pools(models, [chosen]).pools
     return RunPlan(
         tasks=[task] * (inputs or 1),
         listed=inputs is not None,
         strategy=chosen,
-        settings=Settings(models=pools, run_id="r", **settings),
+        settings=validated(Settings, "the run", {"models": pools, "run_id": "r", **settings}),
     )
 
 

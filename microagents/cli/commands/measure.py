@@ -29,7 +29,7 @@ from microagents.cli.options import (
 from microagents.cli.reporting import EXIT_CODES, echo, json_text
 from microagents.cli.views.tables import Columns, closing_notes, report_text
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
-from microagents.runs.settings import Settings
+from microagents.runs.settings import SettingKeywords
 from microagents.runs.words.money import are_simulated, money, prices_of
 from microagents.runs.words.summary import options_text
 from microagents.runs.words.verdict import counted
@@ -44,7 +44,7 @@ from microagents.task import Task
 
 SHOWN = 10
 """Number of hard steps in a text; --json has all."""
-SETTINGS = tuple(name for name in Settings.model_fields if name != "on_undecided")
+SETTINGS = tuple(name for name in SettingKeywords.__annotations__ if name != "on_undecided")
 UNKNOWN = (
     "no oracle: whether the replies are right is not known: a step that a model gets wrong the same way each time looks like an easy one. "
     "So there is no chance and no k; they need the task's `oracle`"

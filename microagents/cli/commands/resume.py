@@ -93,7 +93,7 @@ def command(
         experiment = reader.experiment
         check_stream(stream, as_json=as_json, is_listed=experiment.listed)
         options_of_strategy = options.fitting(experiment.recipe.strategy_options.__contains__)
-        watched = Watched(run, experiment.unit, specs_in(settings_of(experiment).models), kept_in(run, runs_dir))
+        watched = Watched(run, experiment.unit, specs_in(settings_of(experiment)["models"]), kept_in(run, runs_dir))
 
     if detach:
         begin_detached(run, runs_dir)

@@ -159,7 +159,8 @@ def _show_question(
     from microagents.cli.views.question import print_question
     from microagents.elections.election import OPEN_OUTCOMES
     from microagents.runs.plan import RunPlan
-    from microagents.runs.settings import Settings, model_pools, validated
+    from microagents.runs.settings import Settings, validated
+    from microagents.runs.strategies import model_pools
     from microagents.studies.preview import show_step
 
     pools = model_pools(models_of(model), [strategy]).pools

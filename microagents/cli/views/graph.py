@@ -15,7 +15,8 @@ from microagents.cli.reporting import echo, json_text
 from microagents.runs.driver.graph import graph_of, placement_of
 from microagents.runs.driver.role_pictures import lines_of, svg_of
 from microagents.runs.plan import RunPlan
-from microagents.runs.settings import Settings, check_for_ray, model_pools, validated
+from microagents.runs.settings import Settings, validated
+from microagents.runs.strategies import check_for_ray, model_pools
 from microagents.task import Task
 
 
@@ -35,7 +36,7 @@ def show_graph(
         raise InvalidUsage(f"a graph is drawn as SVG; name a file that ends with .svg, not {str(output)!r}")
     pools = model_pools({"": [DEFAULT_MODEL]}, [strategy]).pools
     settings = validated(Settings, "the graph", {"models": pools, "run_id": "graph", **changed})
-    check_for_ray(changed, settings.runtime)
+    check_for_ray(changed, settings["runtime"])
     plan = RunPlan(tasks=[task], listed=False, strategy=strategy, settings=settings)
     graph = structs.replace(graph_of(plan), placement=placement_of(plan))
     if output is not None:

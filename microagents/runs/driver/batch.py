@@ -59,9 +59,9 @@ class Batch:
     ) -> None:
         self._journal = journal
         self._total = len(plan.tasks)
-        self._run_id = plan.settings.run_id
+        self._run_id = plan.settings["run_id"]
         self._only = only
-        self._max_open = plan.settings.concurrency or MAX_OPEN
+        self._max_open = plan.settings["concurrency"] or MAX_OPEN
         self._passes_undecided = plan.strategy.passes_undecided
         self._on_ending = on_ending
         self._open: defaultdict[int, dict[int, None]] = defaultdict(dict)

@@ -36,16 +36,8 @@ from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, plan_of, recorded_limits, settings_of, what_stranger_names
 from microagents.runs.result import Result, Results
 from microagents.runs.row_files import check_new, write_rows
-from microagents.runs.settings import (
-    Models,
-    OptionKeywords,
-    Settings,
-    check_for_ray,
-    model_pools,
-    options_in,
-    strategy_of,
-    validated,
-)
+from microagents.runs.settings import OptionKeywords, SettingKeywords, Settings, options_in, validated
+from microagents.runs.strategies import Models, check_for_ray, model_pools, strategy_of
 from microagents.runs.task_list import tasks_of
 from microagents.runs.words.money import prices_of, specs_in
 from microagents.systems.agents.agent import AgentTask
@@ -88,7 +80,7 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
         task: the task; or a list of tasks of one class, which are done side by side. The failure of one does not stop the others.
         models: a spec, a model, an async function, a pool of these that samples rotate through, or pools by role.
         given: as `RunKeywords` says, such as ``k=2``, which is short for ``options={"k": 2}``; callbacks (`RunControl`), such as
-            ``on_decision=print``; and fields of `Settings`, such as ``max_calls=1000`` or ``runtime="ray"``. An earlier run keeps its
+            ``on_decision=print``; and `SettingKeywords`, such as ``max_calls=1000`` or ``runtime="ray"``. An earlier run keeps its
             limits unless they are given; None lifts one.
 
     Raises:
@@ -104,10 +96,10 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
     if runs_dir is not None and given.get("run_id") is not None:
         kept = {
             name: value
-            for name, value in recorded_limits(Path(runs_dir), plan.settings.run_id).items()
+            for name, value in recorded_limits(Path(runs_dir), plan.settings["run_id"]).items()
             if name not in given
         }
-        plan = structs.replace(plan, settings=plan.settings.model_copy(update=kept))
+        plan = structs.replace(plan, settings=plan.settings | kept)
     return await _execute(plan, given, runs_dir=runs_dir, accepted=given.get("accept_changes", ()))
 
 
@@ -122,11 +114,11 @@ def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -
             raise InvalidUsage(
                 unknown("argument of run() called", name, ["task", "models", *RunKeywords.__annotations__])
             )
-    settings = {name: value for name, value in given.items() if name in Settings.model_fields}
+    settings = {name: value for name, value in given.items() if name in SettingKeywords.__annotations__}
     pools = model_pools(models, [chosen])
     named = {"models": pools.pools, "run_id": new_run_id(tasks[0]) if run_id is None else run_id}
     own = validated(Settings, "the run", {**settings, **named})
-    check_for_ray(settings, own.runtime)
+    check_for_ray(settings, own["runtime"])
     return RunPlan(
         tasks=tasks, listed=not isinstance(task, Task), strategy=chosen, settings=own, model_objects=pools.objects
     )
@@ -165,7 +157,7 @@ async def resume(
         reader.experiment.check_there(inputs or ())
         ending = reader.ending()
         if ending is not None and ending.outcome == "completed" and not accept_changes:
-            recorded = settings_of(reader.experiment).model_dump()
+            recorded = settings_of(reader.experiment)
             given = {name: value for name, value in changed.items() if name in ("output", "output_dialect")}
             settings = validated(Settings, "the run", {**recorded, **given})
             result = _with_outputs(reader, structs.replace(recorded_result(reader), source=_task_of(reader)))
@@ -190,8 +182,8 @@ def _changed_plan(plan: RunPlan, changed: ResumeKeywords) -> RunPlan:
     given = {
         name: value for name, value in without_control(changed).items() if name not in OptionKeywords.__annotations__
     }
-    settings = validated(Settings, "the run", {**plan.settings.model_dump(), **given})
-    check_for_ray(given, settings.runtime)
+    settings = validated(Settings, "the run", {**plan.settings, **given})
+    check_for_ray(given, settings["runtime"])
     return structs.replace(
         plan, settings=settings, strategy=strategy_of(plan.strategy, plan.tasks[0], options_in(changed))
     )
@@ -209,15 +201,15 @@ async def _execute(
     listed = await unless_ended(with_tools_of_servers(plan), control)
     if listed is None:
         raise Interrupted("interrupted while the tools of MCP servers were read; nothing was started")
-    plan, journal = listed, None if runs_dir is None else journal_of(Path(runs_dir), listed.settings.run_id)
+    plan, journal = listed, None if runs_dir is None else journal_of(Path(runs_dir), listed.settings["run_id"])
     _tell_of_keys(plan, journal)
     kind, show = type(plan.tasks[0]), None
     if control.get("on_progress") is None:
         show = notebook_progress(
-            TASKS.name_of(address_of(kind)), kind.progress_unit, prices_of(specs_in(plan.settings.models))
+            TASKS.name_of(address_of(kind)), kind.progress_unit, prices_of(specs_in(plan.settings["models"]))
         )
         control = {**control, "on_progress": show}
-    outputs, table = Outputs(plan, journal), plan.settings.output
+    outputs, table = Outputs(plan, journal), plan.settings["output"]
     outputs.check(only)
     if table is not None:
         if journal is None:
@@ -233,16 +225,16 @@ async def _execute(
 
 def _with_table(result: Result, settings: Settings, *, is_kept: bool = False) -> Result:
     """Write the rows of a run into its output, if it has one; one that is there may be kept."""
-    path = Path(settings.output or "")
-    if settings.output is None or (is_kept and os.path.exists(path)):
+    path = Path(settings["output"] or "")
+    if settings["output"] is None or (is_kept and os.path.exists(path)):
         return result
-    write_rows(path, partial(result.rows, as_json=True), settings.output_dialect)
+    write_rows(path, partial(result.rows, as_json=True), settings["output_dialect"])
     return structs.replace(result, outputs=(*result.outputs, path))
 
 
 def _tell_of_keys(plan: RunPlan, journal: Path | None) -> None:
     """Explain the consequences of an agent with effects that begins a journal under a name that another run may have had."""
-    first, run_id = plan.tasks[0], plan.settings.run_id
+    first, run_id = plan.tasks[0], plan.settings["run_id"]
     if not isinstance(first, AgentTask) or not first.has_effects or re.search(NEW_NAME, run_id):
         return
     if journal is None or holds_nothing(journal):

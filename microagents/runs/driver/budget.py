@@ -45,8 +45,11 @@ class Budget:
             "max_cost_usd": sum(result.account.cost_at_most_usd or 0.0 for result in others),
             "max_time_s": time.monotonic() - self._began_s,
         }
-        limits = {name: getattr(self._limits, name) for name in LIMITS}
-        return {name: None if limit is None else limit - used[name] for name, limit in limits.items()}
+        left: dict[str, float | None] = {}
+        for name in LIMITS:
+            limit = self._limits[name]
+            left[name] = None if limit is None else limit - used[name]
+        return left
 
 
 def stops_again(limits: Settings, ending: RunEnding | None) -> bool:
@@ -60,9 +63,9 @@ def stops_again(limits: Settings, ending: RunEnding | None) -> bool:
 
 def _options(limits: Settings) -> dict[str, tuple[str, str]]:
     """Each limit as an option: its name, and with its value."""
-    found = {}
+    found: dict[str, tuple[str, str]] = {}
     for name in LIMITS:
-        if (value := getattr(limits, name)) is not None:
+        if (value := limits[name]) is not None:
             option = f"--{name.removesuffix('_usd').removesuffix('_s').replace('_', '-')}"
             found[name] = option, f"{option} {value:g}" if isinstance(value, float) else f"{option} {value}"
     return found

@@ -58,9 +58,9 @@ async def conduct_until_end(
     except Refused as error:
         if error.may_concern_all and not (await messenger.ask(Report())).valid:
             raise error.of_all from None
-        return "refused", error.in_run(settings.run_id), None
+        return "refused", error.in_run(settings["run_id"]), None
     except Undecided as error:
-        return "undecided", error.in_run(settings.run_id), None
+        return "undecided", error.in_run(settings["run_id"]), None
     except Stopped as error:
         return "stopped", str(error), None
     finally:

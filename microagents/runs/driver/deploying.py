@@ -20,7 +20,7 @@ def deployments_of(plan: RunPlan, recorder: Deployment) -> list[Deployment]:
     given = [Deployment(role=strategy.conductor), *strategy.deployments(), *executors]
     deployments = [recorder, limiter, *(_with_settings(each, settings) for each in given)]
     movable = [deployment.role.__name__.lower() for deployment in given]
-    for name in settings.deploy:
+    for name in settings["deploy"]:
         if name.lower() not in movable:
             raise InvalidUsage(unknown("role to deploy called", name, movable))
     return deployments
@@ -28,7 +28,7 @@ def deployments_of(plan: RunPlan, recorder: Deployment) -> list[Deployment]:
 
 def _with_settings(deployment: Deployment, settings: Settings) -> Deployment:
     name = deployment.role.__name__
-    wanted = next((wanted for role, wanted in settings.deploy.items() if role.lower() == name.lower()), {})
+    wanted = next((wanted for role, wanted in settings["deploy"].items() if role.lower() == name.lower()), {})
     if not wanted:
         return deployment
     given = {field: getattr(deployment, field) for field in deployment.model_fields_set if field != "in_driver"}

@@ -46,6 +46,7 @@ from microagents.runs.driver.keywords import RunControl
 from microagents.runs.inspection.runs import recorded_result, remove_run
 from microagents.runs.plan import RunPlan, check_reading, experiment_of
 from microagents.runs.result import Result, results_of
+from microagents.runs.settings import solver_pool
 from microagents.runs.task_list import dump_options
 from microagents.runs.words.money import specs_in
 from microagents.runtimes.dispatcher import RoleMessenger
@@ -85,7 +86,10 @@ async def execute_plan(
     context, began_s = plan.context(), time.monotonic()
     async with AsyncExitStack() as stack:
         telemetry = telemetry_of(
-            context.run_id, type(plan.tasks[0]).__name__, specs_in(plan.settings.models), plan.settings.otel_sample
+            context.run_id,
+            type(plan.tasks[0]).__name__,
+            specs_in(plan.settings["models"]),
+            plan.settings["otel_sample"],
         )
         if telemetry is not None:
             context = structs.replace(context, tracing=stack.enter_context(telemetry).tracing())
@@ -106,8 +110,8 @@ async def execute_plan(
             "telemetry": telemetry,
         }
         recorder = Deployment(role=Recorder, options=options, in_driver=True)
-        runtime = runtime_of(plan.settings.runtime, context, deployments_of(plan, recorder))
-        on_start = (plan.settings.runtime == "ray" and control.get("on_start")) or (lambda _: None)
+        runtime = runtime_of(plan.settings["runtime"], context, deployments_of(plan, recorder))
+        on_start = (plan.settings["runtime"] == "ray" and control.get("on_start")) or (lambda _: None)
         on_start("starting on Ray")  # which takes seconds
         roles = await unless_ended(stack.enter_async_context(runtime), control)
         end, account, kept = INTERRUPTED, Account(), journal
@@ -115,7 +119,7 @@ async def execute_plan(
             parts = ", ".join(f"{part} {part_s:.1f} s" for part, part_s in roles.start_s.items())
             on_start(f"started on Ray in {sum(roles.start_s.values()):.1f} s: {parts}")
             began_s = time.monotonic()
-            with _naming_what_is_kept(journal, plan.settings.run_id):
+            with _naming_what_is_kept(journal, plan.settings["run_id"]):
                 end, account, kept = await _conduct_and_record(roles, plan, journal, batch, control)
     sitting_s, needs_program = time.monotonic() - began_s, experiment.recipe.needs_program
     with suppress(InvalidUsage):  # if the journal itself stopped the run, it may not be readable
@@ -141,7 +145,7 @@ def _check(plan: RunPlan, journal: Path | None) -> None:
             f"{str(runs_dir)!r} is in the folder of this Ray job, which Ray removes after the job, with the journal; name a folder that "
             "stays: --runs-dir /some/where/runs"
         )
-    plan.strategy.check_models(plan.settings.solver_pool)
+    plan.strategy.check_models(solver_pool(plan.settings))
     check_reading(plan)
     if plan.strategy.knows_inputs:
         check_oracle(plan.tasks[0])
@@ -155,7 +159,7 @@ def _check(plan: RunPlan, journal: Path | None) -> None:
 def _needs_full_durability(plan: RunPlan) -> bool:
     """Whether records must survive a power cut: if the settings say so, or since effects that are done do survive it."""
     first = plan.tasks[0]
-    return plan.settings.durability == "full" or (isinstance(first, AgentTask) and first.has_effects)
+    return plan.settings["durability"] == "full" or (isinstance(first, AgentTask) and first.has_effects)
 
 
 def runtime_of(name: str, context: Context, deployments: Sequence[Deployment]) -> Runtime:
@@ -318,7 +322,7 @@ def _result(
         outcome=outcome,
         reason=reason,
         recorded=value,
-        run_id=plan.settings.run_id,
+        run_id=plan.settings["run_id"],
         task=TASKS.name_of(address_of(type(plan.tasks[0]))),
         source=type(plan.tasks[0]),
         strategy=STRATEGIES.name_of(address_of(type(plan.strategy))),

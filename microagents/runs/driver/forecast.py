@@ -24,6 +24,7 @@ from microagents.models.prices import Tariff
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.driver.budget import stops_again
 from microagents.runs.plan import RunPlan
+from microagents.runs.settings import own_prices
 from microagents.runs.step_counts import steps_of
 from microagents.runs.words.money import are_simulated, money, prices_of, specs_in
 from microagents.runs.words.summary import promised_chance
@@ -128,7 +129,7 @@ def forecast_of(plan: RunPlan, path: Path | None, measurement: MeasuredModel | N
 def _measured(plan: RunPlan, measurement: MeasuredModel) -> Forecast:
     """Return the forecast by a measurement. Simulated models have one, too, at list prices."""
     named, strategy, task = f"the measurement {measurement.run_id!r}", plan.strategy, plan.tasks[0]
-    others = [spec for spec in specs_in(plan.settings.models) if spec != measurement.model]
+    others = [spec for spec in specs_in(plan.settings["models"]) if spec != measurement.model]
     if others:
         raise InvalidUsage(
             f"{named} is of {measurement.model}, not of {others[0]}; measure that one, or leave out the measurement"
@@ -162,7 +163,7 @@ def _measured(plan: RunPlan, measurement: MeasuredModel) -> Forecast:
 
 def _assumed(plan: RunPlan) -> Forecast | None:
     """Return the forecast by the laws, an assumed error rate, and the length of the first prompt."""
-    tariffs = {spec: _tariff(spec, plan) for spec in dict.fromkeys(specs_in(plan.settings.models))}
+    tariffs = {spec: _tariff(spec, plan) for spec in dict.fromkeys(specs_in(plan.settings["models"]))}
     paid = tuple([spec for spec, tariff in tariffs.items() if tariff is not None])
     if not paid:
         return None
@@ -174,7 +175,7 @@ def _assumed(plan: RunPlan) -> Forecast | None:
     # Members of a pool answer one election.
     joined = _replies_per_call(plan, paid) if calls and len(tariffs) == 1 else 1.0
     calls = None if calls is None else calls / joined
-    cap = plan.settings.max_output_tokens or plan.tasks[0].sampling.max_output_tokens or OUTPUT_TOKENS
+    cap = plan.settings["max_output_tokens"] or plan.tasks[0].sampling.max_output_tokens or OUTPUT_TOKENS
     output_tokens = round(joined * min(OUTPUT_TOKENS, cap))
     usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
     # Samples rotate through the pool. Simulated models cost nothing.
@@ -216,8 +217,8 @@ def _tariff(text: str, plan: RunPlan) -> Tariff | None:
     spec = ModelSpec.parse(text)
     if spec.provider not in MODELS.addresses:
         return None
-    tariff = MODELS.find(spec.provider, Model).tariff(spec, plan.settings.prices)
-    if tariff is not None and plan.settings.runtime != "ray":  # on Ray keys are where solvers live
+    tariff = MODELS.find(spec.provider, Model).tariff(spec, own_prices(plan.settings))
+    if tariff is not None and plan.settings["runtime"] != "ray":  # on Ray keys are where solvers live
         try:
             open_model(text, plan.context())
         except InvalidUsage:  # the run itself will say what the model lacks, in one sentence
@@ -244,7 +245,7 @@ def mean_if_known(numbers: Sequence[float | None]) -> float | None:
 
 def _replies_per_call(plan: RunPlan, paid: Sequence[str]) -> float:
     """Replies per call if draws go together: the first draws of an election, but seq 0 goes by itself."""
-    if plan.settings.runtime == "ray":  # on Ray keys are where solvers live
+    if plan.settings["runtime"] == "ray":  # on Ray keys are where solvers live
         return 1.0
     most, votes = open_model(paid[0], plan.context()).max_samples, Tally(plan.strategy.default_rule).votes_needed
     return votes / (1 + ceil((votes - 1) / most)) if votes > 1 else 1.0

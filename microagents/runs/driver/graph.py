@@ -98,10 +98,10 @@ def placement_of(plan: RunPlan) -> dict[str, list[str]]:
     Raises:
         InvalidDefinition: roles cannot be placed like this.
     """
-    runtime: Any = RUNTIMES.find(plan.settings.runtime, object)
+    runtime: Any = RUNTIMES.find(plan.settings["runtime"], object)
     deployments = deployments_of(plan, Deployment(role=Recorder, in_driver=True))
     found: dict[str, list[str]] = {}
-    for replica, process in runtime.placement(deployments, plan.settings.model_dump()).items():
+    for replica, process in runtime.placement(deployments, dict(plan.settings)).items():
         found.setdefault(process, []).append(replica)
     return found
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from typing import Any
+
+from typing_extensions import TypedDict
 
 from microagents.journal.messages import Account
 from microagents.roles.decision_callback import OnDecision

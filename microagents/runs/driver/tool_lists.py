@@ -51,7 +51,7 @@ def _checked(plan: RunPlan) -> RunPlan:
     first = plan.tasks[0]
     if first.looks_up:
         assert first.toolbox.specs
-        specs = [spec for pool in plan.settings.models.values() for spec in pool if "json_schema=true" in spec]
+        specs = [spec for pool in plan.settings["models"].values() for spec in pool if "json_schema=true" in spec]
         if specs:
             raise InvalidUsage(
                 f"{specs[0]} can only write the reply itself (json_schema=true), and look nothing up; leave json_schema out"

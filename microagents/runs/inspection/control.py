@@ -17,7 +17,7 @@ from microagents.journal.requests import Ask, EndRun, PauseRun, ResumeRun, SetRu
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, plan_of
 from microagents.runs.result import Result
-from microagents.runs.settings import Flag, Settings, read_value, validated
+from microagents.runs.settings import Settings, option_of, read_value, validated
 
 VERBS: Mapping[str, Ask] = {
     "pause": PauseRun(),
@@ -31,8 +31,7 @@ NOW: Mapping[str, Ask] = {"pause": PauseRun(now=True), "stop": EndRun(after="not
 
 
 def _option_of(name: str) -> str:
-    flag = next(each for each in Settings.model_fields[name].metadata if isinstance(each, Flag))
-    return (flag.name or name).removeprefix("--").replace("_", "-")
+    return option_of(name).removeprefix("--")
 
 
 ADJUSTABLE = {_option_of(name): name for name in SetRun.__struct_fields__}
@@ -127,18 +126,18 @@ def setting_of(pairs: Sequence[tuple[str, str]]) -> SetRun:
     for name, text in pairs:
         field = ADJUSTABLE.get(name.removeprefix("--"), name.replace("-", "_"))
         if field not in ADJUSTABLE.values():
-            hint = "; begin it again with `resume` for another" if field in Settings.model_fields else ""
+            hint = "; begin it again with `resume` for another" if field in Settings.__annotations__ else ""
             raise InvalidUsage(f"{unknown('setting of a live run called', name, sorted(ADJUSTABLE))}{hint}")
         given[field] = None if text == "none" else read_value(text)
     if not given:
         raise InvalidUsage(f"give NAME=VALUE for what is to be set; known: {', '.join(sorted(ADJUSTABLE))}")
     checked = validated(Settings, "the run", {"models": {"": ("sim:perfect",)}, "run_id": "any", **given})
-    return SetRun(**{name: getattr(checked, name) for name in given})
+    return msgspec.convert({name: value for name, value in checked.items() if name in given}, SetRun)
 
 
 def change_text(before: RunStatus, ask: SetRun) -> str:
     """Write the changes of settings, old and new: before are the recorded ones, and those that were set since."""
-    known = before.result.settings.model_dump()
+    known = dict[str, Any](before.result.settings)
     for each in before.requests:
         if each.refused is None and each.kind == "set":
             known |= msgspec.json.decode(each.payload)
@@ -150,7 +149,7 @@ def change_text(before: RunStatus, ask: SetRun) -> str:
 
 
 def _check_lanes(plan: RunPlan) -> None:
-    run_id, runtime = plan.settings.run_id, plan.settings.runtime
+    run_id, runtime = plan.settings["run_id"], plan.settings["runtime"]
     if runtime != "ray":
         raise InvalidUsage(
             f"lanes are engines on Ray, but the runtime of run {run_id} is {runtime!r}; nothing was changed"

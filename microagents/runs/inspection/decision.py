@@ -26,6 +26,7 @@ from microagents.runs.inspection.climbs import step_of
 from microagents.runs.inspection.rebuilding import RebuiltQuestion, asked_at, asked_at_step
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.plan import settings_of
+from microagents.runs.settings import solver_pool
 from microagents.runs.words.money import mark_of, specs_in
 from microagents.systems.agents.notes import ActionRecord, AgentRecord
 from microagents.systems.chains.lookahead import lookahead_in
@@ -151,7 +152,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         user=None if question is None else question.prompts[0].user,
         prompts=0 if question is None else len(question.prompts),
         note=note,
-        models=settings_of(reader.experiment).solver_pool if question is None else question.models,
+        models=solver_pool(settings_of(reader.experiment)) if question is None else question.models,
         replies=replies
         if inferred is None
         else [structs.replace(each, model=None, rollout=_rollout(reader, path, each.seq)) for each in replies],
@@ -163,7 +164,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         probability=None if question is None else _count(election, ballots, question).tally.probability,
         correct=None if asked is None or value is None else _judged(asked, value),
         cost_usd=total_usd([*([] if row is None else [row.cost_usd]), *(each.cost_usd for each in more)]),
-        price=mark_of(specs_in(settings_of(reader.experiment).models)),
+        price=mark_of(specs_in(settings_of(reader.experiment)["models"])),
         began_at=reader.created_at,
         ended_at=reader.ended_at(input_of(path)),
         settled_at=settled_at,

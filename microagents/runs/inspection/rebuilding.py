@@ -51,7 +51,7 @@ def asked_at(reader: Reader, path: str, digest: bytes) -> tuple[RebuiltQuestion 
     except Exception as error:  # noqa: BLE001 - a user's code may raise anything
         return None, f"{unknown}: the task raised {type(error).__name__}: {error}"
     if path.endswith(ESCALATED):
-        other_model = reader.settled_at().get(path, settings_of(reader.experiment).on_undecided)
+        other_model = reader.settled_at().get(path, settings_of(reader.experiment)["on_undecided"])
         asked = structs.replace(asked, question=put_to(asked.question, (other_model,)))
     if asked.question.id_at(path).question_digest != digest:
         return None, (

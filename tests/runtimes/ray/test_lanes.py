@@ -72,7 +72,7 @@ def test_a_cluster_without_cpus_has_one_lane() -> None:
 def test_lanes_are_a_number_or_auto() -> None:
     run = {"models": {"": ("sim:perfect",)}, "run_id": "r"}
     for given, kept in ((3, "3"), ("12", "12"), ("auto", "auto"), (None, None)):
-        assert validated(Settings, "the run", {**run, "lanes": given}).lanes == kept
+        assert validated(Settings, "the run", {**run, "lanes": given})["lanes"] == kept
     for wrong in (0, -1, "many", 1.5, True):
         with pytest.raises(InvalidUsage, match=r"lanes is a number from 1 on or `auto`"):
             validated(Settings, "the run", {**run, "lanes": wrong})

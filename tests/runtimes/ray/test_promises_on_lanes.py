@@ -148,7 +148,7 @@ async def test_lanes_begin_and_end_amid_a_run_without_loss(tmp_path: Path, monke
     assert_same(result, alone)
     assert (result.account.in_flight, result.account.lost_in_flight) == (0, 0)
     with reader_of(tmp_path, "r") as reader:
-        assert settings_of(reader.experiment).lanes == "2"
+        assert settings_of(reader.experiment)["lanes"] == "2"
 
 
 LIMITS = {"--max-calls": 100, "--concurrency": 5}

@@ -21,7 +21,7 @@ from microagents.models.model import Call
 from microagents.replies.chat import write
 from microagents.replies.data_prompts import prompt_of
 from microagents.replies.rollouts import Rollout
-from microagents.runs.settings import strategy_of
+from microagents.runs.strategies import strategy_of
 from microagents.systems.chains.chain import Chain, ChainStep, Rung
 from microagents.systems.chains.judge import Dispute, JudgedCandidate, Reason, Ruling
 from microagents.systems.chains.ladder import rungs_in

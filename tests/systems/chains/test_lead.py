@@ -15,7 +15,7 @@ from microagents.models.model import Call
 from microagents.replies.chat import write
 from microagents.replies.rollouts import Rollout
 from microagents.runs.inspection.runs import decide
-from microagents.runs.settings import strategy_of
+from microagents.runs.strategies import strategy_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.chains.lead import Lead
 from microagents.tasks.drift import Drift, Onward

@@ -29,7 +29,7 @@ from microagents.base.errors import InvalidDefinition, InvalidUsage, TaskFailed
 from microagents.elections import laws
 from microagents.elections.rules import FirstTo
 from microagents.journal.messages import Account
-from microagents.runs.settings import Models, strategy_of
+from microagents.runs.strategies import Models, strategy_of
 from microagents.systems import Maker
 from microagents.tasks.drift import RING, Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi

@@ -15,7 +15,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader
 from microagents.replies.trajectories import trajectory_of
 from microagents.runs.inspection.runs import solution_of
-from microagents.runs.settings import strategy_of
+from microagents.runs.strategies import strategy_of
 from microagents.runs.words.summary import summary
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions.aot import MAX_QUESTION_CHARS, Aot, to_contract

@@ -12,7 +12,7 @@ from microagents.actors.registry import STRATEGIES, reference_to
 from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import solution_of
-from microagents.runs.settings import strategy_of
+from microagents.runs.strategies import strategy_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.studies.compare import compare
 from microagents.systems.questions.pairs import Pair

@@ -24,7 +24,7 @@ from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.roles import voter as voter_module
 from microagents.runs.inspection.runs import decide, solution_of
 from microagents.runs.plan import RunPlan, experiment_of
-from microagents.runs.settings import Settings
+from microagents.runs.settings import Settings, dumped, pools_of, validated
 from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions import Decomposer
@@ -373,7 +373,7 @@ async def test_what_is_asked_again_after_a_death_answers_from_an_initially_empty
             tasks=[PROBLEM],
             listed=False,
             strategy=strategy,
-            settings=Settings(models={"": ("sim:perfect",)}, run_id="again"),
+            settings=validated(Settings, "the run", {"models": {"": ("sim:perfect",)}, "run_id": "again"}),
         )
         experiment, own = experiment_of(plan)
         journaling = JournalConfig(
@@ -384,8 +384,8 @@ async def test_what_is_asked_again_after_a_death_answers_from_an_initially_empty
             seed=0,
             tasks=[PROBLEM],
             strategy=strategy,
-            models=plan.settings.pools,
-            settings=plan.settings.model_dump(),
+            models=pools_of(plan.settings),
+            settings=dumped(plan.settings),
         )
         roles = [
             Deployment(role=Recorder, options={"journaling": journaling}),

@@ -13,7 +13,7 @@ from msgspec import Raw
 from microagents import Result, run
 from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import solution_of
-from microagents.runs.settings import strategy_of
+from microagents.runs.strategies import strategy_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions import ProblemNode
 from microagents.systems.questions.aot import Aot

@@ -12,7 +12,7 @@ from microagents import Result, Strategy, resume, run
 from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import solution_of
-from microagents.runs.settings import strategy_of
+from microagents.runs.strategies import strategy_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import ForestOfThoughts, TreeOfThoughts
 from microagents.systems.questions.questions import Thought, Thoughts

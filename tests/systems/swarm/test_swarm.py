@@ -15,7 +15,7 @@ from microagents import Call, InvalidUsage, Reply, Result, resume, run
 from microagents.journal.reading import reader_of
 from microagents.replies.chat import write
 from microagents.runs.inspection.runs import solution_of
-from microagents.runs.settings import strategy_of
+from microagents.runs.strategies import strategy_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions import Problem
 from microagents.systems.swarm.notes import LoopRecord, SwarmRecord, SwarmTurn
