@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, ValuesView
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -37,9 +38,9 @@ def plain(value: object, *, canonical: bool = False) -> Any:
     """
     parts = partial(plain, canonical=canonical)
     match value:
-        case dict():
+        case Mapping():
             return {_key(name): parts(each) for name, each in value.items()}
-        case list() | tuple() | range():
+        case list() | tuple() | range() | ValuesView():
             return [parts(each) for each in value]
         case AbstractSet():
             return sorted(map(parts, value), key=_in_order)
@@ -182,7 +183,10 @@ def _known(value: Any) -> Any:
     writer = next((getattr(value, name) for name in _WRITERS if hasattr(value, name)), None)
     if writer is None:
         return to_jsonable_python(value)
-    return writer()
+    found = writer()
+    if type(found) is type(value):  # a number of numpy that is wider than any of Python
+        return float(found)
+    return found
 
 
 encode = msgspec.json.Encoder(enc_hook=_known).encode
@@ -191,4 +195,8 @@ encode = msgspec.json.Encoder(enc_hook=_known).encode
 
 def jsonable(value: object) -> Any:
     """Return a value as a journal keeps it: a date and a decimal are texts, and a number that JSON lacks is None."""
-    return msgspec.json.decode(encode(value))
+    try:
+        written = encode(value)
+    except Exception:  # noqa: BLE001 - missing values of pandas, say, of which each library raises something else
+        written = encode(plain(value))
+    return msgspec.json.decode(written)

@@ -281,6 +281,8 @@ def test_a_frame_of_pandas_keeps_all_digits_and_its_missing_values_are_none() ->
         {"x": [0.12345678901234567, None], "at": [pandas.Timestamp("2026-01-31"), None], "name": ["a", None]}
     )
     rows: list[RowTask[Any]] = RowTask.rows(frame)
+    missing: list[RowTask[Any]] = RowTask.rows([{"at": pandas.NaT, "name": pandas.NA}])
+    assert [task.row for task in missing] == [{"at": None, "name": None}]
     assert [task.row for task in rows] == [
         {"x": 0.12345678901234567, "at": "2026-01-31T00:00:00", "name": "a"},
         {"x": None, "at": None, "name": None},

@@ -243,14 +243,16 @@ async def test_a_system_part_that_a_template_refuses_can_go_into_the_users(
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "all_proxy"])
-async def test_a_socks_proxy_is_named_and_never_spoken_to(
-    provider: Provider, name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "address", ["socks5h://{}127.0.0.1:9", "http://{}127.0.0.1:99999", "http://{}[bad", "http://{}:8"]
+)
+async def test_what_is_no_http_proxy_is_named_and_never_spoken_to(
+    provider: Provider, name: str, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(name, "socks5h://me:secret@127.0.0.1:9")
+    monkeypatch.setenv(name, address.format("me:secret@"))
     model = provider.open("http://models.example/v1")
-    with pytest.raises(
-        InvalidUsage, match=r"through socks5h://127.0.0.1:9, which is not an HTTP proxy.*NO_PROXY"
-    ) as caught:
+    said = re.escape(f"through {address.format('')}, which is not an HTTP proxy")
+    with pytest.raises(InvalidUsage, match=f"{said}.*NO_PROXY") as caught:
         await model.prepare()
     assert "secret" not in str(caught.value)
 

@@ -8,6 +8,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from functools import partial
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -170,6 +171,8 @@ def test_the_exact_amount_is_paid_recorded_and_given_back() -> None:
         ({Unit.ETHER: {"b", "a"}}, '{"ether":["a","b"]}'),
         (Ended(Decimal("1.50"), date(2026, 1, 31)), '{"amount":"1.50","at":"2026-01-31"}'),
         (range(2), "[0,1]"),
+        (MappingProxyType({"a": np.longdouble(1.5)}), '{"a":1.5}'),
+        ({"a": 1}.values(), "[1]"),
         ({(1, 2): 2**70}, '{"[1,2]":1180591620717411303424}'),
     ],
 )

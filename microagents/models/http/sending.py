@@ -157,7 +157,7 @@ def proxy_of(address: SplitResult) -> str | None:
     """Return the proxy of the environment through which an address is asked; None for none.
 
     Raises:
-        InvalidUsage: it is no HTTP proxy.
+        InvalidUsage: it is not the address of an HTTP proxy.
     """
     if proxy_bypass(address.netloc):
         return None
@@ -166,7 +166,12 @@ def proxy_of(address: SplitResult) -> str | None:
     if proxy is None:
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
-    if urlsplit(proxy).scheme not in ("http", "https"):
+    try:
+        parts = urlsplit(proxy)
+        is_http = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # no port, say
+        is_http = False
+    if not is_http:
         raise InvalidUsage(
             f"{address.netloc} would be asked through {_public(proxy)}, which is not an HTTP proxy (SOCKS is not supported); set "
             f"{address.scheme.upper()}_PROXY to an HTTP proxy, or name the host in NO_PROXY"
