@@ -22,8 +22,10 @@ from microagents.journal.reading import Reader
 from microagents.journal.requests import (
     Ask,
     Decide,
+    log_changes,
+    log_request,
     now,
-    record_decision,
+    refusal_of,
     request_of,
     this_user,
 )
@@ -49,6 +51,16 @@ def _alone(journal: Path) -> Iterator[Rows]:
 
 
 @contextmanager
+def _changing(journal: Path) -> Iterator[tuple[Rows, Totals]]:
+    """Let the body change rows and totals of a journal that no process writes."""
+    with _alone(journal) as found:
+        text, wall_s, _ = found.only("account")
+        totals = msgspec.json.decode(text, type=Totals)
+        yield Rows(found.db, totals.checksums), totals
+        found.set_only("account", (msgspec.json.encode(totals).decode(), wall_s, now()))
+
+
+@contextmanager
 def _empty(journal: Path) -> Iterator[None]:
     """Keep every process from beginning a run in a file without tables; `InvalidUsage` if one has just done so."""
     with closing(create_file(journal)) as db:
@@ -66,8 +78,10 @@ def decide_in(journal: Path, ask: Decide) -> None:
         InvalidUsage: the run is running, or the journal cannot be written.
     """
     try:
-        with _alone(journal) as rows:
-            refused = record_decision(rows, ask, this_user(), now())
+        with _changing(journal) as (rows, _):
+            refused = refusal_of(rows, ask)
+            if refused is None:
+                log_request(rows, request_of(ask), None)
     except sqlite3.Error as error:
         raise InvalidUsage(
             f"the decision cannot be written: {error_text(journal, error)}; nothing was changed"
@@ -83,10 +97,8 @@ def forget_unsettled(journal: Path) -> str | None:
         InvalidUsage: the run is running, or the journal cannot be written.
     """
     try:
-        with _alone(journal) as found:
-            totals_text, wall_s, _ = found.only("account")
-            totals = msgspec.json.decode(totals_text, type=Totals)
-            rows, account = Rows(found.db, totals.checksums), totals.account
+        with _changing(journal) as (rows, totals):
+            account = totals.account
             calls = account.lost_in_flight + account.in_flight + sum(totals.leased.values())
             if not (calls or account.unsettled_usd or account.unsettled_tokens or account.unpriced):
                 return None
@@ -94,8 +106,7 @@ def forget_unsettled(journal: Path) -> str | None:
             account.in_flight_by.clear()
             totals.leased.clear()
             account.lost_in_flight, account.unsettled_usd, account.unsettled_tokens, account.unpriced = 0, 0.0, 0, 0
-            rows.insert("change", [(now(), "unsettled calls", counted, f"forgotten by {this_user()}")])
-            rows.set_only("account", (msgspec.json.encode(totals).decode(), wall_s, now()))
+            log_changes(rows, [("unsettled calls", counted, f"forgotten by {this_user()}")])
     except sqlite3.Error as error:
         raise InvalidUsage(
             f"the account cannot be written: {error_text(journal, error)}; nothing was changed"

@@ -47,7 +47,7 @@ from microagents.journal.queries import (
     read_totals,
     with_digests,
 )
-from microagents.journal.requests import TakenRequest, taken_requests
+from microagents.journal.requests import PersonDecision, TakenRequest, logged_changes, persons_in, taken_requests
 from microagents.journal.rows import Rows
 from microagents.journal.statements import OF_ID, OF_INPUT, OF_KEY, OF_KEY_BY_SEQ, reading
 from microagents.journal.verifying import damage, differences_from_rows
@@ -79,13 +79,6 @@ class KeptText(Struct, frozen=True, kw_only=True):
     text: str
     is_cut: bool
     """Whether the journal keeps only the beginning."""
-
-
-class PersonDecision(Struct, frozen=True, kw_only=True):
-    """Who decided an undecided election, and when."""
-
-    who: str
-    at: str
 
 
 class Reader:
@@ -265,7 +258,7 @@ class Reader:
     def changes(self) -> list[tuple[str, str, str, str]]:
         """Changes accepted by ``--accept-change``: time, field, value before, value after."""
         with self._reading():
-            return list(self._rows.select("change"))
+            return logged_changes(self._rows)
 
     def decisions(self, of_input: int | None = None) -> Iterator[Row]:
         """Every decision and answer, or those of one input, in the order of paths.
@@ -311,8 +304,8 @@ class Reader:
     def request_effect(self, request: str) -> tuple[bool, str | None]:
         """Whether the run has taken a request, and why it has no effect, if so."""
         with self._reading():
-            row = self._rows.first("request", OF_ID, (request,))
-            return row is not None, None if row is None else row[6]
+            row = self._rows.first("log", OF_ID, (request,))
+            return row is not None, None if row is None else row[7]
 
     def requests(self) -> list[TakenRequest]:
         """Return the requests that the run has taken, in their order."""
@@ -322,7 +315,7 @@ class Reader:
     def persons(self) -> dict[str, PersonDecision]:
         """Return the decisions of persons, by path."""
         with self._reading():
-            return {path: PersonDecision(who=who, at=at) for path, _, who, at in self._rows.select("person")}
+            return persons_in(self._rows)
 
     def moment(self, after_ms: int) -> str:
         """Return the time ``after_ms`` after the start of the run, in UTC."""

@@ -1,4 +1,4 @@
-"""Requests to a live run, and their effects in its journal."""
+"""Requests to a run, and the log of its journal: the requests with their effects, decisions of persons among them, and accepted changes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from microagents.journal.encoding import key_at
+from microagents.journal.experiment import Change
 from microagents.journal.rows import Rows
-from microagents.journal.statements import AS_TAKEN, OF_KEY, OF_PATH, OR_INSTEAD
+from microagents.journal.statements import BY_TIME, OF_KEY
 from microagents.journal.tables import OPEN_CODES
 
 MAX_REQUEST_BYTES = 1 << 16
+CHANGE = "change"
+"""Kind of an accepted change in the log, beside the tags of requests."""
 MAX_COUNT, MAX_USD, MAX_S = 10**15, 1e9, 1e9
 """Largest limits of calls and tokens, of cost, and of time: products with them fit 64 bits, as messages and billionths of a dollar need."""
 
@@ -100,12 +103,12 @@ class TakenRequest(Struct, frozen=True, kw_only=True):
     """Why it has no effect; None if it has."""
 
 
-def _decide(rows: Rows, request: LiveRequest, ask: Decide, _is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
+def _decide(rows: Rows, _request: LiveRequest, ask: Decide, _is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
     key = key_at(rows.db, ask.path)
     row = None if key is None else rows.first("decision", OF_KEY, (key,))
     if row is not None and row[2] not in OPEN_CODES:
         return f"{ask.path} is decided already"
-    return record_decision(rows, ask, request.who, request.at)
+    return refusal_of(rows, ask)
 
 
 def _set(rows: Rows, _request: LiveRequest, ask: SetRun, _is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
@@ -118,7 +121,7 @@ def _set(rows: Rows, _request: LiveRequest, ask: SetRun, _is_left: bool) -> str 
 
 EFFECTS: dict[type[Struct], Callable[[Rows, LiveRequest, Any, bool], str | None]] = {
     Decide: _decide,
-    PauseRun: lambda *_: None,  # its row in the table of requests is what lasts
+    PauseRun: lambda *_: None,  # its row in the log is what lasts
     ResumeRun: lambda *_: None,
     EndRun: lambda _rows, _request, _ask, is_left: "the sitting that it was meant for had ended" if is_left else None,
     SetRun: _set,
@@ -130,16 +133,40 @@ The last argument is whether it was left before this sitting."""
 def take_effect(rows: Rows, request: LiveRequest, *, is_left: bool) -> str | None:
     """Record a request with its effect, in the caller's transaction; returns why it has none, or None."""
     refused = EFFECTS[type(request.ask)](rows, request, request.ask, is_left)
-    ask = msgspec.json.encode(request.ask).decode()
-    kind = str(type(request.ask).__struct_config__.tag)
-    rows.insert("request", [(request.id, kind, request.who, request.why, request.at, ask, refused, now())])
+    log_request(rows, request, refused)
     return refused
+
+
+def log_request(rows: Rows, request: LiveRequest, refused: str | None) -> None:
+    """Record a request, and why it has no effect, if so, in the caller's transaction."""
+    payload = msgspec.json.encode(request.ask).decode()
+    kind = str(type(request.ask).__struct_config__.tag)
+    place = request.ask.path if isinstance(request.ask, Decide) else ""
+    rows.insert("log", [(request.id, kind, place, request.who, request.why, request.at, payload, refused, now())])
+
+
+def log_changes(rows: Rows, changes: Iterable[Change]) -> None:
+    """Record accepted changes of the experiment, in the caller's transaction."""
+    who, at = this_user(), now()
+    for field, *values in changes:
+        rows.insert("log", [("", CHANGE, field, who, "", at, msgspec.json.encode(values).decode(), None, at)])
+
+
+def logged_changes(rows: Rows) -> list[tuple[str, str, str, str]]:
+    """Return the accepted changes, in their order: time, field, value before, value after."""
+    found = []
+    for _, kind, field, _, _, _, payload, _, at in rows.select("log", BY_TIME):
+        if kind == CHANGE:
+            found.append((at, field, *msgspec.json.decode(payload, type=tuple[str, str])))
+    return found
 
 
 def taken_requests(rows: Rows) -> list[TakenRequest]:
     """Return the requests that a run has taken, in their order."""
     found = []
-    for _, kind, who, why, asked, payload, refused, at in rows.select("request", AS_TAKEN):
+    for _, kind, _, who, why, asked, payload, refused, at in rows.select("log", BY_TIME):
+        if kind == CHANGE:
+            continue
         msgspec.json.decode(payload, type=Ask)  # a damaged payload fails here, not in the caller
         found.append(TakenRequest(kind=kind, who=who, why=why, asked_at=asked, at=at, payload=payload, refused=refused))
     return found
@@ -159,16 +186,35 @@ def pause_among(taken: Iterable[TakenRequest]) -> TakenRequest | None:
     return last if last is not None and last.kind == "pause" else None
 
 
-def record_decision(rows: Rows, ask: Decide, who: str, at: str) -> str | None:
-    """Write a person's decision, in the caller's transaction; returns why it has no effect, or None."""
-    before = None if ask.again else rows.first("person", OF_PATH, (ask.path,))
-    if before is not None and before[1] != ask.value:
-        return (
-            f"{before[2]} has decided {ask.path!r} already, at {before[3]}, as {before[1]:.200}; nothing was changed; to replace that, "
-            "decide once more (with --again)"
-        )
-    rows.insert("person", [(ask.path, ask.value, who, at)], OR_INSTEAD)
-    return None
+class PersonDecision(Struct, frozen=True, kw_only=True):
+    """A person's decision of an election."""
+
+    value: str
+    """The reply, as JSON."""
+    who: str
+    at: str
+    """When it was made, in UTC."""
+
+
+def persons_in(rows: Rows) -> dict[str, PersonDecision]:
+    """Return the decisions of persons, by path; the last one at a path counts."""
+    found = {}
+    for each in taken_requests(rows):
+        if each.kind == "decide" and each.refused is None:
+            ask = msgspec.json.decode(each.payload, type=Decide)
+            found[ask.path] = PersonDecision(value=ask.value, who=each.who, at=each.asked_at)
+    return found
+
+
+def refusal_of(rows: Rows, ask: Decide) -> str | None:
+    """Return why a person's decision has no effect; None if it has."""
+    before = None if ask.again else persons_in(rows).get(ask.path)
+    if before is None or before.value == ask.value:
+        return None
+    return (
+        f"{before.who} has decided {ask.path!r} already, at {before.at}, as {before.value:.200}; nothing was changed; to replace that, "
+        "decide once more (with --again)"
+    )
 
 
 def request_of(ask: Ask, why: str = "") -> LiveRequest:

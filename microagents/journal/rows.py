@@ -112,7 +112,7 @@ class Rows:
             at = at if place is None else joined(str(place), at)
         return (
             f"the row of {at!r:.200} in the table {table}"
-            if len(values) > 1 and table in (*SUMMED, "person")
+            if len(values) > 1 and table in SUMMED
             else f"the table {table}"
         )
 

@@ -24,9 +24,9 @@ from microagents.journal.queries import (
     read_experiment,
     read_open_elections,
 )
-from microagents.journal.requests import now
+from microagents.journal.requests import CHANGE, log_changes, now
 from microagents.journal.rows import Rows
-from microagents.journal.statements import SAMPLED_KEYS, create_tables, number_of_tables, writing
+from microagents.journal.statements import OF_KIND, SAMPLED_KEYS, create_tables, number_of_tables, writing
 from microagents.journal.verifying import damage
 
 INPUTS_PER_INSERT = 5000
@@ -114,7 +114,7 @@ class Sitting:
             books=read_books(rows, given.inputs, in_order=given.in_order),
             changes=changes,
             changed_inputs=[number for number, _, _ in others],
-            is_changed=bool(changes) or rows.first("change") is not None,
+            is_changed=bool(changes) or rows.first("log", OF_KIND, (CHANGE,)) is not None,
             sampled={key for (key,) in rows.db.execute(SAMPLED_KEYS)},
             wall_s=float(rows.only("account")[1]),
         )
@@ -149,7 +149,7 @@ class Sitting:
         if self._is_recorded:
             return
         self._is_recorded = True
-        rows.insert("change", [(now(), *change) for change in found.changes])
+        log_changes(rows, found.changes)
         rows.set_only("run", (*rows.only("run")[:3], _json(self._experiment)))
         self.put_on_list(rows)
         if found.changed_inputs:

@@ -57,11 +57,11 @@ def create_tables(db: sqlite3.Connection) -> None:
 
 # -- conditions of rows, for `Rows` ---------------------------------------------------------------------------------------------------
 
-OF_KEY, OF_PATH, OF_ID, OF_INPUT = (f"WHERE {column} = ?" for column in ("key", "path", "id", "input"))
+OF_KEY, OF_PATH, OF_ID, OF_INPUT, OF_KIND = (f"WHERE {column} = ?" for column in ("key", "path", "id", "input", "kind"))
 BELOW = "WHERE path >= ? AND path < ?"
 NEXT_OF_PLACE = "WHERE key > ? AND key < ? ORDER BY key LIMIT ?"
 OF_KEY_BY_SEQ = "WHERE key = ? ORDER BY fork, seq"
-BY_SEQ, BY_INPUT, AS_TAKEN = "ORDER BY key, fork, seq", "ORDER BY input", "ORDER BY rowid"
+BY_SEQ, BY_INPUT, BY_TIME = "ORDER BY key, fork, seq", "ORDER BY input", "ORDER BY rowid"
 UNSOLVED = "WHERE outcome != 'completed' ORDER BY input LIMIT ?"
 ONE = "LIMIT 1"
 IF_MISSING, OR_INSTEAD = "INSERT OR IGNORE", "INSERT OR REPLACE"

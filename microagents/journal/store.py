@@ -21,10 +21,18 @@ from microagents.journal.messages import Account, Recall, Recalled, Recollection
 from microagents.journal.opening import connect, holds_nothing
 from microagents.journal.queries import read_checkpoint, read_ending, read_open_elections, with_digests
 from microagents.journal.record_rows import RecordRows
-from microagents.journal.requests import LiveRequest, TakenRequest, now, pause_among, take_effect, taken_requests
+from microagents.journal.requests import (
+    LiveRequest,
+    TakenRequest,
+    now,
+    pause_among,
+    persons_in,
+    take_effect,
+    taken_requests,
+)
 from microagents.journal.rows import Rows
 from microagents.journal.sitting import JournalConfig, Sitting
-from microagents.journal.statements import OF_KEY, OF_PATH, merge_log, pragma, set_durability
+from microagents.journal.statements import OF_KEY, merge_log, pragma, set_durability
 from microagents.journal.transactions import Transactions
 
 
@@ -60,7 +68,8 @@ class Store:
                 self._rows.sums = self.books.totals.checksums
                 self._places = Places(self._db)
                 self.records = RecordRows(self._rows, self._places, self.books, found.sampled, found.wall_s)
-                self.inbox = Inbox(config.path, {row[0] for row in self._rows.select("request")})
+                self._persons = persons_in(self._rows)
+                self.inbox = Inbox(config.path, {row[0] for row in self._rows.select("log")})
                 self.books.totals.lose_all()
                 for each in found.changed_inputs:
                     self.books.end_input(each, None)
@@ -177,6 +186,8 @@ class Store:
         with self._writing():
             self._sitting.record(self._rows, self._found)
             refused = take_effect(self._rows, request, is_left=is_left)
+            self.records.write_totals()
+            self._persons = persons_in(self._rows)
             self._sitting.put_on_list(self._rows)  # the request may change settings
         self.inbox.known.add(request.id)
         return refused
@@ -189,7 +200,7 @@ class Store:
     def decisions_on_open_elections(self) -> dict[str, bytes]:
         """Decisions of persons on elections without a verdict, by path."""
         with self._reading():
-            decided = {path: value.encode() for path, value, _, _ in self._rows.select("person")}
+            decided = {path: each.value.encode() for path, each in self._persons.items()}
             keys = {path: key for path in decided if (key := key_at(self._db, path)) is not None}
             known = self.records.outcomes(keys)
             return {path: value for path, value in decided.items() if keys.get(path) not in known}
@@ -226,5 +237,7 @@ class Store:
         found = msgspec.structs.replace(recalled(row), changed=self._found.is_changed)
         if found.outcome not in OPEN_OUTCOMES:
             return found
-        person = self._rows.first("person", OF_PATH, (path,))
-        return found if person is None else msgspec.structs.replace(found, outcome="person", value=person[1].encode())
+        person = self._persons.get(path)
+        return (
+            found if person is None else msgspec.structs.replace(found, outcome="person", value=person.value.encode())
+        )

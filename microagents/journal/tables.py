@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from microagents.elections.election import OPEN_OUTCOMES
 
 APPLICATION_ID = 0x6D61676A
-VERSION = 2
+VERSION = 3
 """Version of the tables. Journals of any other are refused."""
 MAX_COUNTED = 1_000_000
 """A row that claims more counted samples is damaged: reading it would exhaust the memory."""
@@ -47,11 +47,10 @@ class TableSchema(Struct, frozen=True, kw_only=True):
 _TEXT, _TEXT_OR_NONE = Column("TEXT NOT NULL", str), Column("TEXT", str | None)
 _NUMBER, _NUMBER_OR_NONE = Column("INTEGER NOT NULL", _Natural), Column("INTEGER", _Natural | None)
 _BYTES, _COST = Column("BLOB NOT NULL", bytes), Column("REAL", _Amount | None)
-_KEY, _PATH_KEY = Column("INTEGER PRIMARY KEY", _Natural), Column("TEXT PRIMARY KEY", str)
+_KEY = Column("INTEGER PRIMARY KEY", _Natural)
 
 TABLES: dict[str, TableSchema] = {
     "run": TableSchema(columns={"id": _TEXT, "version": _TEXT, "created_at": _TEXT, "experiment": _TEXT}),
-    "change": TableSchema(columns={"at": _TEXT, "field": _TEXT, "recorded": _TEXT, "given": _TEXT}, is_summed=True),
     "lease": TableSchema(columns={"epoch": _NUMBER, "holder": _TEXT_OR_NONE, "renewals": _NUMBER}),
     "place": TableSchema(
         columns={
@@ -90,18 +89,19 @@ TABLES: dict[str, TableSchema] = {
         is_summed=True,
         key="key, fork, seq",
     ),
-    "person": TableSchema(columns={"path": _PATH_KEY, "value": _TEXT, "who": _TEXT, "at": _TEXT}),
-    "request": TableSchema(
+    "log": TableSchema(
         columns={
-            "id": _PATH_KEY,
+            "id": _TEXT,
             "kind": _TEXT,
+            "place": _TEXT,
             "who": _TEXT,
             "why": _TEXT,
             "asked_at": _TEXT,
             "payload": _TEXT,
             "refused": _TEXT_OR_NONE,
             "at": _TEXT,
-        }
+        },
+        is_summed=True,
     ),
     "input": TableSchema(columns={"input": _KEY, "options": _TEXT}, is_summed=True),
     "input_ending": TableSchema(

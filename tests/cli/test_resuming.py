@@ -585,7 +585,7 @@ def test_more_draws_are_allowed_on_a_resume_and_fewer_are_refused() -> None:
     more = microagents("resume", "stuck", "-s", "max_draws=400", "--json")
     assert "nothing is new" not in (more.json["reason"] or "")
     assert path not in more.json["undecided_at"]
-    assert rows_of("stuck", "SELECT field FROM change") == [("strategy.max_draws",)]
+    assert rows_of("stuck", "SELECT place FROM log") == [("strategy.max_draws",)]
     fewer = microagents("run", *STALEMATE, "--run-id", "stuck")
     assert "strategy.max_draws=400, now it is 3" in fewer.err
 

@@ -47,7 +47,7 @@ def test_a_trigger_is_refused(who: str) -> None:
     put(walked(40, most=60))
     with closing(sqlite3.connect(JOURNAL)) as db:
         db.execute(
-            f"CREATE TRIGGER slow AFTER UPDATE ON lease BEGIN INSERT INTO change {ENDLESS} SELECT i, i, i, i, i FROM n; END"
+            f"CREATE TRIGGER slow AFTER UPDATE ON lease BEGIN INSERT INTO place {ENDLESS} SELECT i, i, i FROM n; END"
         )
     assert_refused(who, "it has a trigger called 'slow'")
 

@@ -11,9 +11,11 @@ from random import Random
 import pytest
 
 from microagents import InvalidUsage
+from microagents.runs.inspection.runs import decide
 from tests.benchmarks.damage import USES, Left, damaged, journals, used
 from tests.journal.walks import (
     JOURNAL,
+    RUNS,
     decisions,
     digests,
     go_on,
@@ -54,6 +56,14 @@ def changed(statement: str) -> None:
     """Change rows as a damaged disk does: without their checksums."""
     with closing(sqlite3.connect(JOURNAL)) as db, db:
         assert db.execute(statement).rowcount
+
+
+def test_a_persons_decision_that_is_lost_is_noticed() -> None:
+    (path,) = walk(length=3, models="sim:perfect@error=0.5,alternatives=1,flag=0.8", k=9).account.undecided_at
+    decide(RUNS, "r", path, '{"number": 5}')
+    changed("DELETE FROM log WHERE kind = 'decide'")
+    with pytest.raises(InvalidUsage, match="rows of the table log are missing"):
+        go_on()
 
 
 KEY = "(SELECT key FROM decision LIMIT 1 OFFSET 9)"

@@ -72,7 +72,7 @@ def test_a_person_decides_an_open_election_of_a_live_run_which_goes_on_from_it()
         assert (decided.code, decided.err) == (COMPLETED, "")
         assert sitting.end().code == WRONG
     assert inspect_run(RUNS, "r").account.settled_at == {"0/step/0": "person"}
-    assert recorded("SELECT kind, refused FROM request") == [("decide", None)]
+    assert recorded("SELECT kind, refused FROM log") == [("decide", None)]
     assert REQUESTS.stat().st_mode & 0o777 == 0o600
     assert microagents("list", "--remove", "r", "--yes").code == COMPLETED
     assert not REQUESTS.exists()
@@ -91,9 +91,9 @@ def test_a_request_that_a_killed_run_did_not_read_takes_effect_once_it_is_resume
         leave_request(JOURNAL, request_of(Decide(path="0/step/0", value='{"number":6}')))
         os.kill(sitting.process.pid, signal.SIGKILL)
         sitting.process.wait(WAIT_S)
-    assert recorded("SELECT * FROM request") == []
+    assert recorded("SELECT * FROM log") == []
     assert microagents("resume", "r").code == WRONG
-    (taken, (_, refused)) = recorded("SELECT id, refused FROM request ORDER BY rowid")
+    (taken, (_, refused)) = recorded("SELECT id, refused FROM log ORDER BY rowid")
     assert (taken, "has decided '0/step/0' already" in str(refused)) == ((request.id, None), True)
     assert inspect_run(RUNS, "r").account.settled_at == {"0/step/0": "person"}
     assert recorded("SELECT value FROM decisions WHERE path = '0/step/0'") == [('{"number":5}',)]
@@ -155,7 +155,7 @@ def test_bad_rows_among_the_requests_harm_no_run_and_are_deleted() -> None:
         db.executemany("INSERT INTO asked (request) VALUES (?)", [(row,) for row in BAD_ROWS])
     result = run_sync(Drift(length=3), models="sim:perfect", k=2, run_id="r")
     assert (result.outcome, result.account.settled_at) == ("completed", {})
-    assert (recorded("SELECT count(*) FROM request"), left()) == ([(2,)], 0)
+    assert (recorded("SELECT count(*) FROM log"), left()) == ([(2,)], 0)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_requests_that_were_taken_leave_room_for_others_and_an_end_always_has_ro
             if isinstance(ask, PauseRun):
                 assert microagents("ctl", "r", "pause").code == COMPLETED
         assert sitting.end().code == STOPPED
-    kinds = [kind for (kind,) in recorded("SELECT kind FROM request ORDER BY rowid")]
+    kinds = [kind for (kind,) in recorded("SELECT kind FROM log ORDER BY rowid")]
     assert kinds == [*["decide"] * 17, "pause", *["decide"] * 17, "end"]
 
 
@@ -290,7 +290,7 @@ def test_only_a_plain_file_of_this_user_is_read(kind: str, tmp_path: Path) -> No
     }
     make[kind]()
     assert run_sync(Drift(length=3), models="sim:perfect", k=2, run_id="r").outcome == "completed"
-    assert recorded("SELECT * FROM request") == []
+    assert recorded("SELECT * FROM log") == []
 
 
 ASKERS, ASKED = 2, 500
@@ -336,7 +336,7 @@ def test_of_requests_of_two_askers_that_are_killed_as_the_run_is_none_is_lost_or
         until(lambda: left() == 0)
         leave_request(JOURNAL, request_of(EndRun(after="nothing")))
         sitting.end()
-    taken = [each for (each,) in recorded("SELECT id FROM request WHERE kind = 'decide'")]
+    taken = [each for (each,) in recorded("SELECT id FROM log WHERE kind = 'decide'")]
     assert len(asked) > 20
     assert (set(asked) - set(taken), len(taken) - len(set(taken))) == (set(), 0)
     with closing(sqlite3.connect(REQUESTS)) as db:

@@ -784,7 +784,7 @@ def test_an_undecided_step_is_decided_later_and_the_walk_goes_on_from_there(
     assert result.account.settled_at[at] == {"decided": "sim:perfect"}.get(outcome, outcome)
     assert path not in result.account.undecided_at
     if outcome == "person":
-        assert (found[path].value, rows("person")) == (b'{"number":5}', 1)
+        assert (found[path].value, rows("log")) == (b'{"number":5}', 1)
         (next_,) = result.account.undecided_at
         assert next_ == "0/step/1"
     else:
