@@ -33,7 +33,7 @@ MAX_STEPS = 10**15
 FEW = 8
 """Number of equal steps up to which each is drawn by itself."""
 _BEYOND, _LEAST_DRAWS = 0.01, 30
-"""Share of a form's draws beyond either end of an interval, fewer than 2.5 % since no form is quite that of the steps; and the least
+"""Share of a form's draws beyond either end of an interval, fewer than 2.5 % since no form fits the steps quite; and the least
 number of draws by which a form counts as not refuted."""
 _BEYOND_OF_SAMPLED = 0.025
 """The same where the steps themselves were sampled, so that little depends on their form."""
