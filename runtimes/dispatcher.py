@@ -76,7 +76,9 @@ class RoleMessenger:
 
     def replicas(self, message: type[Message]) -> int:
         """Number of replicas that a message may go to; 0 if no deployed role handles it."""
-        return len(self._routes[message].refs) if message in self._routes else 0
+        if message not in self._routes:
+            return 0
+        return len(self._routes[message].refs)
 
     def reaches_eager(self, message: type[Message]) -> bool:
         """Whether all handlers that a message may go to are eager, and in this dispatcher."""
@@ -99,7 +101,9 @@ class RoleMessenger:
             RoleFailed: the handler raised.
         """
         ref = self._single.get(type(request)) or self._ref(request)
-        return ref.ask(request) if timeout_s is None else self._within(timeout_s, ref.ask, request)
+        if timeout_s is None:
+            return ref.ask(request)
+        return self._within(timeout_s, ref.ask, request)
 
     def stream(self, request: Stream[R], timeout_s: float | None = None) -> AsyncGenerator[R]:
         """Send a request and iterate its items; ``timeout_s`` bounds the wait for each, in seconds.
@@ -110,7 +114,9 @@ class RoleMessenger:
             RoleFailed: the handler raised.
         """
         items = (self._single.get(type(request)) or self._ref(request)).stream(request)
-        return items if timeout_s is None else self._each_within(timeout_s, items, request)
+        if timeout_s is None:
+            return items
+        return self._each_within(timeout_s, items, request)
 
     def tell(self, request: Request[None]) -> None:
         """Send a one-way message.
@@ -187,11 +193,9 @@ class Dispatcher:
 
     def ref(self, name: str, dispatcher: str) -> Ref:
         """A reference to a replica, given the name of the dispatcher that hosts it."""
-        return (
-            self._replicas[name]
-            if dispatcher == self._name
-            else RemoteRef(name, self._peers[dispatcher], self._outgoing)
-        )
+        if dispatcher == self._name:
+            return self._replicas[name]
+        return RemoteRef(name, self._peers[dispatcher], self._outgoing)
 
     def report_loads(self, messenger: RoleMessenger) -> None:
         """Tell the recorder from now on the open work of its replicas."""

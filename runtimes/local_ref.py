@@ -59,11 +59,9 @@ class LocalRef:
             RoleFailed: the handler raised an error that is no `MicroagentsError`, or its reply has the wrong type.
         """
         # Most asks need neither mailbox nor gate, and save a second coroutine around `_handle`.
-        return (
-            self._ask_after_mailbox(request)
-            if self._mailbox.is_blocking or self._gate is not None
-            else self._handle(request)
-        )
+        if self._mailbox.is_blocking or self._gate is not None:
+            return self._ask_after_mailbox(request)
+        return self._handle(request)
 
     async def stream(self, request: Stream[R]) -> AsyncGenerator[R]:
         """Handle a streamed request in the caller's task, after all one-way messages before it. `RoleFailed` as in `ask`."""
@@ -101,7 +99,9 @@ class LocalRef:
 
     def _handle_queued(self, request: Request[None]) -> Coroutine[Any, Any, None]:
         """Handle a message from the mailbox."""
-        return self._handle(request) if self._gate is None else self._handle_alone(self._gate, request)
+        if self._gate is None:
+            return self._handle(request)
+        return self._handle_alone(self._gate, request)
 
     async def _ask_after_mailbox(self, request: Request[R]) -> R:
         if self._mailbox.is_blocking:
@@ -242,4 +242,6 @@ def _checkable(reply: Any) -> Any:
 
 
 def _shown(expected: Any) -> str:
-    return expected.__qualname__ if isinstance(expected, type) else str(expected)
+    if isinstance(expected, type):
+        return expected.__qualname__
+    return str(expected)

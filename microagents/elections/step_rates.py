@@ -399,7 +399,9 @@ def trend_chance(seen: Sequence[SeenStep]) -> float:
     errors = np.array([sum(each.wrong) / each.valid for each in ordered])
     apart, places = errors - errors.mean(), np.arange(len(ordered)) - (len(ordered) - 1) / 2
     spread = math.sqrt(float((apart**2).sum() * (places**2).sum()) / max(1, len(ordered) - 1))
-    return math.erfc(abs(float(apart @ places)) / spread / math.sqrt(2)) if spread else 1.0
+    if not spread:
+        return 1.0
+    return math.erfc(abs(float(apart @ places)) / spread / math.sqrt(2))
 
 
 def ends_of(values: Array, beyond: float = _BEYOND) -> Interval:

@@ -90,7 +90,10 @@ class AnthropicModel(HttpModel):
         if not self._is_cached(call.prompt):
             return own
         warming = super().at_most(structs.replace(call, max_output_tokens=0))
-        cost_usd = None if own.cost_usd is None or warming.cost_usd is None else own.cost_usd + warming.cost_usd
+        if own.cost_usd is None or warming.cost_usd is None:
+            cost_usd = None
+        else:
+            cost_usd = own.cost_usd + warming.cost_usd
         return Most(tokens=own.tokens + warming.tokens, cost_usd=cost_usd)
 
     async def _warm(self, client: Client, call: Call) -> bool:
@@ -113,7 +116,9 @@ class AnthropicModel(HttpModel):
 
 def _thinking(given: str | None) -> dict[str, Any] | None:
     if given is None or given in ("adaptive", "disabled"):
-        return None if given is None else {"type": given}
+        if given is None:
+            return None
+        return {"type": given}
     if not given.isascii() or not given.isdigit() or int(given[:9]) < _LEAST_BUDGET:
         raise InvalidUsage(
             f"thinking must be adaptive, disabled or a budget of at least {_LEAST_BUDGET} tokens, not {given!r}"

@@ -60,7 +60,9 @@ def capabilities_of(provider: str, name: str) -> Capabilities:
 
 def family_of(provider: str) -> str:
     """Name the vendor of a provider's models: ``openai`` for both of its wires."""
-    return "anthropic" if provider == "anthropic" else "openai"
+    if provider == "anthropic":
+        return "anthropic"
+    return "openai"
 
 
 def nearest_model(provider: str, name: str, today: date) -> str | None:

@@ -71,7 +71,9 @@ class _OfClient(HttpModel):
 
     def _find_key(self, options: Mapping[str, str]) -> str | None:  # noqa: ARG002 - the client has it
         key = getattr(self._given, "api_key", None)
-        return key if isinstance(key, str) else None
+        if not isinstance(key, str):
+            return None
+        return key
 
     def _connect(self) -> Client:
         return _Through(self._given, self._http_client(), self._key)

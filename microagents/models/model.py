@@ -73,7 +73,9 @@ class Most(Struct, frozen=True, kw_only=True):
         known = (usage.input_tokens or 0) + (usage.output_tokens or 0)
         if usage.input_tokens is not None and usage.output_tokens is not None:
             return known
-        return self.tokens if known <= self.tokens else known + self.tokens
+        if known <= self.tokens:
+            return self.tokens
+        return known + self.tokens
 
     def cost_of(self, usage: Usage) -> float | None:
         """Cost of a reply. If it is unknown: the most, and in proportion more if the model passed the tokens of it."""
@@ -334,7 +336,9 @@ def checked_sample(given: object, provider: str) -> Sample:
         usage = possible(given.usage)
         if usage is not given.usage:
             given = structs.replace(given, usage=usage)
-        return _without_zero_usage(given) if given.text and 0 in (usage.input_tokens, usage.output_tokens) else given
+        if given.text and 0 in (usage.input_tokens, usage.output_tokens):
+            return _without_zero_usage(given)
+        return given
     raise ModelUnavailable("refused", f"{provider} must give a Sample with a text and a Usage, not {given!r:.100}")
 
 
@@ -411,7 +415,9 @@ def open_model(text: str, context: Context) -> Model:
     given = context.model_objects.get(text)
     if given is not None:
         # The caller owns an object that is no `Model`, and closes it.
-        return given.in_run(context) if isinstance(given, Model) else _of_function(given, text)
+        if isinstance(given, Model):
+            return given.in_run(context)
+        return _of_function(given, text)
     spec = ModelSpec.parse(text)
     if spec.provider == OBJECT or not can_be_found(f"{spec.provider}:{spec.name}"):
         raise InvalidUsage(
@@ -427,9 +433,9 @@ def open_model(text: str, context: Context) -> Model:
     ):
         raise _unknown_provider(text, spec.provider)
     found = MODELS.find_or_function(name, Model)
-    return (
-        found.open(spec, context) if isinstance(found, type) and issubclass(found, Model) else _of_function(found, text)
-    )
+    if isinstance(found, type) and issubclass(found, Model):
+        return found.open(spec, context)
+    return _of_function(found, text)
 
 
 def _of_function(given: Any, text: str) -> FunctionModel:

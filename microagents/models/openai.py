@@ -83,7 +83,9 @@ class OpenAIWire(HttpModel):
         """Return the parameters of a call that needs a mass, and can have one; else none."""
         law = self._law_of_masses(call)
         is_exact = law == "draw" and self._kind_of_logprobs == RAW and not self._is_own_address
-        return {} if law is None else {**self.mass_parameters, **(SAMPLERS_OFF if is_exact else {})}
+        if law is None:
+            return {}
+        return {**self.mass_parameters, **(SAMPLERS_OFF if is_exact else {})}
 
     def _law_of_masses(self, call: Call) -> LawOfMass | None:
         """Return the law of the mass of a call; None if it needs none, or if the log-probabilities say nothing of the draw."""
@@ -96,7 +98,9 @@ class OpenAIWire(HttpModel):
         if cold is None or cold > 1 or "temperature" in refused:
             return None
         is_exact = cold == 1 and not self._has_schema and refused.keys().isdisjoint(SAMPLERS_OFF)
-        return "draw" if is_exact else "model"
+        if is_exact:
+            return "draw"
+        return "model"
 
     def _with_mass(self, sample: Sample, call: Call, tokens: Sequence[Token]) -> Sample:
         """Add the probability of the whole reply; none with reasoning before it, which may be any, or with tokens that are not listed."""
@@ -187,7 +191,9 @@ class OpenAIModel(OpenAIWire):
     @property
     def max_samples(self) -> int:  # type: ignore[override]  # it changes with what the server refuses
         """Number of samples that a request asks for; 1 once the server has given fewer than asked for."""
-        return 1 if self._weighs or "n" in self._substitutes.refused else self._samples_asked
+        if self._weighs or "n" in self._substitutes.refused:
+            return 1
+        return self._samples_asked
 
     @property
     def joins_guesses(self) -> bool:  # type: ignore[override]  # the client is opened at the first call
@@ -244,13 +250,15 @@ class OpenAIModel(OpenAIWire):
                 )
             return super()._checked_effort()
         efforts = self.capabilities.efforts or ()
-        effort = super()._checked_effort() if "effort" in self._options or "none" not in efforts else "none"
+        if "effort" in self._options or "none" not in efforts:
+            effort = super()._checked_effort()
+        else:
+            effort = "none"
         if not self.capabilities.takes(self.capabilities.logprobs, effort):
-            hint = (
-                "; it does with effort=none"
-                if "none" in efforts
-                else "; openai-decisions:gpt-6-luna weighs options, too"
-            )
+            if "none" in efforts:
+                hint = "; it does with effort=none"
+            else:
+                hint = "; openai-decisions:gpt-6-luna weighs options, too"
             raise InvalidUsage(f"{self.name} gives no log-probabilities while it reasons{hint}")
         return effort
 
@@ -283,7 +291,9 @@ class OpenAIModel(OpenAIWire):
             answer = await sender.get("/metrics")
         finally:
             await sender.close()
-        return answer.content if isinstance(answer, Response) and answer.is_success else None
+        if isinstance(answer, Response) and answer.is_success:
+            return answer.content
+        return None
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
         prompt = by_letter(call) if self._weighs else call.prompt

@@ -76,7 +76,10 @@ class OpenAIDecisions(OpenAIWire):
         if answer.type == REFUSAL:
             return msgspec.structs.replace(written, finish=REFUSAL)
         given = answer.probabilities
-        found = given if isinstance(given, dict) else {each.option: each.probability for each in given}
+        if isinstance(given, dict):
+            found = given
+        else:
+            found = {each.option: each.probability for each in given}
         return weighed(asked_for(call), found, written)
 
 
@@ -86,7 +89,9 @@ class _Probability(Struct):
 
     @property
     def option(self) -> str:
-        return str(self.value).lower() if isinstance(self.value, bool) else self.value
+        if isinstance(self.value, bool):
+            return str(self.value).lower()
+        return self.value
 
 
 class _Answer(Struct):

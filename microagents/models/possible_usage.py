@@ -30,7 +30,9 @@ def possible(usage: Usage) -> Usage:
             return _without_flaws(usage)
     has_its_parts = cached + cache_written <= (read or 0) and (reasoned or 0) <= (written or 0)
     has_cost = cost_usd is None or (type(cost_usd) is float and 0 <= cost_usd < MAX_USD)
-    return usage if has_its_parts and has_cost and (read is None) == (written is None) else _without_flaws(usage)
+    if has_its_parts and has_cost and (read is None) == (written is None):
+        return usage
+    return _without_flaws(usage)
 
 
 def _without_flaws(usage: Usage) -> Usage:
@@ -61,7 +63,9 @@ def _flaw_of(usage: Usage, whole: str, *parts: str) -> str:
             return f"{name} {count!r:.40}"
     total: int | None = getattr(usage, whole)
     of_it = sum(getattr(usage, name) or 0 for name in parts)
-    return f"{' and '.join(parts)} {of_it} of {whole} {total}" if total is not None and of_it > total else ""
+    if total is not None and of_it > total:
+        return f"{' and '.join(parts)} {of_it} of {whole} {total}"
+    return ""
 
 
 def _flaw_of_one(usage: Usage) -> str:

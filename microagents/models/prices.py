@@ -272,5 +272,7 @@ def _steps(price: ModelPrice) -> Steps | None:
 def _at(price: Decimal | TieredPrices | None, start: int) -> float | None:
     """Read a listed price for prompts just longer than ``start``."""
     if price is None or isinstance(price, Decimal):
-        return None if price is None else float(price)
+        if price is None:
+            return None
+        return float(price)
     return float([price.base, *(tier.price for tier in price.tiers if tier.start <= start)][-1])

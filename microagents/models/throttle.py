@@ -70,13 +70,17 @@ class Throttle:
     def allowed(self, now_s: float) -> int:
         """Count the calls that may be in flight now."""
         if self.is_out:
-            return 1 if now_s >= self._probe_s else 0
+            if now_s >= self._probe_s:
+                return 1
+            return 0
         return int(self._limit)
 
     @property
     def probe_s(self) -> float | None:
         """Time of the next call during an outage; None if there is none."""
-        return self._probe_s if self.is_out else None
+        if not self.is_out:
+            return None
+        return self._probe_s
 
     def reply(self, number: int, in_use: int, now_s: float) -> None:
         """Note clean replies to calls of this epoch, and how many calls were in flight."""

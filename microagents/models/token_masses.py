@@ -36,7 +36,9 @@ class Token(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> bytes:
         """Bytes that it adds to the reply."""
-        return self.token.encode("utf-8", "surrogatepass") if self.raw is None else bytes(self.raw)
+        if self.raw is None:
+            return self.token.encode("utf-8", "surrogatepass")
+        return bytes(self.raw)
 
 
 def tokens_in(found: Any) -> list[Token]:

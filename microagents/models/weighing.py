@@ -63,11 +63,15 @@ def options_of(reply: type[Reply], choices: tuple[str, ...]) -> Options | None:
     (field,) = [field for field in fields if field.name in voted]
     values = choices or _values(_plain(field.type))
     named = {value if isinstance(value, str) else msgspec.json.encode(value).decode(): value for value in values}
-    return Options(field.encode_name, named, tuple([each.encode_name for each in others])) if len(named) > 1 else None
+    if len(named) > 1:
+        return Options(field.encode_name, named, tuple([each.encode_name for each in others]))
+    return None
 
 
 def _plain(info: types.Type) -> types.Type:
-    return _plain(info.type) if isinstance(info, types.Metadata) else info
+    if isinstance(info, types.Metadata):
+        return _plain(info.type)
+    return info
 
 
 def _values(info: types.Type) -> Sequence[str | bool | int | None]:
@@ -133,7 +137,9 @@ def rule_for(
 
 def in_order(call: Call, options: Options) -> list[str]:
     """Put the options in the order of a call: every other sample sees the opposite one."""
-    return list(options.values) if call.id.seq % ORDERS == 0 else list(options.values)[::-1]
+    if call.id.seq % ORDERS == 0:
+        return list(options.values)
+    return list(options.values)[::-1]
 
 
 def question_in(call: Call) -> Prompt:

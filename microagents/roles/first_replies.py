@@ -89,7 +89,10 @@ class FirstReplies:
         share = "all" if flagged == self._replies else f"{flagged} of them"
         text = " ".join(self._text.split())
         # Its end, since that is where the answer stands.
-        shown = f"ends with {text[-MAX_SHOWN_CHARS:]!r}" if len(text) > MAX_SHOWN_CHARS else f"is {text!r}"
+        if len(text) > MAX_SHOWN_CHARS:
+            shown = f"ends with {text[-MAX_SHOWN_CHARS:]!r}"
+        else:
+            shown = f"is {text!r}"
         reason = f" ({self._why})" if self._why else ""
         why = f"of the first {self._replies} replies {share} were flagged ({names}), the last one {shown}{reason}"
         return why, self._remedy(self._flags.most_common(1)[0][0])

@@ -85,7 +85,9 @@ class Silence:
         seen, now_s = (account.calls, account.in_flight), asyncio.get_running_loop().time()
         if seen != self._seen:
             self._seen, self._since_s = seen, now_s
-        return now_s - self._since_s if account.in_flight > 0 else 0.0
+        if account.in_flight > 0:
+            return now_s - self._since_s
+        return 0.0
 
 
 class Recorder(Role):
@@ -102,9 +104,10 @@ class Recorder(Role):
         self._requests: LiveRequests
         self._telemetry: Telemetry | None = context.options.get("telemetry")
         on_decision: OnDecision | None = context.options.get("on_decision")
-        self._callback = (
-            None if on_decision is None else DecisionCallback(on_decision, context.run_id, type(context.tasks[0]))
-        )
+        if on_decision is None:
+            self._callback = None
+        else:
+            self._callback = DecisionCallback(on_decision, context.run_id, type(context.tasks[0]))
         self._first_replies: FirstReplies | None = FirstReplies(len(context.tasks), context.tasks[0], context.reading)
         """The flags of the first replies; None once enough of them were valid."""
         self._must_stop = Notifier()

@@ -122,11 +122,17 @@ async def _model(text: str) -> list[Finding]:
     model = await asyncio.to_thread(open_model, text, context)
     try:
         if not isinstance(model, HttpModel):
-            said = "works without a key" if spec.provider == PROVIDER else "can be opened; nothing more is known of it"
+            if spec.provider == PROVIDER:
+                said = "works without a key"
+            else:
+                said = "can be opened; nothing more is known of it"
             return [_ok(text, said)]
         answer = await model.listed()
         is_asked = isinstance(answer, Response)
-        served = await model.served_metrics() if isinstance(model, OpenAIModel) and is_asked else None
+        if isinstance(model, OpenAIModel) and is_asked:
+            served = await model.served_metrics()
+        else:
+            served = None
         if is_asked and model.meant_url is not None and _is_unknown(await model.tried()):
             said = f"{model.base_url} does not know {model.path}; did you mean base_url={model.meant_url}"
             return [_missing(f"{text} endpoint", said)]
@@ -140,7 +146,10 @@ async def _draws(text: str) -> list[Finding]:
     context = Context(run_id="doctor", seed=0, tasks=[], strategy=Strategy())
     model = await asyncio.to_thread(open_model, text, context)
     try:
-        found = await check_draws(model) if isinstance(model, OpenAIModel) and model.gives_masses else []
+        if isinstance(model, OpenAIModel) and model.gives_masses:
+            found = await check_draws(model)
+        else:
+            found = []
     finally:
         await model.close()
     return [
@@ -204,12 +213,16 @@ def _model_known(text: str, spec: ModelSpec, answer: Response | ModelUnavailable
 def announced_end(spec: ModelSpec, today: date) -> str | None:
     """Say when the provider of a model ends it, and what takes its place; None if no end is announced."""
     end = capabilities_of(spec.provider, spec.name).shutdown
-    return None if end is None else f"will be shut down on {end}, in {(end - today).days} days{_instead(spec, today)}"
+    if end is None:
+        return None
+    return f"will be shut down on {end}, in {(end - today).days} days{_instead(spec, today)}"
 
 
 def _instead(spec: ModelSpec, today: date) -> str:
     near = nearest_model(spec.provider, spec.name, today)
-    return f"; today's nearest is {near}" if near else ""
+    if not near:
+        return ""
+    return f"; today's nearest is {near}"
 
 
 class _Listed(Struct):
@@ -284,7 +297,9 @@ def _writable(folder: Path) -> Path | None:
             place = place.parent
     except OSError:
         return None
-    return place if os.path.isdir(place) and os.access(place, os.W_OK) else None
+    if os.path.isdir(place) and os.access(place, os.W_OK):
+        return place
+    return None
 
 
 def _disk(runs_dir: Path) -> Iterator[Finding]:

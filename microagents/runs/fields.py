@@ -108,7 +108,9 @@ def _in_words(schema: Mapping[str, Any], defined: Mapping[str, Any]) -> str | No
             return _written(value)
         case {"anyOf": list(members)}:
             words = [_in_words(each, defined) for each in members if each.get("type") != "null"]
-            return None if None in words else " or ".join(dict.fromkeys(filter(None, words)))
+            if None in words:
+                return None
+            return " or ".join(dict.fromkeys(filter(None, words)))
         case {"type": "array", "items": {"type": str(kind)}} if kind in _NOUNS:
             return f"a list of {_NOUNS[kind][1]}, as JSON"
         case {"type": "array"}:
@@ -142,4 +144,6 @@ def _written(value: object) -> str:
     """A value as a user writes it behind the equals sign of an option."""
     if isinstance(value, float) and value.is_integer():
         return f"{value:.0f}"
-    return json.dumps(value) if isinstance(value, bool | list | dict | None) else str(value)
+    if isinstance(value, bool | list | dict | None):
+        return json.dumps(value)
+    return str(value)

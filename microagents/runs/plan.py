@@ -145,7 +145,10 @@ def plan_of(reader: Reader, *, whole: bool = False) -> RunPlan:
     else:
         with closing(reader.options()) as recorded:
             each = (validated(kind_of_task, f"task {recipe.task!r}", options) for options in recorded)
-            tasks = TaskList(kind_of_task, *compact_options(each)) if experiment.listed else list(each)
+            if experiment.listed:
+                tasks = TaskList(kind_of_task, *compact_options(each))
+            else:
+                tasks = list(each)
     kind_of_strategy = STRATEGIES.find(recipe.strategy, Strategy)
     chosen = strategy_of(validated(kind_of_strategy, recipe.strategy, recipe.strategy_options), tasks[0], {})
     return RunPlan(tasks=tasks, listed=experiment.listed, strategy=chosen, settings=settings_of(experiment))
@@ -161,7 +164,10 @@ def what_stranger_names(reader: Reader) -> str | None:
     named = references_in(
         [*parts.items(), *recipe.options.items(), *recipe.strategy_options.items(), *settings.items()]
     )
-    uses = f"uses {', '.join(named)}" if named else "names no code, no host and no file beyond this package"
+    if named:
+        uses = f"uses {', '.join(named)}"
+    else:
+        uses = "names no code, no host and no file beyond this package"
     return f"you did not begin run {experiment.run_id} here, and to resume it does what its journal says, which {uses}"
 
 
@@ -225,4 +231,6 @@ def _option_fields(kind: str, options: dict[str, Any]) -> Iterator[tuple[str, st
 def _value_text(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     digest = blake2b(text.encode(), digest_size=16).hexdigest()
-    return text if len(text) <= MAX_VALUE_CHARS else f"{len(text):,} characters with the digest {digest}"
+    if len(text) <= MAX_VALUE_CHARS:
+        return text
+    return f"{len(text):,} characters with the digest {digest}"

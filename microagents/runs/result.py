@@ -135,7 +135,10 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             raise InvalidUsage(f"run {self.run_id} kept no journal, so it has no rows; run it again with a runs_dir")
         with Reader(self.journal) as reader, closing(reader.options()) as options:
             listed, whole = reader.experiment.listed, reader.ending()
-            endings = reader.input_endings() if listed else iter(() if whole is None else [_as_input(whole)])
+            if listed:
+                endings = reader.input_endings()
+            else:
+                endings = iter(() if whole is None else [_as_input(whole)])
             flagged = {input_of(path) for path, each in reader.undecided().items() if each.flagged and not each.valid}
             kind = None if as_json else self._task_at_hand()
             following = next(endings, None)
@@ -190,7 +193,9 @@ def _as_input(ending: RunEnding) -> InputEnding:
 def _typed(kind: type[Task] | None, found: Any) -> Any:
     """Return a result in the type that the class of its task declares; as it is without the class, or if that is another one by now."""
     with suppress(Exception):  # a user's validators may raise anything
-        return found if kind is None or found is None else kind.read_result(found)
+        if kind is None or found is None:
+            return found
+        return kind.read_result(found)
     return found
 
 
@@ -243,7 +248,9 @@ class Results(Sequence[V]):
 
     def __getitem__(self, index: int | slice) -> Any:
         found = self._encoded[index]
-        return self._read(found) if isinstance(found, str) else list(map(self._read, found))
+        if isinstance(found, str):
+            return self._read(found)
+        return list(map(self._read, found))
 
     def __iter__(self) -> Iterator[V]:
         return map(self._read, self._encoded)

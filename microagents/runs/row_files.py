@@ -207,7 +207,8 @@ def _cells(stream: Peekable, source: str, dialect: Dialect, beginning: bytes) ->
             next(records)
         lines = dropwhile(lambda cells: not _is_filled(cells), records)
         names = next(lines, [])
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
             raise InvalidUsage(
                 f"the column {twice[0]!r} stands twice in the header of {source}; nothing was started; rename one"
             )
@@ -391,11 +392,15 @@ def _kind_of(kinds: Collection[type]) -> type:
     present = {*kinds} - {type(None)}
     if present == {int, float}:
         return float
-    return present.pop() if len(present) == 1 else object
+    if len(present) == 1:
+        return present.pop()
+    return object
 
 
 def _text_of(value: object) -> str | None:
-    return None if value is None else str(cell(value, may_act=True))
+    if value is None:
+        return None
+    return str(cell(value, may_act=True))
 
 
 def cell(value: object, *, may_act: bool = False) -> object:
@@ -408,4 +413,6 @@ def cell(value: object, *, may_act: bool = False) -> object:
     if isinstance(value, str) and not may_act and _FORMULA.match(value):
         return f"'{value}"
     is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return value if is_plain else msgspec.json.encode(value).decode()
+    if is_plain:
+        return value
+    return msgspec.json.encode(value).decode()

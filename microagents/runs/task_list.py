@@ -85,11 +85,10 @@ def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
     if isinstance(given, TaskList):
         return given
     if not is_list(given):
-        written = (
-            f"write {given.__name__}(...)"
-            if isinstance(given, type)
-            else "give an instance of a task, or a list of them"
-        )
+        if isinstance(given, type):
+            written = f"write {given.__name__}(...)"
+        else:
+            written = "give an instance of a task, or a list of them"
         raise InvalidUsage(f"{given!r:.100} is not a task: {written}; nothing was started")
     tasks = list(given)
     if not tasks:

@@ -85,9 +85,13 @@ def distances_between(models: Sequence[ModelMeasurement]) -> Distances:
 
 
 def _distance(one: Sequence[float] | None, other: Sequence[float] | None) -> float | None:
-    return None if one is None or other is None else sum(abs(a - b) for a, b in zip(one, other, strict=True)) / 2
+    if one is None or other is None:
+        return None
+    return sum(abs(a - b) for a, b in zip(one, other, strict=True)) / 2
 
 
 def _mean(shares: Sequence[float]) -> Proportion | None:
     """Return the mean of shares, one of each step, with its interval over the steps; None without any."""
-    return proportion(min(sum(shares), len(shares)), len(shares)) if shares else None
+    if not shares:
+        return None
+    return proportion(min(sum(shares), len(shares)), len(shares))

@@ -56,7 +56,10 @@ class Terms:
         can_flex = is_vendors and spec.provider in ("openai", "openai-responses")
         self._has_flex = can_flex and "service_tier" not in spec.options
         most = MAX_SAMPLES if is_simulated else self._capabilities.max_choices or 1
-        self._most_votes = most if spec.provider in ("sim", "openai") and SEVERAL not in spec.options else 1
+        if spec.provider in ("sim", "openai") and SEVERAL not in spec.options:
+            self._most_votes = most
+        else:
+            self._most_votes = 1
         self._read, self._written = [
             tokens / max(1, found.calls) for tokens in (found.input_tokens, found.output_tokens)
         ]

@@ -170,7 +170,9 @@ def _with_own_options(given: str | Strategy) -> tuple[str | Strategy, dict[str, 
 def _title(row: _Chosen) -> str:
     name = STRATEGIES.name_of(address_of(type(row.strategy)))
     named, k = f"{name}@{row.given}" if row.given else name, row.strategy.deciding_votes
-    return named if k is None else f"{named} k={k}"
+    if k is None:
+        return named
+    return f"{named} k={k}"
 
 
 def _plans(
@@ -201,7 +203,9 @@ def _run_id_suffix(strategy: Strategy) -> str:
         for name, value in dump_options(strategy).items()
         if name not in ("k", *strategy.changes_no_decision) and value != usual[name]
     }
-    return f"-{short_digest((address, unusual))}" if unusual or address not in STRATEGIES.addresses.values() else ""
+    if unusual or address not in STRATEGIES.addresses.values():
+        return f"-{short_digest((address, unusual))}"
+    return ""
 
 
 def _for_roles(given: Mapping[str, V], own: Sequence[str], everywhere: Sequence[str]) -> dict[str, V]:

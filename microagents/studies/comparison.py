@@ -185,7 +185,9 @@ def _mean_f1(inputs: Sequence[Task], values: Sequence[Any]) -> float | None:
         reply = None if answer is None else msgspec.convert(answer, answer_type_of(task))
         found.append(0.0 if reply is None else called(task.f1, reply, gives=(float, int, NoneType)))
     known = [each for each in found if each is not None]
-    return fmean(known) if any(known) and len(known) == len(found) else None
+    if any(known) and len(known) == len(found):
+        return fmean(known)
+    return None
 
 
 def _verdicts(result: Result, completed: int, *, oracle_judges: bool) -> list[bool] | None:

@@ -178,7 +178,9 @@ def _counts(taken: Taken) -> Counts:
 def _information(counts: Counts) -> float:
     drawn, valid, right = map(sum, zip(*counts, strict=True))
     p = (right + 0.5) / (valid + 1)  # half a wrong reply more than seen: none seen is not none
-    return valid / drawn * (2 * p - 1) * log(p / (1 - p)) if 2 * p > 1 else 0.0
+    if 2 * p > 1:
+        return valid / drawn * (2 * p - 1) * log(p / (1 - p))
+    return 0.0
 
 
 def _gains(counts: Counts, others: Counts) -> bool:

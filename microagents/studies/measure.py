@@ -224,7 +224,9 @@ def measured_from(runs_dir: Path, run_id: str, task: Task | None = None) -> Mode
             f"it: microagents show {run_id} --code"
         )
     is_agent = recipe.strategy == reference_to(ActingTrial)
-    return trials_in(runs_dir, result) if is_agent else _findings(result.models[0], result)
+    if is_agent:
+        return trials_in(runs_dir, result)
+    return _findings(result.models[0], result)
 
 
 def model_measured(runs_dir: Path, run_id: str, task: Task) -> ModelMeasurement:
@@ -355,7 +357,9 @@ def _findings(spec: str, result: Result) -> ModelMeasurement:
 
 def _latency(durations: Mapping[int, int]) -> Latency | None:
     p50, p95, p99 = [quantile_s(durations, share) for share in (0.5, 0.95, 0.99)]
-    return None if p50 is None or p95 is None or p99 is None else Latency(p50=p50, p95=p95, p99=p99)
+    if p50 is None or p95 is None or p99 is None:
+        return None
+    return Latency(p50=p50, p95=p95, p99=p99)
 
 
 def _missed(one: ModelMeasurement, other: ModelMeasurement) -> MissedTogether:

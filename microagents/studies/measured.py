@@ -162,13 +162,17 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     def certified(self) -> float | None:
         """Share of the first samples whose probability decides a step by itself; None if the model gives no probabilities."""
         known = [each.certain for each in self.steps if each.certain is not None]
-        return sum(known) / (FIRST * len(self.steps)) if known else None
+        if not known:
+            return None
+        return sum(known) / (FIRST * len(self.steps))
 
     @cached_property
     def thresholds(self) -> tuple[Threshold, ...]:
         """Values of ``at_least``, of a chain whose options the model weighs."""
         weighed = [each.likeliest for each in self.steps if each.likeliest is not None]
-        return () if self.of_inputs else tuple(_thresholds(weighed))
+        if self.of_inputs:
+            return ()
+        return tuple(_thresholds(weighed))
 
     @property
     def members(self) -> tuple[ModelMeasurement, ...]:
@@ -193,7 +197,9 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def call_usd(self) -> float | None:
         """Mean cost of a call."""
-        return None if self.cost_usd is None or not self.calls else self.cost_usd / self.calls
+        if self.cost_usd is None or not self.calls:
+            return None
+        return self.cost_usd / self.calls
 
     @cached_property
     def _by_total(self) -> dict[int, StepRates | PoolRates]:
@@ -258,7 +264,9 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     def as_decided(self) -> Proportion | None:
         """Share of the valid replies that an earlier run decided, over steps; None without such a run."""
         shares = [each.decided / each.valid for each in self.steps if each.decided is not None and each.valid]
-        return proportion(sum(shares), len(shares)) if shares else None
+        if not shares:
+            return None
+        return proportion(sum(shares), len(shares))
 
     @property
     def differing(self) -> list[int]:
@@ -295,7 +303,9 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
             Counter(vote for vote in each.votes if each.right is not None and each.right[vote]) for each in self.steps
         ]
         right = sum(map(Counter.total, counts))
-        return sum(max(each.values(), default=0) for each in counts) / right if right else 1.0
+        if not right:
+            return 1.0
+        return sum(max(each.values(), default=0) for each in counts) / right
 
     def lost_if_independent(self, k: int) -> float:
         """Compute the chance that votes ahead by k do not decide a step right, if all steps have the mean error rate."""
@@ -366,7 +376,9 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         said = self.rates(total).condition
         if self.trend and total != self.total:
             said += f"; {self.trend}: a run of another size is taken to have the same mix of positions"
-        return f"{said}; {RIGHT_WAY}" if self.hard and not self.of_inputs else said
+        if self.hard and not self.of_inputs:
+            return f"{said}; {RIGHT_WAY}"
+        return said
 
 
 class PooledMeasurement(ModelMeasurement, frozen=True, kw_only=True, dict=True):

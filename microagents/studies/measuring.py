@@ -66,7 +66,9 @@ class MeasuredStep(Struct, frozen=True, array_like=True):
     @property
     def errors(self) -> list[bool]:
         """Whether each valid sample is wrong, in launch order."""
-        return [] if self.right is None else [not self.right[vote] for vote in self.votes]
+        if self.right is None:
+            return []
+        return [not self.right[vote] for vote in self.votes]
 
     @property
     def wrong(self) -> int:
@@ -247,7 +249,9 @@ def right_reply(chain: Chain, state: Any, number: int) -> Any:
 def _is_right(chain: Chain, state: Any, reply: Reply, number: int, right: Reply) -> bool:
     """Return whether a reply is right: by the task, or else by the oracle's reply."""
     verdict = chain.correct(state, reply, number)
-    return chain.task.vote_of(reply) == chain.task.vote_of(right) if verdict is None else verdict
+    if verdict is None:
+        return chain.task.vote_of(reply) == chain.task.vote_of(right)
+    return verdict
 
 
 def _walk(chain: Chain) -> Iterator[_Step]:
@@ -263,7 +267,10 @@ def _given(chain: Chain, strategy: Measuring) -> Iterator[_Step]:
     for each in strategy.states:
         state = chain.read_state(json.encode(each.state))
         right = right_reply(chain, state, each.number) if strategy.judged else None
-        decided = None if each.reply is None else json.decode(json.encode(each.reply), type=chain.reply_type)
+        if each.reply is None:
+            decided = None
+        else:
+            decided = json.decode(json.encode(each.reply), type=chain.reply_type)
         yield _Step(each.number, state, right, decided)
 
 
@@ -275,7 +282,9 @@ async def _answer(work: Work[Any, Measuring]) -> MeasuredStep:
         verdict: bool | None = called(task.correct, reply)
         if verdict is None:
             raise InvalidUsage(f"{type(task).__name__}.correct cannot judge an answer, so it cannot be measured")
-        return "" if verdict else "answer"
+        if verdict:
+            return ""
+        return "answer"
 
     number = numbers[work.input] if numbers else 0
     return await _sampled(work, number, "answer", direct_prompt(task), answer_type_of(task), judge=judge)
@@ -326,7 +335,10 @@ async def _sampled(
     kinds = dict(zip(votes, replies, strict=True))
     order = {vote: place for place, vote in enumerate(kinds)}
     wrong = {vote: judge(each) for vote, each in kinds.items()}
-    right = tuple([not field for field in wrong.values()]) if strategy.judged else None
+    if strategy.judged:
+        right = tuple([not field for field in wrong.values()])
+    else:
+        right = None
     numbered = tuple([order[vote] for vote in votes])
     return MeasuredStep(
         number=number,

@@ -238,7 +238,10 @@ def _steps(task: Task | None, steps: int | None) -> int:
         return steps
     if isinstance(task, Problem):
         return 1
-    total = steps_of(task) if isinstance(task, ChainTask) and not isinstance(task, AgentTask) else None
+    if isinstance(task, ChainTask) and not isinstance(task, AgentTask):
+        total = steps_of(task)
+    else:
+        total = None
     if total is None:
         name = "without a task" if task is None else f"{type(task).__name__} does not know it"
         raise InvalidUsage(
@@ -340,7 +343,10 @@ def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[
         for more in range(ROWS):
             margins = {kind: k + more for kind, k in margins_of(first).items()}
             chance, calls = found.at(margins)
-            call_usd = None if found.cost_usd is None or not found.calls else found.cost_usd / found.calls
+            if found.cost_usd is None or not found.calls:
+                call_usd = None
+            else:
+                call_usd = found.cost_usd / found.calls
             named = {f"k_{kind}": k for kind, k in margins.items()}
             run = _row("act", chance, calls, call_usd, named, models=found.models)
             if more and run.chance.share - runs[-1].chance.share < LEAST_GAIN:

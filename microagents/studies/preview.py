@@ -109,7 +109,10 @@ class Seen:
 
     def replies(self, election: ElectionId, task: Task, reading: Reading) -> Iterator[ShownReply]:
         """Yield the replies of an election, in launch order."""
-        counted = None if not self.verdict.done() else {ballot.seq for ballot in self.verdict.result().ballots}
+        if not self.verdict.done():
+            counted = None
+        else:
+            counted = {ballot.seq for ballot in self.verdict.result().ballots}
         for sample_id, (draw, sample) in sorted(self.drawn.items(), key=lambda item: item[0].seq):
             if sample_id.election != election:
                 continue
@@ -189,7 +192,10 @@ class StepConductor(ChainConductor[Strategy]):
         for step in range(wanted):
             known = None if chain.is_done(state, step) else chain.oracle(state, step)
             if known is None:
-                why = "is over before it" if chain.is_done(state, step) else "has no oracle for the steps before it"
+                if chain.is_done(state, step):
+                    why = "is over before it"
+                else:
+                    why = "has no oracle for the steps before it"
                 raise InvalidUsage(
                     f"step {wanted} cannot be shown: {type(task).__name__} {why}; try --step {max(0, step - 1)}"
                 )
@@ -202,7 +208,10 @@ class StepConductor(ChainConductor[Strategy]):
         verdict = await work.hold(shown.election, shown.question)
         resolution = Resolution(id=shown.election, verdict=verdict)
         decision = work.commit(resolution, chain.reply_type, lambda right: chain.correct(state, right, wanted))
-        leader = None if verdict.winner is None else decoder_of(chain.reply_type).decode(verdict.winner)
+        if verdict.winner is None:
+            leader = None
+        else:
+            leader = decoder_of(chain.reply_type).decode(verdict.winner)
         right = None if leader is None else chain.correct(state, leader, wanted)
         rungs = () if decision.decided else work.strategy.rungs
         return Judged(

@@ -85,7 +85,9 @@ class Series:
     def recorded_at(self) -> str | None:
         """When the first of the recorded runs began that give all results; None if a part of the work is left."""
         began = [result.created_at for result in self._done.values() if result.created_at is not None]
-        return min(began) if len(began) == len(self._runs) else None
+        if len(began) != len(self._runs):
+            return None
+        return min(began)
 
     async def do(self, control: RunControl, on_run: Callable[[str], None] | None) -> SeriesEnd:
         """Do the runs that are left."""

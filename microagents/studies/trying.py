@@ -79,22 +79,30 @@ class TriedForm(Struct, frozen=True, kw_only=True):
     @property
     def right(self) -> int | None:
         """Number of right samples; None if nothing judges them."""
-        return None if self.found is None or not self.found.judged else self.valid - self.wrong
+        if self.found is None or not self.found.judged:
+            return None
+        return self.valid - self.wrong
 
     @property
     def wrong(self) -> int:
         """Number of valid samples that are wrong."""
-        return 0 if self.found is None else sum(each.wrong for each in self.found.steps)
+        if self.found is None:
+            return 0
+        return sum(each.wrong for each in self.found.steps)
 
     @property
     def valid(self) -> int:
         """Number of samples without a red flag."""
-        return 0 if self.found is None else sum(each.valid for each in self.found.steps)
+        if self.found is None:
+            return 0
+        return sum(each.valid for each in self.found.steps)
 
     @property
     def tokens(self) -> float | None:
         """Mean number of tokens of a reply."""
-        return None if self.found is None else self.found.output_tokens / max(1, self.found.calls)
+        if self.found is None:
+            return None
+        return self.found.output_tokens / max(1, self.found.calls)
 
     def as_json(self) -> dict[str, Any]:
         """Build the object that ``--json`` prints."""
@@ -195,7 +203,9 @@ async def try_model(
 def _provider(spec: ModelSpec) -> type[HttpModel] | None:
     """Return the class of models behind HTTP that the spec names; None for any other."""
     kind = MODELS.find(spec.provider, Model) if spec.provider in MODELS.addresses else None
-    return kind if kind is not None and issubclass(kind, HttpModel) else None
+    if kind is not None and issubclass(kind, HttpModel):
+        return kind
+    return None
 
 
 def _forms_of(task: Task, model: str) -> list[TriedForm]:
@@ -212,9 +222,14 @@ def _forms_of(task: Task, model: str) -> list[TriedForm]:
     if _provider(spec) is None or not has_schema:
         return forms
     *_, last = forms if task.format == "lines" or task.reasoning else forms[:1]
-    constrained = model if "json_schema" in spec.options else f"{model}{',' if '@' in model else '@'}json_schema=true"
+    if "json_schema" in spec.options:
+        constrained = model
+    else:
+        constrained = f"{model}{',' if '@' in model else '@'}json_schema=true"
     schema = TriedForm(name="JSON schema", model=constrained, settings=last.settings)
-    return [schema] if constrained == model else [*forms, schema]
+    if constrained == model:
+        return [schema]
+    return [*forms, schema]
 
 
 async def _tried(

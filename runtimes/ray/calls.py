@@ -73,7 +73,9 @@ def cause_of(error: RayError) -> str:
         return f"{NOT_CREATED}: {lines[-1]}"
     text = " ".join(lines)
     found = re.search(r"because (.+?)(?:\. Some common causes|$)", text)
-    return found[1] if found else text
+    if found:
+        return found[1]
+    return text
 
 
 async def ends_within(work: asyncio.Future[Any], timeout_s: float) -> bool:

@@ -171,11 +171,10 @@ def _init(address: str) -> None:
         )
     except Exception as error:  # noqa: BLE001 - Ray also raises plain exceptions
         text = " ".join(str(error).split())
-        token = (
-            f"; if its token is a different one, {HOW_TO_AUTHENTICATE}"
-            if address != "local" and is_token_auth_enabled()
-            else ""
-        )
+        if address != "local" and is_token_auth_enabled():
+            token = f"; if its token is a different one, {HOW_TO_AUTHENTICATE}"
+        else:
+            token = ""
         where = "on this machine" if address == "local" else f"on the Ray cluster at {address!r}"
         raise InvalidUsage(f"no run can be started {where}: {text[:300]}{token}") from None
     finally:
@@ -279,7 +278,10 @@ def node_answers(node: str) -> bool:
     for each in ray.nodes():
         if each["NodeID"] == node and each["Alive"]:
             host = each["NodeManagerAddress"]
-            address = f"[{host}]:{each['NodeManagerPort']}" if ":" in host else f"{host}:{each['NodeManagerPort']}"
+            if ":" in host:
+                address = f"[{host}]:{each['NodeManagerPort']}"
+            else:
+                address = f"{host}:{each['NodeManagerPort']}"
             return _status_of(init_grpc_channel(address), "/grpc.health.v1.Health/Check", NODE_ANSWER_S) not in SILENT
     return False
 

@@ -116,7 +116,9 @@ class Reachable(Model, ABC):
     @property
     def meant_url(self) -> str | None:
         """The ``base_url`` that was probably meant by one whose server does not know the path; None for none."""
-        return None if self._is_own_address else meant_url(self.base_url, self.path)
+        if self._is_own_address:
+            return None
+        return meant_url(self.base_url, self.path)
 
     def _refusal(self, response: Response, prompt: Prompt) -> ModelUnavailable:
         status, error = response.status_code, error_in(response.found)
@@ -257,11 +259,9 @@ class HttpModel(Reachable, ABC):
         if isinstance(samples, ModelUnavailable):
             raise samples
         spent, self._spent = self._spent, None
-        return (
-            samples
-            if spent is None
-            else [structs.replace(samples[0], usage=sum_of(samples[0].usage, spent)), *samples[1:]]
-        )
+        if spent is None:
+            return samples
+        return [structs.replace(samples[0], usage=sum_of(samples[0].usage, spent)), *samples[1:]]
 
     async def close(self) -> None:
         """Close the connections of the running event loop. A later call opens new ones."""
@@ -437,7 +437,10 @@ class HttpModel(Reachable, ABC):
     def _unread(self, error: Exception, response: Response, call: Call) -> ModelUnavailable:
         """Return the failure of a reply that cannot be read, in its own words if it has some."""
         is_page = response.content[:1] == b"<"
-        words = "" if is_page else self._redaction.explanation(error_in(response.found), call.prompt)
+        if is_page:
+            words = ""
+        else:
+            words = self._redaction.explanation(error_in(response.found), call.prompt)
         beginning = response.content[:SHOWN_BYTES].decode("utf-8", "replace")
         unread = self._redaction.public(f"{error}; it begins {beginning!r}", call.prompt)
         return self._failure("garbled", words or unread, response)

@@ -60,12 +60,16 @@ class Redaction:
     def request_id(self, response: Response) -> str | None:
         """Return the name that the provider gave the request; None for none."""
         found = response.headers.get("x-request-id") or response.headers.get("request-id")
-        return found if found and self.sanitize(found) == found and NAME.fullmatch(found) else None
+        if found and self.sanitize(found) == found and NAME.fullmatch(found):
+            return found
+        return None
 
     def public(self, message: str, prompt: Prompt) -> str:
         """A server's words without a key and without the prompt: prompts may be confidential, and errors go to logs."""
         clean = self.sanitize(message)
-        return "the explanation repeats the prompt and is left out" if _echoes_prompt(clean, prompt) else clean
+        if _echoes_prompt(clean, prompt):
+            return "the explanation repeats the prompt and is left out"
+        return clean
 
     def explanation(self, error: ServerError, prompt: Prompt) -> str:
         """A server's words on a refusal, behind its name for it."""
@@ -73,11 +77,15 @@ class Redaction:
         name = "" if name.isdecimal() else name
         if error.param and re.split(r"\W", error.param)[0] not in _CONTENT_FIELDS and "parameter" not in message:
             message = f"{message} (parameter {self.sanitize(error.param)})"
-        return self.sanitize(f"{name}: {message}" if message else name) if NAME.fullmatch(name) else message
+        if NAME.fullmatch(name):
+            return self.sanitize(f"{name}: {message}" if message else name)
+        return message
 
     def without_key(self, text: str) -> str:
         """A reply without the key: a server may repeat the request, headers included, and the journal keeps texts of replies."""
-        return text if len(self._key or "") < MIN_KEY_CHARS else text.replace(str(self._key), KEY)
+        if len(self._key or "") < MIN_KEY_CHARS:
+            return text
+        return text.replace(str(self._key), KEY)
 
 
 class Samples:
@@ -167,12 +175,15 @@ class Substitutes:
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Return the wait that a server asks for, in seconds; None if it asks for none, or for more than a day."""
     try:
-        wait_s = (
-            float(headers["retry-after-ms"]) / 1000 if "retry-after-ms" in headers else float(headers["retry-after"])
-        )
+        if "retry-after-ms" in headers:
+            wait_s = float(headers["retry-after-ms"]) / 1000
+        else:
+            wait_s = float(headers["retry-after"])
     except (KeyError, ValueError):
         wait_s = _seconds_between(headers.get("retry-after", ""), headers.get("date", ""))
-    return wait_s if 0 <= wait_s <= MAX_RETRY_AFTER_S else None
+    if 0 <= wait_s <= MAX_RETRY_AFTER_S:
+        return wait_s
+    return None
 
 
 def _seconds_between(date: str, now: str) -> float:

@@ -51,12 +51,16 @@ def decode(body: bytes) -> Any:
 
 def object_in(found: Any) -> dict[str, Any]:
     """Return an object; an empty one for any other value."""
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    return found
 
 
 def name_in(found: Any) -> str:
     """Return a text; an empty one for any other value."""
-    return found if isinstance(found, str) else ""
+    if not isinstance(found, str):
+        return ""
+    return found
 
 
 class Said(Struct):
@@ -163,4 +167,6 @@ def finish_of(reason: str) -> str | None:
     """Return the finish by its name in any dialect; None for no name, and for one that no server is known to use."""
     name = re.sub(r"[^a-z]+", "_", reason.lower()).strip("_").removeprefix("finish_reason_")
     found = _FINISHES.get(name) or known_finish(name)
-    return None if found == OTHER and name not in _FINISHES else found
+    if found == OTHER and name not in _FINISHES:
+        return None
+    return found

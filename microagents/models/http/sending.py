@@ -77,7 +77,10 @@ class Sender:
 
         address = urlsplit(base_url)
         proxy = proxy_of(address)
-        self._asked = address.netloc if proxy is None else f"{address.netloc} through the proxy {_public(proxy)}"
+        if proxy is None:
+            self._asked = address.netloc
+        else:
+            self._asked = f"{address.netloc} through the proxy {_public(proxy)}"
         self._base_url = base_url
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ssl=_tls()),
@@ -150,7 +153,9 @@ def address_of(base_url: str, path: str) -> str:
     """Return the address of a path; the query of the base stays at the end."""
     place, _, query = base_url.partition("?")
     mark = "&" if "?" in path else "?"
-    return f"{place}{path}{mark}{query}" if query else place + path
+    if query:
+        return f"{place}{path}{mark}{query}"
+    return place + path
 
 
 def proxy_of(address: SplitResult) -> str | None:

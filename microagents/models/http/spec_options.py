@@ -168,12 +168,16 @@ def meant_url(base_url: str, path: str) -> str | None:
     if root == place == base_url and ("?" in base_url or re.search(r"/v\d", base_url)):
         return None  # it has a version of its own
     meant = root if path.startswith("/v1") else f"{root}/v1"
-    return None if meant == base_url else meant
+    if meant == base_url:
+        return None
+    return meant
 
 
 def either(names: Sequence[str]) -> str:
     """Names in words, such as ``low, medium or high``."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def _today() -> date:

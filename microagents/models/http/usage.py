@@ -142,7 +142,9 @@ def what_is_left(usages: Sequence[Usage], owed: Sequence[Usage]) -> Usage:
 
     def left(counts: Sequence[float | None], less: Sequence[float | None]) -> float | None:
         known = [count for count in counts if count is not None]
-        return max(0.0, sum(known) - sum(count or 0.0 for count in less)) if len(known) == len(counts) else None
+        if len(known) != len(counts):
+            return None
+        return max(0.0, sum(known) - sum(count or 0.0 for count in less))
 
     counted = {
         name: None

@@ -111,7 +111,9 @@ def broken(text: str, chance: float, reply: type[Reply], form: Format, reading: 
 
 
 def _without_last_line(answer: str) -> str:
-    return answer.rpartition("\n")[0] if "\n" in answer else answer.partition("=")[0]
+    if "\n" in answer:
+        return answer.rpartition("\n")[0]
+    return answer.partition("=")[0]
 
 
 _FORMAT_BREAKS: Sequence[Callable[[str], str]] = (

@@ -76,7 +76,9 @@ class Purchases:
     def named(cls) -> Purchases | None:
         """Open the file that the environment names; None if it names none."""
         path = os.environ.get(cls.VARIABLE)
-        return None if not path else cls(path)
+        if not path:
+            return None
+        return cls(path)
 
     def note(self, what: str, sample: SampleId) -> None:
         """Log that a call was ``sent`` or ``billed``."""
@@ -115,7 +117,10 @@ class SimulatedModel(Model):
         self.answers_at_once = not (self.profile.latency or self.profile.hang)
         for task in tasks[:1]:  # all have one class
             if type(task).expert is Task.expert:
-                define = "" if type(task).__module__.startswith("microagents.") else "define the method, or "
+                if type(task).__module__.startswith("microagents."):
+                    define = ""
+                else:
+                    define = "define the method, or "
                 raise InvalidUsage(
                     f"{type(task).__name__} has no `expert`, so the simulated model cannot know right replies; {define}name a real model, "
                     f"such as --model openai:gpt-6-luna; {task.expert_page} shows what it needs for each strategy"
@@ -172,7 +177,9 @@ class SimulatedModel(Model):
 
     def complete(self, call: Call) -> Coroutine[Any, Any, Sample]:
         """Return one sample, after its latency."""
-        return self._draw(call) if self._purchases is None else self._draw_and_log(self._purchases, call)
+        if self._purchases is None:
+            return self._draw(call)
+        return self._draw_and_log(self._purchases, call)
 
     async def _draw_and_log(self, purchases: Purchases, call: Call) -> Sample:
         purchases.note("sent", call.id)
@@ -270,10 +277,15 @@ class SimulatedModel(Model):
         A draw at temperature 0 is no mode here, so its law is that at 1, as of other models.
         """
         rate = self._error_rate(answers, temperature or 1.0)
-        share = 1 - rate if answer == answers.right.text else rate / (1 if answers.hard else self.profile.alternatives)
+        if answer == answers.right.text:
+            share = 1 - rate
+        else:
+            share = rate / (1 if answers.hard else self.profile.alternatives)
         p = (1 - self.profile.flag) * share
         law: LawOfMass = "model" if temperature == 0 else "draw"
-        return Mass(log=log(p), text=digest_of_text(answer), law=law) if p > 0 else None
+        if p > 0:
+            return Mass(log=log(p), text=digest_of_text(answer), law=law)
+        return None
 
     def _rollout(self, rollout: type[Rollout], prompt: Prompt, call: Call, chance: _Chance, *, rambles: bool) -> str:
         """Do the steps from the state that a prompt shows. A wrong one leads all later ones on from a wrong state.
@@ -292,7 +304,10 @@ class SimulatedModel(Model):
                     system=system_with_instructions(asked.system, reply, task.format, task.reasoning), user=asked.user
                 )
                 answers = self._answers_to(alone, reply, of_input)
-                rate = RAMBLING_ERROR if rambles else self._error_rate(answers, call.temperature, len(steps))
+                if rambles:
+                    rate = RAMBLING_ERROR
+                else:
+                    rate = self._error_rate(answers, call.temperature, len(steps))
                 steps.append(self._choose(answers, rate, random.random(), random.random()).reply)
                 state = called(task.advance, state, steps[-1], gives=state_type)
                 if called(task.done, state, gives=bool):

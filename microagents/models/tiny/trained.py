@@ -178,7 +178,9 @@ class TinyModel(Model):
         )
 
     def _temperature_of(self, call: Call) -> float | None:
-        return call.temperature if self._temperature is None else self._temperature
+        if self._temperature is None:
+            return call.temperature
+        return self._temperature
 
     async def draw(self, call: Call, prompt: list[int]) -> Drawn:
         """Draw one reply to a prompt that is read, together with all others that are wanted at this moment."""
@@ -313,7 +315,9 @@ def _chosen(logprobs: Floats, temperature: float | None, chance: float) -> tuple
 
 def _at(at_1: Floats, temperature: float | None) -> Floats:
     """Return the log-probabilities at a temperature; those at 1 for temperature 0, which has no law of its own."""
-    return log_softmax(at_1 / temperature) if temperature not in (None, 0, 1) else at_1
+    if temperature not in (None, 0, 1):
+        return log_softmax(at_1 / temperature)
+    return at_1
 
 
 def _likeliest_other(logprobs: Floats, token: int) -> float:

@@ -150,7 +150,9 @@ class QueuedCall:
 
     def enough(self, name: str) -> int | None:
         """Return the amount of a bound that is enough for it; None if only the whole one is."""
-        return None if name in self._learned else self.least.get(name)
+        if name in self._learned:
+            return None
+        return self.least.get(name)
 
     def most(self, name: str) -> int:
         """Return the most that it may use up of a bound; 0 if that is unknown."""

@@ -124,7 +124,9 @@ class Attempts:
     def _timed(self, sample: Sample, backend: Backend, took_s: float) -> Sample:
         backend.latencies.add(took_s)
         self._accounts.time(backend.spec, took_s)
-        return sample if not self._is_traced else structs.replace(sample, took_s=took_s)
+        if not self._is_traced:
+            return sample
+        return structs.replace(sample, took_s=took_s)
 
     async def _until_halted(self, reply: Awaitable[Sample]) -> Sample:
         """Await a reply, unless a pause cancels the calls in flight.

@@ -74,7 +74,9 @@ class Backend:
     @property
     def straggler_s(self) -> float | None:
         """Duration from which a call should be sent again; None while none should."""
-        return None if self.replaced > REPLACED_SHARE * self.latencies.count else self.latencies.straggler_s
+        if self.replaced > REPLACED_SHARE * self.latencies.count:
+            return None
+        return self.latencies.straggler_s
 
 
 class Backends:
@@ -125,7 +127,9 @@ class Backends:
 
     def delivering(self, spec: str) -> Backend:
         """Return the model of a spec, or the first of its fallbacks that delivers while it is out."""
-        return self.of(spec) if not self.fallbacks else self.one_that_delivers(spec) or self.of(spec)
+        if not self.fallbacks:
+            return self.of(spec)
+        return self.one_that_delivers(spec) or self.of(spec)
 
     def one_that_delivers(self, spec: str) -> Backend | None:
         """Return the same; None while none delivers."""
@@ -140,7 +144,9 @@ class Backends:
 
     def substitute_of(self, backend: Backend, request: Draw) -> Backend:
         """Return the model that is asked if a call takes too long: the next one of the pool, if the call is not one to a fallback."""
-        return self.of(request.substitute) if request.substitute and backend.spec == request.model else backend
+        if request.substitute and backend.spec == request.model:
+            return self.of(request.substitute)
+        return backend
 
     def _alike(self, spec: str) -> list[Backend]:
         """Return the fallbacks that weigh options if the model does, and vote if it votes."""

@@ -28,7 +28,10 @@ class Prices:
     def answered(self, cost_usd: float | None) -> float:
         """Add an answered call; returns the estimated cost of the unanswered calls before it that had no estimate."""
         self._answered += 1
-        self._total_usd = None if cost_usd is None or self._total_usd is None else self._total_usd + cost_usd
+        if cost_usd is None or self._total_usd is None:
+            self._total_usd = None
+        else:
+            self._total_usd = self._total_usd + cost_usd
         if cost_usd is not None and cost_usd > self.largest_usd:
             self.largest_usd = cost_usd
         if not self._owed:
@@ -108,7 +111,10 @@ class CallAccounts:
         cost_usd = usage.cost_usd
         if most is not None:
             cost_usd = self._settle(usage, most)
-        self._cost_usd = None if cost_usd is None or self._cost_usd is None else self._cost_usd + cost_usd
+        if cost_usd is None or self._cost_usd is None:
+            self._cost_usd = None
+        else:
+            self._cost_usd = self._cost_usd + cost_usd
         if owed_usd := prices.answered(cost_usd):
             self._add_estimate(owed_usd)
             if most is not None:  # as for the call that it is owed for

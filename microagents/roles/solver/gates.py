@@ -134,7 +134,9 @@ class Permit(Struct, frozen=True, kw_only=True):
             usage = attempt.sample.usage
             counted = {name: _counted(name, amount, usage) for name, amount in self.counted.items()}
             return {**counted, **self.reserved.spent(usage)}
-        return {**self.counted, **self.reserved.whole} if attempt.may_be_billed else {}
+        if not attempt.may_be_billed:
+            return {}
+        return {**self.counted, **self.reserved.whole}
 
 
 class Permits(Gate):
@@ -153,7 +155,10 @@ class Permits(Gate):
         backend, call, throttle = attempt.backend, attempt.call, attempt.backend.throttled_as
         in_flight = {} if throttle is None else {throttle: 1}
         reserved, counted = self._reserved(backend, call), _counted_by_provider(backend, call)
-        least = reserved if call.samples == 1 else self._reserved(backend, structs.replace(call, samples=1))
+        if call.samples == 1:
+            least = reserved
+        else:
+            least = self._reserved(backend, structs.replace(call, samples=1))
         wanted = Leave(
             path=call.id.election.path,
             seq=call.id.seq,
@@ -232,7 +237,9 @@ class Departures(Gate):
     def enter(self, attempt: Attempt) -> Awaitable[None] | None:
         """Take one call of the allotment."""
         is_free = self._may_send and self._released is None
-        return None if is_free and self._allotment.take_now(attempt.most) else self._wait(attempt)
+        if is_free and self._allotment.take_now(attempt.most):
+            return None
+        return self._wait(attempt)
 
     def leave(self, attempt: Attempt) -> None:
         """Keep the part of a call that was not sent."""
@@ -278,4 +285,6 @@ def _counted(name: str, estimate: int, usage: Usage) -> int:
         TOKENS: None if read is None or written is None else read + written,
     }
     found = counted.get(name.rpartition(", ")[2].removesuffix(A_MINUTE))
-    return estimate if found is None else found
+    if found is None:
+        return estimate
+    return found

@@ -150,4 +150,6 @@ def _sum(usages: Sequence[Usage]) -> Usage:
 
 def _total(counts: Sequence[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    if len(known) != len(counts):
+        return None
+    return sum(known)

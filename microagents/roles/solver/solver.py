@@ -292,7 +292,10 @@ class Solver(Role):
         # The limit changes with every reply of the model, and before the first ones there is none.
         while not attempt.done():
             limit_s = backend.straggler_s if self._replaces else None
-            left_s = LEAST_STRAGGLER_S if limit_s is None else sent.result() + limit_s - self._loop.time()
+            if limit_s is None:
+                left_s = LEAST_STRAGGLER_S
+            else:
+                left_s = sent.result() + limit_s - self._loop.time()
             if left_s <= 0:
                 backend.replaced += 1
                 return True
@@ -341,4 +344,6 @@ def _call_of(request: Draw) -> Call:
 
 def _marked(sample: Sample, backend: Backend, asked: str) -> Sample:
     """A sample with the model that gave it, if that is another one than was asked."""
-    return sample if backend.spec == asked else structs.replace(sample, fallback=backend.spec)
+    if backend.spec == asked:
+        return sample
+    return structs.replace(sample, fallback=backend.spec)

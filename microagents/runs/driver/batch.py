@@ -121,7 +121,9 @@ class Batch:
             return ending
         account = await messenger.ask(Report())
         paths = [path for path in account.undecided_at if input_of(path) == ending.input]
-        return structs.replace(ending, outcome="undecided", reason=undecided_elections(paths)) if paths else ending
+        if paths:
+            return structs.replace(ending, outcome="undecided", reason=undecided_elections(paths))
+        return ending
 
     def _record(self, messenger: RoleMessenger, ending: InputEnding) -> None:
         messenger.tell(ending)
@@ -137,7 +139,9 @@ class Batch:
             ending = self._endings.get(number)
             if ending is not None and ending.outcome == "completed":
                 self._record(messenger, structs.replace(ending, outcome="undecided", reason=undecided_elections(paths)))
-        return await messenger.ask(Report(final=True)) if undecided else account
+        if undecided:
+            return await messenger.ask(Report(final=True))
+        return account
 
     def endings(self, journal: Path | None) -> Iterator[InputEnding]:
         """Yield the endings so far, in the order of inputs, from the journal once the run has closed it, or from its copy."""
@@ -160,7 +164,10 @@ class Batch:
         if not unsolved and not left:
             return "completed", None
         counts = ", ".join(f"{count:,} {state}" for state, count in (*numbers.items(), ("not done yet", left)) if count)
-        first = f"; input {unsolved[0]}: {await self._reason(messenger, unsolved[0])}" if unsolved else ""
+        if unsolved:
+            first = f"; input {unsolved[0]}: {await self._reason(messenger, unsolved[0])}"
+        else:
+            first = ""
         others = ", the others are completed" if account.inputs_done else ""
         reason = f"of {self._total:,} inputs {counts}{others}{first}; resume the run to do what is not completed"
         return next((state for state in UNSOLVED if numbers[state]), "stopped"), reason
@@ -168,7 +175,9 @@ class Batch:
     async def _reason(self, messenger: RoleMessenger, number: int) -> str | None:
         """Return why an input did not complete."""
         ending = self._endings.get(number) or (await messenger.ask(Recall(path=str(number)))).ending
-        return None if ending is None else ending.reason
+        if ending is None:
+            return None
+        return ending.reason
 
 
 async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, request: Conduct) -> InputEnding:

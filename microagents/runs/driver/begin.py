@@ -162,7 +162,10 @@ async def resume(
             settings = validated(Settings, "the run", {**recorded, **given})
             result = _with_outputs(reader, structs.replace(recorded_result(reader), source=_task_of(reader)))
             return _with_table(result, settings, is_kept="output" not in given)
-        calls_before = reader.account().calls if ending is not None and ending.outcome in WAITS else None
+        if ending is not None and ending.outcome in WAITS:
+            calls_before = reader.account().calls
+        else:
+            calls_before = None
         plan = _changed_plan(plan_of(reader, whole=True), changed)
     result = await _execute(plan, changed, runs_dir=runs_dir, only=inputs, accepted=accept_changes)
     if result.outcome in WAITS and result.calls == calls_before:
@@ -269,7 +272,9 @@ def run_sync(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Run
         "run_id": new_run_id(tasks_of(task)[0]) if run_id is None else run_id,
     }
     try:
-        return _run_in_thread(task, named) if has_running_loop() else asyncio.run(run(task, **named))
+        if has_running_loop():
+            return _run_in_thread(task, named)
+        return asyncio.run(run(task, **named))
     except KeyboardInterrupt as error:
         if given.get("runs_dir", "runs") is not None:
             error.add_note(f"all decisions so far are kept; resume run {named['run_id']}")

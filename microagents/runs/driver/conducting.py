@@ -82,7 +82,9 @@ async def unless_ended(work: Coroutine[Any, Any, T], control: RunControl) -> T |
     ]
     try:
         await wait_for_first(begun, *ends)
-        return await begun if begun.done() else None
+        if not begun.done():
+            return None
+        return await begun
     finally:
         # Else it would go on behind the back of a run that has ended; on a cluster that may take long.
         await scope.close(within_s=None)

@@ -82,7 +82,10 @@ async def execute_plan(
     forecast, on_forecast = forecast_of(plan, journal, control.get("measurement")), control.get("on_forecast")
     if forecast is not None and on_forecast is not None:
         on_forecast(forecast)
-    batch = Batch(plan, journal, only=only, on_ending=control.get("on_ending")) if plan.listed else None
+    if plan.listed:
+        batch = Batch(plan, journal, only=only, on_ending=control.get("on_ending"))
+    else:
+        batch = None
     context, began_s = plan.context(), time.monotonic()
     async with AsyncExitStack() as stack:
         telemetry = telemetry_of(
@@ -134,7 +137,9 @@ def _completed(journal: Path, experiment: Experiment, own: Sequence[str], accept
         return None
     with Reader(journal) as reader:
         changes, ending = reader.changes_to(experiment, own, accepted), reader.ending()
-        return recorded_result(reader) if ending is not None and ending.outcome == "completed" and not changes else None
+        if ending is not None and ending.outcome == "completed" and not changes:
+            return recorded_result(reader)
+        return None
 
 
 def _check(plan: RunPlan, journal: Path | None) -> None:

@@ -78,7 +78,9 @@ class Forecast(Struct, frozen=True, kw_only=True):
     @property
     def cost_usd(self) -> float | None:
         """Expected cost of all calls; None if their number or their price is unknown."""
-        return None if self.calls is None or self.call_usd is None else self.calls * self.call_usd
+        if self.calls is None or self.call_usd is None:
+            return None
+        return self.calls * self.call_usd
 
     @property
     def is_simulated(self) -> bool:
@@ -87,13 +89,12 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         models = ", ".join(dict.fromkeys(without_options(spec) for spec in self.models))
-        basis = (
-            "as measured so far"
-            if self.is_measured
-            else "as measured"
-            if self.promises
-            else f"about {self.input_tokens:,} tokens in and {self.output_tokens:,} out each"
-        )
+        if self.is_measured:
+            basis = "as measured so far"
+        elif self.promises:
+            basis = "as measured"
+        else:
+            basis = f"about {self.input_tokens:,} tokens in and {self.output_tokens:,} out each"
         if self.calls is None:
             each = None if self.call_usd is None else 1000 * self.call_usd
             return f"expected cost: not known beforehand; {money(each)} for each 1,000 calls to {models}, {basis}"
@@ -123,7 +124,9 @@ def forecast_of(plan: RunPlan, path: Path | None, measurement: MeasuredModel | N
     before, ending = (None, None) if path is None or holds_nothing(path) else _recorded(path)
     if found is None or stops_again(plan.settings, ending):
         return None
-    return found if before is None else _continued(found, before)
+    if before is None:
+        return found
+    return _continued(found, before)
 
 
 def _measured(plan: RunPlan, measurement: MeasuredModel) -> Forecast:
@@ -193,7 +196,9 @@ def total_of(forecasts: Iterable[Forecast | None]) -> Forecast | None:
     """One forecast of several runs; None if none of them costs anything."""
     each = [forecast for forecast in forecasts if forecast is not None]
     if len(each) <= 1:
-        return each[0] if each else None
+        if not each:
+            return None
+        return each[0]
     calls = [forecast.calls for forecast in each if forecast.calls is not None]
     known = sum(calls) if len(calls) == len(each) else None
     weights = calls if known else [1.0] * len(each)
@@ -228,7 +233,9 @@ def _tariff(text: str, plan: RunPlan) -> Tariff | None:
 
 def _calls(strategy: Strategy, tasks: Sequence[Task]) -> float | None:
     calls = mean_if_known([called(strategy.expected_calls, each) for each in _some(tasks)])
-    return None if calls is None else calls * len(tasks)
+    if calls is None:
+        return None
+    return calls * len(tasks)
 
 
 def _some(tasks: Sequence[Task]) -> list[Task]:
@@ -240,7 +247,9 @@ def _some(tasks: Sequence[Task]) -> list[Task]:
 def mean_if_known(numbers: Sequence[float | None]) -> float | None:
     """Return the mean; None if a number is unknown."""
     known = [each for each in numbers if each is not None]
-    return fmean(known) if len(known) == len(numbers) else None
+    if len(known) != len(numbers):
+        return None
+    return fmean(known)
 
 
 def _replies_per_call(plan: RunPlan, paid: Sequence[str]) -> float:
@@ -248,7 +257,9 @@ def _replies_per_call(plan: RunPlan, paid: Sequence[str]) -> float:
     if plan.settings["runtime"] == "ray":  # on Ray keys are where solvers live
         return 1.0
     most, votes = open_model(paid[0], plan.context()).max_samples, Tally(plan.strategy.default_rule).votes_needed
-    return votes / (1 + ceil((votes - 1) / most)) if votes > 1 else 1.0
+    if votes > 1:
+        return votes / (1 + ceil((votes - 1) / most))
+    return 1.0
 
 
 def _prompt_tokens(task: Task) -> int:

@@ -124,4 +124,8 @@ def _distances(first: str, messages: Sequence[GraphMessage]) -> dict[str, int]:
 
 
 def _type_name(kind: Any) -> str:
-    return "None" if kind is None else kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
+    if kind is None:
+        return "None"
+    if isinstance(kind, type):
+        return kind.__name__
+    return str(kind).replace("typing.", "")

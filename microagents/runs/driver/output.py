@@ -159,7 +159,9 @@ def _refuse_existing(path: Path) -> None:
 def _output_of(task: Task) -> Path | None:
     assert isinstance(task, Document)
     given = called(task.output_path, gives=(str, PathLike, NoneType))
-    return None if given is None else Path(os.path.realpath(Path(given).parent), Path(given).name)
+    if given is None:
+        return None
+    return Path(os.path.realpath(Path(given).parent), Path(given).name)
 
 
 def _recorded_inputs(journal: Path) -> Iterator[int]:

@@ -97,7 +97,12 @@ def svg_of(graph: RoleGraph, totals: Mapping[str, str] | None = None) -> str:
         kind = " ".join(["asks"] * role.asks_models + ["driver"] * role.in_driver)
         centre = x + WIDTH / 2
         to_it = sorted({each.name for each in graph.messages if each.receiver == role.name})
-        note = "asks a model" if role.asks_models else f"in the driver: {len(to_it)} messages" if role.in_driver else ""
+        if role.asks_models:
+            note = "asks a model"
+        elif role.in_driver:
+            note = f"in the driver: {len(to_it)} messages"
+        else:
+            note = ""
         lines = (totals or {}).get(role.name, note).split("\n")
         tip = escape(" ".join([role.subject, *to_it]))
         parts += [
@@ -123,7 +128,9 @@ def _process(lines: Sequence[str], y: int, width: int) -> Iterator[str]:
 
 
 def _title(role: GraphRole) -> str:
-    return role.name if role.replicas == 1 else f"{role.name} x {role.replicas}"
+    if role.replicas == 1:
+        return role.name
+    return f"{role.name} x {role.replicas}"
 
 
 def _sent(graph: RoleGraph, sender: str) -> dict[str, list[str]]:

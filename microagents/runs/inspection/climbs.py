@@ -111,9 +111,10 @@ class _Climbs:
         names = {f"{step}/{name}": name for name in sorted(found, key=order)}
         tried = [self._tried(step, name, rows) for name in names.values()]
         votes = self._tally(own)
-        without = (
-            own.value if own is not None and own.outcome == "climbed" else next((value for value, _ in votes), None)
-        )
+        if own is not None and own.outcome == "climbed":
+            without = own.value
+        else:
+            without = next((value for value, _ in votes), None)
         at = next((at for at in (*names, step, step + ESCALATED) if _decides(rows.get(at))), None)
         value = None if at is None else rows[at].value
         return Climb(
@@ -160,16 +161,19 @@ class _Climbs:
 
     def _tally(self, row: Recalled | None) -> list[tuple[bytes, int]]:
         """For each distinct vote its first-launched reply and its count; the most votes first, among equals the first launched."""
-        values = [] if row is None else [ballot.value for ballot in row.ballots if isinstance(ballot, Ballot)]
+        if row is None:
+            values = []
+        else:
+            values = [ballot.value for ballot in row.ballots if isinstance(ballot, Ballot)]
         first: dict[Hashable, bytes] = {}
         return Counter([first.setdefault(self._vote_of(value), value) for value in values]).most_common()
 
     def _vote_of(self, value: bytes) -> Hashable:
         """Return the vote of a reply; the reply itself if the task's code is not there, or the reply is of another class."""
         try:
-            return (
-                value if self._task is None else self._task.vote_of(decoder_of(self._task.reply_type()).decode(value))
-            )
+            if self._task is None:
+                return value
+            return self._task.vote_of(decoder_of(self._task.reply_type()).decode(value))
         except (MicroagentsError, msgspec.MsgspecError):
             return value
 
@@ -180,7 +184,9 @@ def _chain_of(reader: Reader, of_input: int) -> ChainTask[Any, Any] | None:
         task = plan_of(reader).tasks[of_input]
     except MicroagentsError:
         return None
-    return task if isinstance(task, ChainTask) else None
+    if not isinstance(task, ChainTask):
+        return None
+    return task
 
 
 def _decides(row: Recalled | None) -> bool:

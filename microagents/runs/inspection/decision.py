@@ -122,11 +122,10 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
             each for each in (f"0/{path}", f"0/step/{path}") if reader.decision_at(each) or reader.open_elections(each)
         )
         first = next(near, None) or next((there for there, _ in reader.decisions()), None)
-        there = (
-            "it has none"
-            if first is None
-            else f"there is one at {first!r}, and `microagents export {run_id}` lists all"
-        )
+        if first is None:
+            there = "it has none"
+        else:
+            there = f"there is one at {first!r}, and `microagents export {run_id}` lists all"
         raise InvalidUsage(f"run {run_id} has no decision at {path!r}; {there}")
     digest = open_elections[0].id.question_digest if row is None else row.question_digest
     more = [ballot for each in open_elections if each.id.question_digest == digest for ballot in each.ballots]
@@ -178,7 +177,9 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
 def _asked_of_person(reader: Reader, path: str) -> tuple[str, ...]:
     undecided = reader.undecided().get(path) if "/call/" in path else None
     kind = None if undecided is None else PERSON_REPLIES.get(undecided.reply)
-    return () if kind is None else (kind.question, *kind.words)
+    if kind is None:
+        return ()
+    return (kind.question, *kind.words)
 
 
 def _action(reader: Reader, path: str) -> ActionRecord | None:
@@ -188,18 +189,19 @@ def _action(reader: Reader, path: str) -> ActionRecord | None:
         solution = solution_of(reader, input_of(path))
     except InvalidUsage:  # the task cannot be found any more; the note on the prompt says so
         return None
-    return (
-        next((each for each in solution.actions if each.path == path), None)
-        if isinstance(solution, AgentRecord)
-        else None
-    )
+    if not isinstance(solution, AgentRecord):
+        return None
+    return next((each for each in solution.actions if each.path == path), None)
 
 
 def _inference(reader: Reader, path: str, row: Recalled) -> str | None:
     """Source of an inferred row of a rung; None for a row with samples of its own."""
     match path.split("/"):
         case [_, "step", _, "lookahead"] if row.outcome in (*OPEN_OUTCOMES, "climbed", "inferred"):
-            why = "" if row.ballots else "; none led by the margin, and the journal keeps only the rollouts"
+            if row.ballots:
+                why = ""
+            else:
+                why = "; none led by the margin, and the journal keeps only the rollouts"
             return f"its votes are predictions of rollouts, the first of which is at {_rollout(reader, path, 0)}{why}"
         case [_, "step", _, name] if not row.ballots and (row.outcome in ("climbed", "inferred") or name == "judge"):
             return f"it was chosen from the replies so far; the vote is at {path}/vote"
@@ -247,7 +249,10 @@ def _replies(
                 reply = resolve(asked.question.reply, Reply)
                 why = malformed_reason(text.text, reply, asked.task.format, asked.question.reading)
         elif value is not None and is_vote:
-            agrees = ballot.value == value if count is None else count.vote_of(ballot.value) == count.vote_of(value)
+            if count is None:
+                agrees = ballot.value == value
+            else:
+                agrees = count.vote_of(ballot.value) == count.vote_of(value)
         replies.append(
             RecordedReply(
                 seq=ballot.seq,
@@ -268,7 +273,9 @@ def _replies(
 def _model_of(election: ElectionId, ballot: Ballot | Flagged, question: Question | None) -> str | None:
     if isinstance(ballot, Ballot) and ballot.fallback:
         return ballot.fallback
-    return None if question is None or len(question.models) == 1 else question.model_of(election, ballot.seq)
+    if question is None or len(question.models) == 1:
+        return None
+    return question.model_of(election, ballot.seq)
 
 
 def _tally(

@@ -128,10 +128,16 @@ _OF_CALL = ("tool", "arguments", "effect", "key", "outcome", "observation", "per
 
 
 def _calls(reader: Reader, of_input: int, action: ActionRecord) -> Iterator[ActionRow]:
-    end = CallRecord(tool=END, arguments=action.result, outcome="") if action.result is not None else None
+    if action.result is not None:
+        end = CallRecord(tool=END, arguments=action.result, outcome="")
+    else:
+        end = None
     calls: list[CallRecord | None] = [*action.calls] or [end]
     for number, call in enumerate(calls):
-        made = dict.fromkeys(_OF_CALL) if call is None else {name: getattr(call, name) for name in _OF_CALL}
+        if call is None:
+            made = dict.fromkeys(_OF_CALL)
+        else:
+            made = {name: getattr(call, name) for name in _OF_CALL}
         made |= {"key": made["key"] or None, "outcome": made["outcome"] or None}
         yield ActionRow(
             run_id=reader.experiment.run_id,

@@ -65,7 +65,9 @@ def asked_at_step(reader: Reader, path: str) -> RebuiltQuestion | None:
     """Return the question of the step that a rung is about; None if it cannot be built again."""
     step = step_of(path)
     row = reader.decision_at(step)
-    return None if row is None else asked_at(reader, step, row.question_digest)[0]
+    if row is None:
+        return None
+    return asked_at(reader, step, row.question_digest)[0]
 
 
 def _rebuilt(reader: Reader, path: str) -> RebuiltQuestion:
@@ -94,7 +96,9 @@ def _steps_of(reader: Reader, plan: RunPlan, of_input: int) -> _Steps | None:
     """Return the steps of an input; None for other work, and for an agent, whose states follow from what its calls returned, too."""
     task, kind = plan.tasks[of_input], plan.strategy.conductor
     is_chain = isinstance(task, ChainTask) and not isinstance(task, AgentTask)
-    return _Steps(reader, plan, kind, of_input) if is_chain and issubclass(kind, ChainConductor) else None
+    if is_chain and issubclass(kind, ChainConductor):
+        return _Steps(reader, plan, kind, of_input)
+    return None
 
 
 class _Steps:
@@ -135,7 +139,10 @@ class _Steps:
             value = None if self._knows_inputs else next(decided, (done, None))[1]
             if value is None and not self._knows_inputs:
                 raise InvalidUsage(f"step {done} before it is not decided, so its state is unknown")
-            reply = chain.oracle(state, done) if value is None else msgspec.json.decode(value, type=chain.reply_type)
+            if value is None:
+                reply = chain.oracle(state, done)
+            else:
+                reply = msgspec.json.decode(value, type=chain.reply_type)
             if done >= number - self._history:  # rollouts of a climb start there
                 chain.go_on(Past(number=done, state=state, reply=reply), reply)
             state = chain.next_state(state, reply, done)

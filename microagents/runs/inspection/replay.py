@@ -162,7 +162,9 @@ class Replay:
 
     def _recalled(self, path: str) -> Recalled | None:
         row = None if path == self._sought else self._recorded(path)
-        return structs.replace(row, changed=True) if row is not None and self._is_changed else row
+        if row is not None and self._is_changed:
+            return structs.replace(row, changed=True)
+        return row
 
     def _called(self, path: str) -> Called:
         """Return the record of a call; it is unknown if a person was asked because the process that made it died."""

@@ -101,7 +101,9 @@ def _remark(lease: Lease) -> str:
     remedy = None if lease.holder is None else lease.holder.remedy()
     if remedy is not None:
         return f"; {remedy}"
-    return "" if lease.state() == "held" else ", or was: it cannot be looked up from here, and is watched"
+    if lease.state() == "held":
+        return ""
+    return ", or was: it cannot be looked up from here, and is watched"
 
 
 def solution_of(reader: Reader, of_input: int) -> Struct:
@@ -124,7 +126,10 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
     try:
         return drawn_work(reader, plan, of_input)
     except Exception as error:  # noqa: BLE001 - a user's code may raise anything, and so may damaged rows
-        reason = str(error) if isinstance(error, InvalidUsage) else f"{type(error).__name__}: {error}"
+        if isinstance(error, InvalidUsage):
+            reason = str(error)
+        else:
+            reason = f"{type(error).__name__}: {error}"
         raise InvalidUsage(
             f"the work of run {run} cannot be drawn from its journal ({reason}); the rest of `show` does not depend on it"
         ) from None
@@ -280,7 +285,9 @@ def _place_of(reader: Reader, path: str) -> str:
         raise InvalidUsage(
             f"{path!r} names {len(found)} places in run {reader.experiment.run_id}; give one of {', '.join(found[:5])}"
         )
-    return found[0] if found else next((each for each in (path, f"0/{path}") if reader.open_elections(each)), path)
+    if found:
+        return found[0]
+    return next((each for each in (path, f"0/{path}") if reader.open_elections(each)), path)
 
 
 def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection:
@@ -289,7 +296,10 @@ def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection
         return undecided[path]
     open_elections = reader.open_elections(path) if is_live else []
     if not open_elections:
-        there = f"undecided is {', '.join(list(undecided)[:5])}" if undecided else "no election is undecided"
+        if undecided:
+            there = f"undecided is {', '.join(list(undecided)[:5])}"
+        else:
+            there = "no election is undecided"
         what = "neither undecided nor open" if is_live else "not undecided"
         raise InvalidUsage(f"{path!r} is {what} in run {run_id}; {there}")
     found = [asked_at(reader, path, each.id.question_digest) for each in open_elections]

@@ -18,7 +18,11 @@ def are_simulated(specs: Iterable[str]) -> bool:
 def mark_of(specs: Iterable[str]) -> str:
     """Return the word behind the amounts of a run with these models; empty if all are real."""
     simulated = [spec.startswith(SIMULATED) for spec in specs]
-    return "" if not any(simulated) else "simulated" if all(simulated) else "partly simulated"
+    if not any(simulated):
+        return ""
+    if all(simulated):
+        return "simulated"
+    return "partly simulated"
 
 
 def prices_of(specs: Iterable[str]) -> Price:

@@ -52,18 +52,25 @@ NOT_GIVEN = ("mcp_tools",)
 def options_text(options: Mapping[str, object]) -> str:
     """Write the options of a task in parentheses; empty without options."""
     shown = ", ".join(f"{name}={_value_text(value)}" for name, value in options.items() if name not in NOT_GIVEN)
-    return f" ({shown})" if shown else ""
+    if not shown:
+        return ""
+    return f" ({shown})"
 
 
 def _value_text(value: object) -> str:
     text = str(value)
-    return text if len(text) <= MAX_OPTION_CHARS and text.isprintable() else f"<{len(text):,} characters>"
+    if len(text) <= MAX_OPTION_CHARS and text.isprintable():
+        return text
+    return f"<{len(text):,} characters>"
 
 
 def progress_line(title: str, account: Account, unit: str, price: Price) -> str:
     """Write the progress of a run on one line."""
     total = "" if account.total_steps is None else f" of {account.total_steps:,}"
-    inputs = f"{account.inputs_done:,}/{account.inputs:,} inputs \N{MIDDLE DOT} " if account.inputs > 1 else ""
+    if account.inputs > 1:
+        inputs = f"{account.inputs_done:,}/{account.inputs:,} inputs \N{MIDDLE DOT} "
+    else:
+        inputs = ""
     return f"{title}: {inputs}{account.steps:,}{total} {unit}s   {'   '.join(counts_of(account, unit, price))}"
 
 
@@ -112,9 +119,10 @@ def _votes_text(account: Account, unit: str) -> str:
     """Write the votes that decisions took, by the step; by the decision in work that counts no steps yet."""
     if account.votes_per_step is None:
         return f"{account.votes_per_decision or 0:.3f} votes a decision"
-    elections = (
-        "" if account.decided == account.steps else f" ({account.votes:,} in {counted(account.decided, 'election')})"
-    )
+    if account.decided == account.steps:
+        elections = ""
+    else:
+        elections = f" ({account.votes:,} in {counted(account.decided, 'election')})"
     return f"{account.votes_per_step:.3f} votes {'an' if unit[0] in 'aeiou' else 'a'} {unit}{elections}"
 
 
@@ -174,7 +182,9 @@ def _speed_text(result: RunFacts) -> str:
     rate = result.account.steps / result.wall_s if result.wall_s else 0
     if rate >= 1:
         return f", {rate:,.0f} {result.unit}s a second"
-    return f", {rate * 3600:,.0f} {result.unit}s an hour" if rate else ""
+    if not rate:
+        return ""
+    return f", {rate * 3600:,.0f} {result.unit}s an hour"
 
 
 def _failed_rows(result: RunFacts) -> Iterator[tuple[str, str]]:
@@ -231,9 +241,10 @@ def _calls_text(account: Account, price: Price) -> str | None:
     if account.repeated:
         parts.append(_by_name(account.repeated, "repeated"))
     if account.unanswered:
-        estimated = (
-            f", for which the cost has an estimate of {price(account.estimated_usd)}" if account.estimated_usd else ""
-        )
+        if account.estimated_usd:
+            estimated = f", for which the cost has an estimate of {price(account.estimated_usd)}"
+        else:
+            estimated = ""
         parts.append(f"{account.unanswered:,} cancelled or timed out{estimated}")
     if account.unsettled_usd > 0:
         most = price(account.unsettled_usd)
@@ -262,7 +273,9 @@ def _sampling_text(account: Account) -> str | None:
 def _fallback_text(account: Account) -> str | None:
     """Write the share of ballots that came from each fallback; None if none did."""
     given = [f"{number:,} of {account.valid:,} replies came from {spec}" for spec, number in account.fallbacks.items()]
-    return f"{', '.join(given)}, since the model before it was out or slow" if given else None
+    if not given:
+        return None
+    return f"{', '.join(given)}, since the model before it was out or slow"
 
 
 def _cached_text(account: Account) -> str | None:
@@ -311,9 +324,9 @@ def _picks_text(result: RunFacts) -> str | None:
     ]
     picked = sum(sum(each.transitions) for each in chains)
     judged = picked + sum(each.endings.count("not picked") for each in chains)
-    return (
-        f"picked the contracted question's answer at {picked:,} of {counted(judged, 'transition')}" if judged else None
-    )
+    if not judged:
+        return None
+    return f"picked the contracted question's answer at {picked:,} of {counted(judged, 'transition')}"
 
 
 def _voting_text(result: RunFacts) -> str | None:
@@ -444,7 +457,9 @@ def _wrapped(head: str, text: str) -> str:
 def columns_of_stdout(otherwise: int = 100) -> int:
     """Measure the width of the terminal; return ``otherwise`` if stdout is not one."""
     is_terminal = sys.stdout is not None and results().isatty()
-    return shutil.get_terminal_size().columns if is_terminal else otherwise
+    if is_terminal:
+        return shutil.get_terminal_size().columns
+    return otherwise
 
 
 def _cost_text(result: RunFacts, models: Sequence[str]) -> str:
@@ -457,14 +472,18 @@ def _cost_text(result: RunFacts, models: Sequence[str]) -> str:
 
 
 def _percentage(part: int, whole: int) -> str:
-    return f"{part / whole:.2%}" if whole else "0%"
+    if not whole:
+        return "0%"
+    return f"{part / whole:.2%}"
 
 
 def result_text(value: object) -> str:
     """Write a result as JSON text, cut to `MAX_RESULT_LINES` lines."""
     width = shutil.get_terminal_size().columns * MAX_RESULT_LINES
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= width else f"{text[:width]} ... ({len(text):,} characters; --json prints all of them)"
+    if len(text) <= width:
+        return text
+    return f"{text[:width]} ... ({len(text):,} characters; --json prints all of them)"
 
 
 def number_of(at: str) -> str:

@@ -88,7 +88,9 @@ class RunFacts(Struct, frozen=True, kw_only=True):
         says = verdict_of(self.recorded) if self.failed_inputs is None else None
         if account.errors or account.inputs_wrong or says is False:
             return False
-        return True if account.errors == 0 or account.inputs_right or says else None
+        if account.errors == 0 or account.inputs_right or says:
+            return True
+        return None
 
     @property
     def go_on(self) -> str | None:
@@ -105,7 +107,9 @@ def is_wrong(result: RunFacts) -> bool:
 
 def outcome_text(result: RunFacts) -> str:
     """Write how a run ended: also of one that is completed, whether it is wrong."""
-    return f"{result.outcome}, WRONG" if is_wrong(result) else result.outcome
+    if is_wrong(result):
+        return f"{result.outcome}, WRONG"
+    return result.outcome
 
 
 Kind = Literal["right", "done", "wrong", "running", "waits", "stopped", "failed"]
@@ -125,7 +129,9 @@ class Standing(Struct, frozen=True):
 def verdict_on(result: RunFacts) -> Standing:
     """Say in one sentence how a run stands: a passed limit first, then its faults, its waiting items, and its progress."""
     standing, above = _standing_of(result), above_limits_text(result)
-    return Standing(standing.kind, f"{above}; {standing.text}") if above else standing
+    if above:
+        return Standing(standing.kind, f"{above}; {standing.text}")
+    return standing
 
 
 def above_limits_text(result: RunFacts) -> str:
@@ -145,7 +151,9 @@ def _standing_of(result: RunFacts) -> Standing:
     if result.outcome == "completed":
         if result.right is None:
             return Standing("done", f"completed, not checked: {done}")
-        return Standing("wrong", wrong) if wrong else Standing("right", f"right: {done}, {_check_of(result)}")
+        if wrong:
+            return Standing("wrong", wrong)
+        return Standing("right", f"right: {done}, {_check_of(result)}")
     calls = sum("/call/" in path for path in account.undecided_at)
     others = len(account.undecided_at) - calls
     waits = f"waits for you: {counted(calls, 'call')} of tools" if calls else ""
@@ -161,14 +169,18 @@ def _standing_of(result: RunFacts) -> Standing:
         said = f"stopped at its limit, {limit['option']} {limit['value']}, after {done}"
     else:
         said = f"{result.outcome} after {done}: {reason}"
-    return Standing("wrong", f"{wrong}; {said}") if wrong else Standing(_KINDS.get(result.outcome, "stopped"), said)
+    if wrong:
+        return Standing("wrong", f"{wrong}; {said}")
+    return Standing(_KINDS.get(result.outcome, "stopped"), said)
 
 
 def _wrong_text(result: RunFacts) -> str:
     """Write the findings of the task's own code; empty without any."""
     account = result.account
     if not account.errors:
-        return "the result is WRONG by the task's own check" if result.right is False else ""
+        if result.right is False:
+            return "the result is WRONG by the task's own check"
+        return ""
     by, wrong = _CHECKS.get(result.unit, _CHECKS["step"])
     what = _judged_unit(result)
     return f"{account.errors:,} of {counted(account.checked, what)} {wrong}{_first_wrong(result)} (by {by})"
@@ -243,23 +255,23 @@ def command_about(name: str, run_id: str, runs_dir: Path) -> str:
 def checked_text(result: RunFacts) -> str:
     """Write the number of decisions or elections, and the verdict of the task's oracle on them, or on the answers."""
     account = result.account
-    decisions = (
-        f", {counted(account.decided, 'decision')}"
-        if result.unit == "step"
-        else f", {counted(account.decided, 'election')}" * bool(account.decided)
-    )
+    if result.unit == "step":
+        decisions = f", {counted(account.decided, 'decision')}"
+    else:
+        decisions = f", {counted(account.decided, 'election')}" * bool(account.decided)
     if not (account.decided or account.steps or account.errors):
         return decisions
     if not account.errors and result.right is False:
         return f"{decisions}; the task's own result says that it is WRONG"
     if account.errors is None:
-        return (
-            f"{decisions}, not checked by an oracle"
-            if result.right is None
-            else f"{decisions}; the result says that it is right"
-        )
+        if result.right is None:
+            return f"{decisions}, not checked by an oracle"
+        return f"{decisions}; the result says that it is right"
     by, wrong = _CHECKS.get(result.unit, _CHECKS["step"])
-    found = f"{account.errors:,} {wrong}{_first_wrong(result)}" if account.errors else f"none {wrong.lower()}"
+    if account.errors:
+        found = f"{account.errors:,} {wrong}{_first_wrong(result)}"
+    else:
+        found = f"none {wrong.lower()}"
     return f"{decisions}, {_share_checked(result)} checked by {by}: {found}"
 
 
@@ -269,9 +281,13 @@ def _share_checked(result: RunFacts) -> str:
     if result.unit == "step" and checked == account.decided:
         return "all"
     if result.unit == "step" and checked > account.inputs:
-        return f"{checked:,} of them" if account.decided else counted(checked, "reply", "replies")
+        if account.decided:
+            return f"{checked:,} of them"
+        return counted(checked, "reply", "replies")
     what = _judged_unit(result)
-    return f"only the final {what}" if checked == 1 else f"only {checked:,} final {what}s"
+    if checked == 1:
+        return f"only the final {what}"
+    return f"only {checked:,} final {what}s"
 
 
 def counted(count: int, what: str, plural: str | None = None) -> str:
@@ -283,9 +299,10 @@ def progress_text(result: RunFacts) -> str:
     """Write the numbers of done inputs and of done steps, problems or subtasks."""
     account = result.account
     total = "" if account.total_steps is None else f" of {account.total_steps:,}"
-    inputs = "" if result.failed_inputs is None else f"{account.inputs_done:,} of {account.inputs:,} inputs, "
-    return (
-        f"{inputs}{account.steps:,}{total} {result.unit}s"
-        if total
-        else f"{inputs}{counted(account.steps, result.unit)}"
-    )
+    if result.failed_inputs is None:
+        inputs = ""
+    else:
+        inputs = f"{account.inputs_done:,} of {account.inputs:,} inputs, "
+    if total:
+        return f"{inputs}{account.steps:,}{total} {result.unit}s"
+    return f"{inputs}{counted(account.steps, result.unit)}"

@@ -222,7 +222,9 @@ class Chain:
 
     def follow(self, step: ChainStep) -> AsyncGenerator[Ballot | Verdict]:
         """Yield the same as `hold`, item by item: valid ballots as they arrive, then the verdict."""
-        return self._recall_or_follow(step) if step.number == self._first else self._follow(step)
+        if step.number == self._first:
+            return self._recall_or_follow(step)
+        return self._follow(step)
 
     async def commit(
         self,
@@ -266,7 +268,9 @@ class Chain:
 
     def as_taken(self, verdict: Verdict) -> Verdict:
         """A verdict as the chain takes it: a plurality (``argmax``) decides no step."""
-        return structs.replace(verdict, outcome="undecided") if verdict.outcome == "argmax" else verdict
+        if verdict.outcome == "argmax":
+            return structs.replace(verdict, outcome="undecided")
+        return verdict
 
     async def climb(
         self, step: ChainStep, verdict: Verdict, tried: list[tuple[ElectionId, Verdict]]
