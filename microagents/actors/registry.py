@@ -243,8 +243,12 @@ def unknown(kind: str, name: str, known: Sequence[str]) -> str:
 
 
 @lru_cache
+def _every_installed() -> Any:
+    return entry_points()
+
+
 def _installed(group: str) -> tuple[tuple[str, str], ...]:
-    return tuple((each.name, each.value) for each in entry_points(group=group))
+    return tuple((each.name, each.value) for each in _every_installed().select(group=group))
 
 
 def _not_found(module: ModuleType, attribute: str, base: type[C]) -> InvalidUsage:

@@ -234,8 +234,8 @@ def _named_options(given: Mapping[str, Any], *, with_strategy: bool) -> Iterator
 
 def _found(registry: Registry, name: str) -> Any:
     """Return the class of a task's or a strategy's name, or the sentence that says why there is none."""
-    from microagents.actors.role import Strategy  # noqa: PLC0415 - half a second of imports
-    from microagents.task import Task  # noqa: PLC0415
+    from microagents.actors.role import Strategy
+    from microagents.task import Task
 
     base: Any = Task if registry is TASKS else Strategy
     try:
@@ -246,7 +246,7 @@ def _found(registry: Registry, name: str) -> Any:
 
 
 def _rows(kind: type[Task | Strategy]) -> list[tuple[str, str]]:
-    from microagents.runs.fields import fields_in_words  # noqa: PLC0415 - pydantic's schemas, which only this help needs
+    from microagents.runs.fields import fields_in_words
 
     rows = []
     for field in fields_in_words(kind):

@@ -15,9 +15,6 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.files import make_private
 from microagents.base.printing import printable
 from microagents.cli.reporting import EXIT_CODES, echo, json_text, warn
-from microagents.journal.creating import make_folder
-from microagents.journal.interventions import output_of
-from microagents.journal.reading import journal_of, reader_of
 
 OPTION = "--detach"
 Detach = Annotated[
@@ -42,6 +39,10 @@ def begin_detached(run_id: str, runs_dir: Path) -> None:
         InvalidUsage: the log cannot be written.
         typer.Exit: with 0 once the run has begun, else with the code of the process.
     """
+    from microagents.journal.creating import make_folder
+    from microagents.journal.interventions import output_of
+    from microagents.journal.reading import journal_of
+
     words = [word for word in sys.argv[1:] if word != OPTION]
     named = [] if words[0] == "resume" or "--run-id" in words else ["--run-id", run_id]
     journal = journal_of(runs_dir, run_id)
@@ -71,6 +72,8 @@ def begin_detached(run_id: str, runs_dir: Path) -> None:
 
 
 def _has_begun(run_id: str, runs_dir: Path, pid: int) -> bool:
+    from microagents.journal.reading import reader_of
+
     with suppress(InvalidUsage), reader_of(runs_dir, run_id) as reader:  # there is no journal at first
         holder, account = reader.lease().holder, reader.account()
         return holder is not None and holder.pid == pid and account.calls + account.in_flight + account.steps > 0

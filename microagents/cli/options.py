@@ -17,13 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_origin, get_ty
 import typer
 
 from microagents.actors.registry import STRATEGIES, TASKS
-from microagents.actors.role import Strategy
 from microagents.base.docstrings import docstrings_of
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.base.packages import require_package
 from microagents.cli.reporting import warn
-from microagents.models.simulation.profiles import PROFILES
-from microagents.models.tiny.vocabulary import VOCABULARIES
 from microagents.runs.fields import annotations_of
 from microagents.runs.row_files import names_rows
 from microagents.runs.settings import (
@@ -38,12 +35,12 @@ from microagents.runs.settings import (
     read_value,
     validated,
 )
-from microagents.runs.strategies import strategy_of
 from microagents.runs.words.verdict import RUNS_DIR
-from microagents.task import Task
 
 if TYPE_CHECKING:
+    from microagents.actors.role import Strategy
     from microagents.studies.comparison import Comparison
+    from microagents.task import Task
 
 DEFAULT_MODEL = "sim:gpt-4.1-mini"
 ASKED_FROM_USD = 1.0
@@ -62,6 +59,9 @@ def complete_strategy(incomplete: str) -> list[str]:
 
 def complete_model(incomplete: str) -> list[str]:
     """Names for the shell: models that need no key."""
+    from microagents.models.simulation.profiles import PROFILES
+    from microagents.models.tiny.vocabulary import VOCABULARIES
+
     names = [*(f"sim:{name}" for name in PROFILES), *(f"tiny:{name}" for name in VOCABULARIES)]
     return [name for name in names if name.startswith(incomplete)]
 
@@ -409,12 +409,17 @@ def with_tools(options: list[str], tools: list[str]) -> list[str]:
 
 def task_of(name: str, options: list[str], flag: str = "-o") -> Task:
     """Build the task that the command line names; `flag` is the flag that a message advises for a missing option."""
+    from microagents.task import Task
+
     kind = TASKS.find(name, Task)
     return validated(kind, f"task {name!r}", task_options(kind, options), flag=flag)
 
 
 def strategy_named(name: str | None, options: StrategyOptions, task: Task) -> Strategy:
     """Build the strategy that the command line names, with its options."""
+    from microagents.actors.role import Strategy
+    from microagents.runs.strategies import strategy_of
+
     kind = STRATEGIES.find(name or task.default_strategy, Strategy)
     return strategy_of(name, task, options.fitting(kind.takes))
 
@@ -449,7 +454,7 @@ def check_picture(file: Path | None) -> None:
 def draw_picture(report: Comparison, file: Path | None) -> None:
     """Draw a completed comparison into a file, if one is given."""
     if file is not None and report.outcome == "completed":
-        from microagents.studies.pictures import draw  # noqa: PLC0415 - matplotlib, which only --svg needs
+        from microagents.studies.pictures import draw
 
         draw(report, file)
 

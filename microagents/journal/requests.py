@@ -12,6 +12,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from microagents.base.bounds import MAX_COUNT, MAX_S, MAX_USD
 from microagents.journal.encoding import key_at
 from microagents.journal.experiment import Change
 from microagents.journal.rows import Rows
@@ -21,8 +22,6 @@ from microagents.journal.tables import OPEN_CODES
 MAX_REQUEST_BYTES = 1 << 16
 CHANGE = "change"
 """Kind of an accepted change in the log, beside the tags of requests."""
-MAX_COUNT, MAX_USD, MAX_S = 10**15, 1e9, 1e9
-"""Largest limits of calls and tokens, of cost, and of time: products with them fit 64 bits, as messages and billionths of a dollar need."""
 
 
 class Decide(Struct, frozen=True, kw_only=True, tag="decide", forbid_unknown_fields=True):

@@ -6,12 +6,11 @@ from typing import Final
 
 from msgspec import structs
 
+from microagents.base.bounds import MAX_USD
 from microagents.replies.chat import Usage
 
 MAX_TOKENS: Final = 1_000_000_000
 """No reply has as many tokens."""
-MAX_USD: Final = 1e9
-"""No reply costs as much."""
 
 
 def possible(usage: Usage) -> Usage:

@@ -27,11 +27,10 @@ from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
 from microagents.actors.registry import RUNTIMES, unknown
+from microagents.base.bounds import MAX_COUNT, MAX_S, MAX_USD
 from microagents.base.errors import InvalidUsage, read_failure, refusal
 from microagents.base.files import read_text
 from microagents.base.plain_values import number_in
-from microagents.journal.requests import MAX_COUNT, MAX_S, MAX_USD
-from microagents.models.model import ModelSpec
 from microagents.models.prices import OwnPrice, read_prices
 from microagents.replies.chat import Format, Reading
 from microagents.runs.fields import adapter_of, allowed_values, annotations_of
@@ -105,10 +104,16 @@ def _read_lanes(value: object) -> str | None:
     return str(int(text))
 
 
+def _check_spec(value: Any) -> None:
+    from microagents.models.model import ModelSpec  # noqa: PLC0415 - a command's help needs no models
+
+    ModelSpec.parse(value)
+
+
 def _read_on_undecided(value: str) -> str:
     if value not in ("stop", "leader"):
         try:
-            ModelSpec.parse(value)
+            _check_spec(value)
         except InvalidUsage as error:
             raise ValueError(f"on_undecided is `stop`, `leader` or a model; {error}") from None
     return value
@@ -118,7 +123,7 @@ def _read_fallback(value: object) -> object:
     specs = [value] if isinstance(value, str) else value
     for spec in specs if isinstance(specs, list | tuple) else ():
         try:
-            ModelSpec.parse(spec)
+            _check_spec(spec)
         except (InvalidUsage, TypeError) as error:
             raise ValueError(f"a fallback is the spec of a model; {error}") from None
     return specs

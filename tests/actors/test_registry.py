@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from microagents import InvalidUsage, Task, run_sync
-from microagents.actors.registry import MODELS, RUNTIMES, STRATEGIES, TASKS, Registry, _installed, reference_to
+from microagents.actors.registry import MODELS, RUNTIMES, STRATEGIES, TASKS, Registry, _every_installed, reference_to
 from microagents.runs.settings import validated
 from microagents.runs.strategies import strategy_of
 
@@ -53,9 +53,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: walks-of-mine\nVersion: 1.0\n", encoding="utf-8")
     (info / "entry_points.txt").write_text(ENTRY_POINTS, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    _installed.cache_clear()
+    _every_installed.cache_clear()
     yield
-    _installed.cache_clear()
+    _every_installed.cache_clear()
 
 
 @pytest.mark.usefixtures("installed")

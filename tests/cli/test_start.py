@@ -7,12 +7,22 @@ from subprocess import run
 
 import pytest
 
+from microagents.cli import COMMANDS
+
 HEAVY = ("numpy", "microagents.task", "microagents.runs.driver", "microagents.studies", "microagents.systems")
 """Modules that take most of a second to import."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["bogus"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *[["--help"], ["--version"], ["bogus"]],
+        *[pytest.param([name, "--help"], marks=pytest.mark.slow) for name in COMMANDS.shipped],
+        *[pytest.param([name, "--bogus"], marks=pytest.mark.slow) for name in COMMANDS.shipped],
+    ],
+    ids=" ".join,
+)
 def test_help_and_refusals_import_nothing_that_runs(words: list[str]) -> None:
     code = f"import sys; sys.argv[1:] = {words}\nfrom microagents.cli import main\ntry:\n    main()\nfinally:\n    print(*sys.modules)"
     done = run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

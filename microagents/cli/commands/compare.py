@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from microagents.cli.inputs import given_by
 from microagents.cli.options import (
     RUNS,
     STRATEGY_NAMES,
@@ -32,17 +30,6 @@ from microagents.cli.options import (
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, echo, json_text
-from microagents.cli.views.tables import Columns, closing_notes, report_text
-from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
-from microagents.runs.words.money import are_simulated, specs_in
-from microagents.studies.compare import DEFAULT_REPEAT, compare
-from microagents.studies.comparison import Comparison, Row
-from microagents.studies.measure import model_measured
-
-HEADERS = (
-    *("strategy", "k", "solved", "rate", "95 % interval", "undecided", "failed", "argmax"),
-    *("calls", "tokens", "cost", "time"),
-)
 
 
 @partial(with_settings, short=("max_draws", "speculate", "known_inputs"))
@@ -74,7 +61,7 @@ def command(
         typer.Option(
             metavar="N",
             envvar="MICROAGENTS_REPEAT",
-            help=f"Number of inputs of each row. [default: {DEFAULT_REPEAT}, or all of --inputs]",
+            help="Number of inputs of each row. [default: 20, or all of --inputs]",
         ),
     ] = None,
     trials: Annotated[
@@ -111,6 +98,14 @@ def command(
     Exit codes: 0 all inputs of all rows have ended, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk,
     130 interrupted.
     """
+    from microagents.cli.inputs import given_by
+    from microagents.cli.views.comparison import report
+    from microagents.cli.views.tables import report_text
+    from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
+    from microagents.runs.words.money import specs_in
+    from microagents.studies.compare import compare
+    from microagents.studies.measure import model_measured
+
     check_picture(svg)
     given = given_by(task, option, inputs)
     measurement = None if from_ is None else model_measured(runs_dir, from_, given.first)
@@ -138,57 +133,5 @@ def command(
             yes=yes,
         )
     draw_picture(comparison, svg)
-    echo(json_text(comparison.as_json()) if as_json else report_text(_report(comparison)))
+    echo(json_text(comparison.as_json()) if as_json else report_text(report(comparison)))
     raise typer.Exit(EXIT_CODES[comparison.outcome])
-
-
-def _report(comparison: Comparison) -> Iterator[str | Columns]:
-    yield comparison.title
-    if comparison.rows:
-        yield ""
-        yield Columns([HEADERS, *(_cells(row) for row in comparison.rows)])
-        yield ""
-    if are_simulated(specs_in(comparison.models)):
-        yield "simulated: no real model was asked; costs are what the real one would have cost at list prices"
-    if any(row.solved is None for row in comparison.rows):
-        yield (
-            "?: code cannot tell; give the task an `oracle`, or its result a field `correct` or `solved`, to count the right results, "
-            "then repeat with another --run-id"
-        )
-    for row in comparison.rows:
-        if row.pass_k:
-            shown = ", ".join(
-                f"pass^{each.k} {each.chance:.1%} ({each.low:.1%} to {each.high:.1%})" for each in row.pass_k
-            )
-            yield f"{_named(row)}{'' if row.k is None else f' k={row.k}'}: {shown}"
-    if f1s := [f"{_named(row)} {row.f1:.3f}" for row in comparison.rows if row.f1 is not None]:
-        yield f"mean F1 of the answers: {', '.join(f1s)}"
-    for row in comparison.rows:
-        if row.failed:
-            yield f"{row.run_id}: {row.reason}, or repeat with another --run-id to do all inputs anew"
-    yield from closing_notes(comparison.recorded_at, comparison.reason, "decisions")
-
-
-def _named(row: Row) -> str:
-    return f"{row.strategy}@{row.given}" if row.given else row.strategy
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    solved = f"{row.solved:,} of {row.repeat:,}" if row.solved is not None else f"? ({row.completed:,} completed)"
-    rate = "-" if row.rate is None else f"{row.rate:.1%}"
-    interval = "-" if row.low is None or row.high is None else f"{row.low:.1%} to {row.high:.1%}"
-    cost = "unknown" if row.cost_usd is None else "-" if row.cost_per_input is None else f"${row.cost_per_input:,.4f}"
-    return (
-        _named(row),
-        "-" if row.k is None else str(row.k),
-        solved,
-        rate,
-        interval,
-        f"{row.undecided:,}",
-        f"{row.failed:,}",
-        "-" if row.argmax is None else f"{row.argmax:,}",
-        "-" if row.calls_per_input is None else f"{row.calls_per_input:,.1f}",
-        "-" if row.tokens_per_input is None else f"{row.tokens_per_input:,.0f}",
-        cost,
-        f"{row.wall_s:,.1f} s",
-    )

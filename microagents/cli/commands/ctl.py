@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,21 +11,11 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.printing import printable
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES, echo, json_text
-from microagents.journal.requests import SetRun
-from microagents.runs.inspection.control import (
-    ADJUSTABLE,
-    NOW,
-    VERBS,
-    RunStatus,
-    ask_run,
-    change_text,
-    request_text,
-    setting_of,
-    status_of,
-)
-from microagents.runs.words.money import prices_of
-from microagents.runs.words.summary import progress_line
-from microagents.runs.words.verdict import outcome_text
+from microagents.journal.requests import Ask, SetRun
+from microagents.runs.settings import option_of
+
+if TYPE_CHECKING:
+    from microagents.runs.inspection.control import RunStatus
 
 DONE = {
     "pause": "is paused",
@@ -34,11 +24,12 @@ DONE = {
     "stop": "ends",
     "set": "is changed",
 }
+ADJUSTABLE = [option_of(name).removeprefix("--") for name in SetRun.__struct_fields__]
 
 
 def command(
     run: RunName,
-    verb: Annotated[str, typer.Argument(metavar="VERB", help=f"{', '.join(VERBS)}, set or status.")],
+    verb: Annotated[str, typer.Argument(metavar="VERB", help=f"{', '.join(DONE)} or status.")],
     values: Annotated[
         list[str],
         typer.Argument(
@@ -66,17 +57,12 @@ def command(
 
     Exit codes: 0 the run has taken it, 1 it has not answered within 5 s and takes it as soon as it can, 2 wrong usage.
     """
-    if verb == "status" or verb in VERBS:
-        if values:
-            raise InvalidUsage(f"{verb} takes no values, unlike {values[0]!r:.100}")
-    elif verb != "set":
-        raise InvalidUsage(unknown("verb called", verb, [*VERBS, "set", "status"]))
-    if now and verb not in NOW:
-        raise InvalidUsage(f"--now goes with {' and '.join(NOW)}, not with {verb}")
-    if verb == "status":
+    from microagents.runs.inspection.control import ask_run, change_text, status_of
+
+    ask = _asked(verb, values, now=now)
+    if ask is None:
         _show(status_of(runs_dir, run), as_json=as_json)
         return
-    ask = setting_of([_pair(each) for each in values]) if verb == "set" else (NOW if now else VERBS)[verb]
     before = status_of(runs_dir, run) if isinstance(ask, SetRun) else None
     asked = ask_run(runs_dir, run, ask, why=" ".join(reason.split()), dry_run=dry_run)
     if dry_run:
@@ -95,6 +81,21 @@ def command(
     raise typer.Exit(EXIT_CODES["completed" if asked.is_taken or dry_run else "failed"])
 
 
+def _asked(verb: str, values: list[str], *, now: bool) -> Ask | None:
+    """Return the request that the words make; None for `status`."""
+    from microagents.runs.inspection.control import NOW, VERBS, setting_of
+
+    if verb not in (*VERBS, "set", "status"):
+        raise InvalidUsage(unknown("verb called", verb, [*VERBS, "set", "status"]))
+    if values and verb != "set":
+        raise InvalidUsage(f"{verb} takes no values, unlike {values[0]!r:.100}")
+    if now and verb not in NOW:
+        raise InvalidUsage(f"--now goes with {' and '.join(NOW)}, not with {verb}")
+    if verb == "set":
+        return setting_of([_pair(each) for each in values])
+    return NOW[verb] if now else VERBS.get(verb)
+
+
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
@@ -103,6 +104,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _show(status: RunStatus, *, as_json: bool) -> None:
+    from microagents.runs.inspection.control import request_text
+    from microagents.runs.words.money import prices_of
+    from microagents.runs.words.summary import progress_line
+    from microagents.runs.words.verdict import outcome_text
+
     if as_json:
         echo(json_text(status.as_json()))
         return

@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-from codecs import getwriter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
-from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, get_args
+from typing import Annotated, Literal
 
-import msgspec
 import typer
-from msgspec import Struct
 
-from microagents.base.errors import InvalidUsage
-from microagents.base.packages import require_package
-from microagents.base.printing import results
 from microagents.cli.options import RUNS, RunName, RunsDir, WithCode
-from microagents.cli.reporting import json_text
-from microagents.journal.reading import Reader, reader_of
-from microagents.runs.inspection.export import (
-    ActionRow,
-    DecisionRow,
-    LookUpRow,
-    action_rows,
-    decision_rows,
-    look_up_rows,
-)
-from microagents.runs.row_files import cell
 
 Format = Literal["jsonl", "csv", "parquet"]
-ROWS_PER_GROUP = 10_000
-"""Rows of a parquet file that are written at a time."""
 
 
 def command(
@@ -67,102 +44,6 @@ def command(
     Columns: run_id, path, input, outcome, value, votes, other_votes, flags, cost_usd, settled_by, settled_at,
     decided_at, input_ended_at.
     """
-    form = form or _form_of(output)
-    if form == "parquet":
-        require_package("parquet", "pyarrow")
-        if output is None:
-            raise InvalidUsage("parquet is not written to stdout; name a file with --output")
-    with reader_of(runs_dir, run, trust=code) as reader:
-        kind, rows = _rows(reader, actions=actions, look_ups=look_ups)
-        with nullcontext(results().buffer) if output is None else _new_file(output) as stream:
-            if form == "parquet":
-                _write_parquet(rows, kind, stream)
-            else:
-                _write(rows, kind, form, stream, lambda: _rows(reader, actions=actions, look_ups=look_ups)[1])
+    from microagents.cli.exporting import export_rows
 
-
-def _rows(reader: Reader, *, actions: bool, look_ups: bool) -> tuple[type[Struct], Iterator[Struct]]:
-    if actions and look_ups:
-        raise InvalidUsage("--actions and --look-ups write other rows; give one of them")
-    if look_ups:
-        return LookUpRow, look_up_rows(reader)
-    return (ActionRow, action_rows(reader)) if actions else (DecisionRow, decision_rows(reader))
-
-
-def _form_of(output: Path | None) -> Format:
-    """Return the format that the ending of a file names; jsonl for any other."""
-    named = "jsonl" if output is None else output.suffix.removeprefix(".")
-    return next((form for form in get_args(Format) if form == named), "jsonl")
-
-
-@contextmanager
-def _new_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that does not exist. It is removed if writing it fails."""
-    try:
-        with path.open("xb") as stream:
-            try:
-                yield stream
-            except BaseException:
-                path.unlink(missing_ok=True)
-                raise
-    except FileExistsError:
-        raise InvalidUsage(f"{str(path)!r} exists; it was kept; move it away, or name another file") from None
-    except OSError as error:
-        raise InvalidUsage(f"{str(path)!r} cannot be written: {error.strerror}; name another file") from None
-
-
-def _write(
-    rows: Iterable[Struct], kind: type[Struct], form: Format, stream: IO[bytes], again: Callable[[], Iterable[Struct]]
-) -> None:
-    """Write rows. Of a CSV file the columns must be known first, so the rows are read ``again``."""
-    if form == "jsonl":
-        for row in rows:
-            stream.write(json_text(row).encode() + b"\n")
-        return
-    lines = csv.writer(getwriter("utf-8")(stream))
-    found = dict.fromkeys(chain.from_iterable(_columns(row) for row in rows)) or dict.fromkeys(kind.__struct_fields__)
-    split = {name.partition(".")[0] for name in found if "." in name}
-    columns = sorted(found.keys() - split, key=lambda name: (_place(kind, name), [*found].index(name)))
-    lines.writerow(columns)
-    lines.writerows([cell(row.get(name)) for name in columns] for row in map(_columns, again()))
-
-
-def _place(kind: type[Struct], column: str) -> int:
-    return kind.__struct_fields__.index(column.partition(".")[0])
-
-
-def _columns(row: Struct) -> dict[str, Any]:
-    """Return the cells of a row by column; an object, such as a reply with its fields, has a column for each field."""
-    found: dict[str, Any] = {}
-    for name in row.__struct_fields__:
-        value = getattr(row, name)
-        found |= (
-            {f"{name}.{field}": each for field, each in value.items()} if isinstance(value, dict) else {name: value}
-        )
-    return found
-
-
-def _flat(row: Struct) -> dict[str, Any]:
-    values = {name: getattr(row, name) for name in row.__struct_fields__}
-    nested = {
-        name: json_text(each)
-        for name, each in values.items()
-        if isinstance(each, dict | list) or (name == "value" and each is not None)
-    }
-    return {**values, **nested}
-
-
-def _write_parquet(rows: Iterator[Struct], kind: type[Struct], stream: IO[bytes]) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    kinds = {int: pa.int64(), float: pa.float64()}
-    hints = {field.name: field.type for field in msgspec.structs.fields(kind)}
-    columns = pa.schema([(name, kinds.get(_plain(hints[name]), pa.string())) for name in hints])
-    with parquet.ParquetWriter(stream, columns) as file:
-        while group := [_flat(row) for row in islice(rows, ROWS_PER_GROUP)]:
-            file.write_table(pa.Table.from_pylist(group, schema=columns))
-
-
-def _plain(hint: Any) -> Any:
-    return next((each for each in getattr(hint, "__args__", (hint,)) if each is not type(None)), hint)
+    export_rows(run, runs_dir, form, output, actions=actions, look_ups=look_ups, code=code)

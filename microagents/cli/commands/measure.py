@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from microagents.base.errors import InvalidUsage
-from microagents.cli.inputs import given_by
 from microagents.cli.options import (
     DEFAULT_MODEL,
     RUNS,
@@ -27,28 +26,13 @@ from microagents.cli.options import (
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, echo, json_text
-from microagents.cli.views.tables import Columns, closing_notes, report_text
-from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.settings import SettingKeywords
-from microagents.runs.words.money import are_simulated, money, prices_of
-from microagents.runs.words.summary import options_text
-from microagents.runs.words.verdict import counted
-from microagents.studies.analysis import Distances, PositionAccuracy
-from microagents.studies.flags import FlagFindings
-from microagents.studies.measure import Measurement, measure
-from microagents.studies.measured import ModelMeasurement, Proportion, Threshold
-from microagents.studies.states import States, states_in_file, states_of_run
-from microagents.studies.trials import AgentMeasurement
-from microagents.systems.chains.maker import Maker
-from microagents.task import Task
 
-SHOWN = 10
-"""Number of hard steps in a text; --json has all."""
+if TYPE_CHECKING:
+    from microagents.studies.states import States
+    from microagents.task import Task
+
 SETTINGS = tuple(name for name in SettingKeywords.__annotations__ if name != "on_undecided")
-UNKNOWN = (
-    "no oracle: whether the replies are right is not known: a step that a model gets wrong the same way each time looks like an easy one. "
-    "So there is no chance and no k; they need the task's `oracle`"
-)
 Models = Annotated[
     list[str], model_option("Model, as provider:model[@key=value,...]. Repeatable: each is measured on its own.")
 ]
@@ -126,6 +110,12 @@ def command(
 
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 130 interrupted.
     """
+    from microagents.cli.inputs import given_by
+    from microagents.cli.views.measurement import report_of
+    from microagents.cli.views.tables import report_text
+    from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
+    from microagents.studies.measure import measure
+
     models = list(dict.fromkeys(model or [DEFAULT_MODEL]))
     work = given_by(task, option, inputs).work
     given = None if states is None else _states(states, runs_dir, work)
@@ -151,144 +141,14 @@ def command(
         ),
         yes=yes,
     )
-    echo(json_text(report.as_json()) if as_json else report_text(_report(report)))
+    echo(json_text(report.as_json()) if as_json else report_text(report_of(report)))
     raise typer.Exit(EXIT_CODES[report.outcome])
 
 
 def _states(given: str, runs_dir: Path, task: Task | Sequence[Task]) -> States:
+    from microagents.studies.states import states_in_file, states_of_run
+    from microagents.task import Task
+
     if not isinstance(task, Task):
         raise InvalidUsage("--states are for one chain; leave out --states or --inputs")
     return states_in_file(Path(given), task) if given.endswith(".jsonl") else states_of_run(runs_dir, given, task)
-
-
-def _report(report: Measurement) -> Iterator[str | Columns]:
-    steps = report.source if report.agents else f"random steps of {report.source}"
-    yield f"{report.task}{options_text(report.options)}: {steps}; seed {report.seed}"
-    for number, each in enumerate(report.models):
-        yield ""
-        yield from _model(each, report.source)
-        if report.lookahead:
-            yield from _lookahead(report.lookahead[number])
-        if report.flags:
-            yield from _flags(report.flags[number])
-        yield from _thresholds(each.thresholds)
-        if each.judged:
-            yield f"verdict: {each.verdict()[1]}"
-    for agent in report.agents:
-        yield ""
-        yield from _agent(agent)
-    for pair in report.missed:
-        yield ""
-        names = " and ".join(pair.models)
-        yield f"{names} miss the same step with a chance of {pair.together:.4%}; {pair.independent:.4%} if independent"
-    if report.distances is not None:
-        yield ""
-        yield from _distances(report.distances)
-    asked = [*[each.model for each in report.models], *[name for each in report.agents for name in each.models]]
-    if asked and not all(each.judged for each in report.models):
-        yield from ("", UNKNOWN)
-    if asked and are_simulated(asked):
-        yield from ("", "simulated: no real model was asked")
-    yield from closing_notes(report.recorded_at, report.reason, "samples")
-
-
-def _model(found: ModelMeasurement, source: str) -> Iterator[str | Columns]:
-    price, call, calls = prices_of([found.model])(found.cost_usd), money(found.call_usd), max(1, found.calls)
-    unit = "input" if found.of_inputs else "step"
-    yield f"{found.model}: {counted(len(found.steps), unit)} of {found.total:,}, {counted(found.draws, 'draw')}, {price}, {call} a call"
-    yield f"a call reads {found.input_tokens / calls:,.0f} tokens and writes {found.output_tokens / calls:,.0f}"
-    yield f"--from {found.run_id} takes its samples"
-    if found.latency is not None:
-        p50, p95, p99 = found.latency.p50, found.latency.p95, found.latency.p99
-        yield f"a call takes {p50:,.2g} s, {p95:,.2g} s in one of 20, {p99:,.2g} s in one of 100"
-    if not found.judged:
-        yield f"two draws agree = {_within(found.agreement)}, valid = {_within(found.valid)} (95 % over steps)"
-        if found.differing:
-            yield f"they differ at {counted(len(found.differing), 'step')}: {_named(found.differing)}"
-        if found.as_decided is not None:
-            yield f"as {source} decided, rightly or not = {_within(found.as_decided)}"
-        low = found.agreement.low
-        yield f"p is at most {found.p_high:.4f}; at least {low:.4f} only if each step's most frequent reply is the right one"
-        return
-    yield f"p = {_within(found.p)}, valid = {_within(found.valid)} (95 % over steps)"
-    yield f"correlation of two draws of a step: {found.rates().correlation:.2f}"
-    named = f" (steps {_named(found.hard)})" if found.hard else ""
-    yield f"hard steps: {len(found.hard):,}{named}; at most {found.rates().hard.high:,.0f} of all {found.total:,} (95 %)"
-    if found.hard:
-        yield f"p at the other steps = {found.rates().p_ordinary:.4f}, for `-s p=` of a ladder"
-    yield from filter(None, (found.trend, found.if_certain(Maker().k, found.total)))
-    if found.mistakes:
-        yield "wrong first in: " + ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items())
-
-
-def _agent(found: AgentMeasurement) -> Iterator[str | Columns]:
-    price = prices_of(found.models)(found.cost_usd)
-    yield f"{found.name}: {counted(found.trials, 'trial')}, {found.draws} draws of each action, {counted(found.calls, 'call')}, {price}"
-    yield f"--from {found.run_id} takes its trials"
-    yield f"trials that succeed, by the plurality of the draws = {_within(found.success)} (95 %)"
-    rows = [["kind", "actions", "right", "95 % interval", "wrong in one way"]]
-    rows += [[each.kind, f"{len(each.seen):,}", *_cells(each.p), f"{each.same_wrong:.1%}"] for each in found.actions]
-    if len(rows) > 1:
-        yield Columns(rows)
-        yield (
-            "right: the share of the draws that are the right action; of a trial that fails, the action with the least lead counts as "
-            "wrong"
-        )
-    yield f"trials that fail though every vote agreed: {found.unseen:,} of {found.trials - found.succeeded:,}; no margin mends them"
-
-
-def _lookahead(positions: Sequence[PositionAccuracy]) -> Iterator[str | Columns]:
-    rows = [["position", "right", "95 % interval", "first right", "hardest step"]]
-    for each in positions:
-        name, hardest = f"+{each.position}" if each.position else "alone", each.at_hardest
-        first = _cells(each.given_first)[0]
-        rows.append([name, *_cells(each.accuracy), first, "-" if hardest is None else f"{hardest:.1%}"])
-    yield Columns(rows)
-
-
-def _flags(found: FlagFindings) -> Iterator[str | Columns]:
-    rows = [["reading", "valid", "wrong", "first two wrong", "right flagged", "nats a call"]]
-    for each in found.readings:
-        wrong = f"{each.wrong / each.valid:.2%}" if each.valid else "-"
-        gained = f"{each.information:.3f}{' +' * each.gains}"
-        valid, both = f"{each.valid / found.replies:.1%}", f"{each.collisions:,}"
-        rows.append([each.name, valid, wrong, both, f"{each.right_flagged:,}", gained])
-    yield Columns(rows, to_the_left=(0, 5))
-    rows = [["characters", "replies", "wrong or unreadable"]]
-    rows += [
-        [f"to {each.most_chars:,}", f"{each.replies:,}", f"{each.wrong / each.replies:.2%}"] for each in found.lengths
-    ]
-    yield Columns(rows, to_the_left=())
-    yield f"advice: {found.advice}"
-
-
-def _thresholds(found: Sequence[Threshold]) -> Iterator[str | Columns]:
-    if not found:
-        return
-    rows = [["target error", "at_least", "decided", "wrong", "95 % interval"]]
-    for each in found:
-        at_least = "-" if each.at_least is None else f"{each.at_least:.4f}"
-        rows.append([f"{each.target:.1%}", at_least, _cells(each.decided)[0], *_cells(each.wrong)])
-    yield Columns(rows, to_the_left=())
-    yield "at_least: fitted on one half of the steps; the rest of the row is of the other half"
-
-
-def _distances(found: Distances) -> Iterator[str | Columns]:
-    yield "total variation distance between halves of samples; of one model between its own two halves:"
-    numbers = [str(number) for number in range(1, len(found.models) + 1)]
-    rows = [["model", "errors", *numbers]]
-    for number, spec, errors, cells in zip(numbers, found.models, found.errors, found.matrix, strict=True):
-        rows.append([f"{number} {spec}", f"{errors:,}", *("-" if each is None else f"{each:.3f}" for each in cells)])
-    yield Columns(rows)
-
-
-def _named(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:SHOWN])) + (", ..." if len(numbers) > SHOWN else "")
-
-
-def _within(share: Proportion) -> str:
-    return f"{share.share:.4f} ({share.low:.4f} to {share.high:.4f})"
-
-
-def _cells(share: Proportion | None) -> list[str]:
-    return ["-", "-"] if share is None else [f"{share.share:.1%}", f"{share.low:.1%} to {share.high:.1%}"]

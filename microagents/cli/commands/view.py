@@ -18,8 +18,6 @@ from microagents.base.errors import InvalidUsage, read_failure
 from microagents.cli.commands.serve import MAX_PORT
 from microagents.cli.options import RUNS, RunsDir, WithCode, complete_run
 from microagents.cli.reporting import echo
-from microagents.journal.reading import reader_of
-from microagents.web.viewer.pages import strip
 
 REDIRECT = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={address}">\n'
 """The browser opens a file that leads to the address and that only this user can read: all users see the arguments of a program."""
@@ -60,6 +58,9 @@ def command(
     The file of -o opens in a browser without a network: it has no code but its own, and asks nothing of any host. An existing file is
     replaced.
     """
+    from microagents.journal.reading import reader_of
+    from microagents.web.viewer.pages import strip
+
     if output is not None:
         if run is None:
             raise InvalidUsage("-o writes the page of one run; name it: microagents view RUN -o FILE")
@@ -75,6 +76,7 @@ def command(
 
 
 def _write(run: str, runs_dir: Path, file: Path, *, code: bool) -> None:
+    from microagents.journal.reading import reader_of
     from microagents.web.viewer.report import report
 
     with reader_of(runs_dir, run, trust=code) as reader:

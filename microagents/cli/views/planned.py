@@ -1,0 +1,157 @@
+"""A plan on the terminal: its rows, its conditions, and the command that begins the marked run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from msgspec import structs
+
+from microagents.cli.reporting import echo, json_text
+from microagents.cli.views.tables import Columns, clock, report_text
+from microagents.runs.words.money import are_simulated, money
+from microagents.runs.words.summary import options_text
+from microagents.runs.words.verdict import counted
+from microagents.studies.planning import PlannedRun, PlannedRuns
+from microagents.studies.simulation import Simulation
+from microagents.task import Task
+
+ALPHABET = 26
+EXTRAPOLATED = (
+    "lead and ladders: the calls, and the chance at hard steps, are those of 400 simulated steps with the measured errors; a rollout errs "
+    "at a hard step in .1, as in LEAD (`microagents measure TASK --rollouts N` measures it), and is paid as so many calls as it has steps"
+)
+
+
+def print_plan(
+    found: PlannedRuns,
+    task: str | None,
+    work: Task | None,
+    option: list[str],
+    concurrency: int | None,
+    budget: float | None,
+    deadline: float | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print a plan.
+
+    Args:
+        found: the plan.
+        task: name of the task, with its instance and its options.
+        work: the task; None for given rates.
+        option: words NAME=VALUE of the task.
+        concurrency: maximum number of calls in flight.
+        budget: expected cost that a run may have, in US dollars.
+        deadline: expected duration that a run may have, in seconds.
+        as_json: whether to print one object.
+    """
+    command_line, chosen = None, found.best or found.assumed
+    if task is not None and work is not None and chosen is not None and chosen.models:
+        command_line = command_of(task, work.default_strategy, option, chosen, concurrency)
+    if as_json:
+        notes = {" + ".join(models): said for models, said in found.notes.items()}
+        echo(json_text({**structs.asdict(found), "notes": notes, "command": command_line}))
+    else:
+        limits = {
+            "cost": None if budget is None else money(budget),
+            "duration": None if deadline is None else clock(deadline),
+        }
+        within = [f" with a known {name} of at most {most}" for name, most in limits.items() if most is not None]
+        echo(report_text([*_report(task, work, found), *_end(found, command_line, " and".join(within))]))
+
+
+def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator[str | Columns]:
+    named = "" if work is None else f"{task}{options_text(work.model_dump(exclude_defaults=True))}: "
+    size = counted(found.steps, "step") if found.unit == "steps" else f"one {found.unit}"
+    yield f"{named}{size}"
+    models = list(dict.fromkeys(model for run in found.runs for model in run.models))
+    letters = {name: chr(65 + at) if at < ALPHABET else f"model {at + 1}" for at, name in enumerate(models)}
+    letters = letters if len(models) > 1 else dict(zip(models, models, strict=True))
+    for model, letter in letters.items():
+        if letter != model:
+            yield f"{letter} is {model}"
+    yield Columns([*_rows(found, letters)], to_the_left=(0, 1, 2) if models else (0, 1))
+    for names, notes in found.notes.items():
+        of = f"{' + '.join(letters[each] for each in names)}: " if names else ""
+        for note in notes:
+            yield f"{of}{note}"
+    if models and any(run.independent is None for run in found.runs) and found.unit == "steps":
+        yield EXTRAPOLATED
+    if found.simulation is not None:
+        yield from _simulation(found.simulation)
+    if models and are_simulated(models):
+        yield "simulated: costs are what the real model would have cost at list prices"
+
+
+def _rows(found: PlannedRuns, letters: dict[str, str]) -> Iterator[list[str]]:
+    if not letters:  # given rates have no interval
+        is_priced = any(run.cost_usd.mid is not None for run in found.runs)
+        yield ["", "strategy", "chance", "calls", *["cost"] * is_priced]
+        for run in found.runs:
+            row = ["*" if run.is_best else "", _named(run), f"{run.chance.share:.6f}", f"{run.calls:,.0f}"]
+            yield [*row, *[money(run.cost_usd.mid)] * is_priced]
+        return
+    yield ["", "model", "strategy", "if independent", "as measured", "interval", "calls", "cost", "range", "time"]
+    for run in found.runs:
+        named = " + ".join(letters[each] for each in run.models)
+        independent = "-" if run.independent is None else f"{run.independent:.4f}"
+        chance = [f"{run.chance.share:.4f}", f"{run.chance.low:.4f} to {run.chance.high:.4f}"]
+        cost = run.cost_usd
+        spread = "" if cost.mid is None else f"{money(cost.low)} to {money(cost.high)}"
+        time = "-" if run.duration_s is None else clock(run.duration_s)
+        calls = f"{run.calls:,.0f}" if found.unit == "steps" else f"{run.calls:,.1f}"
+        mark = "*" if run.is_best else ""
+        yield [mark, named, _named(run), independent, *chance, calls, money(cost.mid), spread, time]
+
+
+def _simulation(found: Simulation) -> Iterator[str | Columns]:
+    share = found.success
+    yield f"{counted(found.runs, 'run')} in virtual time, each step with an error rate drawn from the measured ones:"
+    rows = [
+        ["  all steps right", f"{share.share:.3f} ({share.low:.3f} to {share.high:.3f} with 95 %)"],
+        ["  undecided", f"{found.undecided:,} of {found.runs:,}"],
+        ["  calls of a run", f"{found.calls:,.0f}"],
+        ["  duration of a run", f"{found.duration_s:,.1f} s"],
+    ]
+    yield Columns(rows, to_the_left=(0, 1))
+
+
+def _end(found: PlannedRuns, command_line: str | None, within: str) -> Iterator[str]:
+    if found.needed is not None:
+        yield found.needed
+    elif found.best is not None and command_line is not None:
+        yield f"* the cheapest that is enough for {found.target:g}: {command_line}"
+    elif found.best is not None:
+        yield f"* the least that reaches {found.target:g}"
+    elif found.assumed is not None:
+        yield f"no run reaches {found.target:g} for sure{within}"
+        yield f"{_named(found.assumed)} is enough {found.assumed.enough_if}"
+        yield f"or else, at that risk: {command_line}"
+    else:
+        yield f"no run reaches {found.target:g} for sure{within}"
+
+
+def command_of(task: str, default: str, options: list[str], run: PlannedRun, concurrency: int | None) -> str:
+    """Write the command that begins a planned run.
+
+    Args:
+        task: name of the task.
+        default: its default strategy.
+        options: its options.
+        run: the planned run.
+        concurrency: maximum number of calls in flight.
+    """
+    given = [word for each in options for word in ("-o", each)]
+    limit = [] if concurrency is None else ["--concurrency", str(concurrency)]
+    models = [word for each in run.models for word in ("--model", each)]
+    k = [] if run.k is None else ["-k", str(run.k)]
+    chosen = [word for name, value in run.options.items() for word in ("-s", f"{name}={value}")]
+    strategy = [] if run.strategy == default else ["--strategy", run.strategy]
+    return shlex.join(["microagents", "run", task, *given, *models, *strategy, *k, *chosen, *limit])
+
+
+def _named(run: PlannedRun) -> str:
+    """Name a row: its k, or its strategy, with the options that make it another."""
+    shown = {name: value for name, value in run.options.items() if name != "p"}
+    return ", ".join([run.strategy if run.k is None else f"k = {run.k}", *[f"{name} {shown[name]}" for name in shown]])

@@ -1,0 +1,86 @@
+"""The queue of what waits for a person, one after the other in the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from microagents.base.errors import InvalidUsage
+from microagents.base.printing import printable
+from microagents.cli.reporting import echo, json_text
+from microagents.cli.views.agent import call_text, draw_agent
+from microagents.elections.election import input_of
+from microagents.journal.reading import reader_of
+from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
+from microagents.runs.inspection.runs import WaitingPlace, decide, solution_of, waiting_in
+from microagents.runs.words.money import prices_of
+from microagents.runs.words.verdict import counted
+from microagents.systems.agents.notes import AgentRecord
+
+
+def decide_one(runs_dir: Path, run: str, path: str, value: str, *, again: bool = False) -> tuple[str, str]:
+    """Decide for a reply; returns the sentence about it, and how the run goes on."""
+    at, reply, go_on = decide(runs_dir, run, path, value, again=again)
+    then = "the run continues with it" if go_on is None else f"go on: {go_on}"
+    return f"{at} of run {run} is decided by you: {reply}", then
+
+
+def go_through(runs_dir: Path, run: str | None) -> None:
+    """Show the waiting items one after the other, and take the person's decisions."""
+    queue, decided = waiting_in(runs_dir, run), dict[str, str]()
+    if not queue:
+        echo("nothing waits for a person")
+    for number, each in enumerate(queue, 1):
+        echo(printable(f"\n{number} of {len(queue)}: {each.path} of run {each.run_id}, {each.task}"))
+        replies = _show(runs_dir, each)
+        while text := _said():
+            if text == "q":
+                break
+            try:
+                said, then = decide_one(runs_dir, each.run_id, each.path, replies.get(text, text))
+            except InvalidUsage as error:
+                echo(printable(str(error)))
+            else:
+                echo(printable(said))
+                decided[each.run_id] = then
+                break
+        if text in ("q", None):
+            break
+    for name, then in decided.items():
+        echo(printable(f"run {name}: {then}"))
+
+
+def _said() -> str | None:
+    """Read a line; None at the end of the input."""
+    try:
+        return str(typer.prompt("", default="", show_default=False, prompt_suffix="> ")).strip()
+    except typer.Abort:
+        return None
+
+
+def _show(runs_dir: Path, each: WaitingPlace) -> dict[str, str]:
+    """Show a waiting item; returns the replies by the numbers that name them."""
+    with reader_of(runs_dir, each.run_id) as reader:
+        shown, (step, _, call) = inspect_decision(reader, each.path), each.path.partition("/call/")
+        if not call:
+            return _show_vote(shown)
+        solution = solution_of(reader, input_of(each.path))
+        asked = inspect_decision(reader, step)
+        if isinstance(solution, AgentRecord):
+            echo(draw_agent(solution, prices_of(asked.models)))
+    for value, votes in asked.tally:
+        echo(printable(f"{counted(votes, 'vote')} for {json_text(value)}"))
+    if asked.action is not None:
+        waits = asked.action.calls[int(call.partition("/")[0])]
+        echo(printable(f"{shown.asked[0]} {call_text(waits.tool, waits.arguments)}"))
+    echo(f"Say {' or '.join(shown.asked[1:])}; Enter leaves it open, q ends.")
+    return {}
+
+
+def _show_vote(shown: InspectedDecision) -> dict[str, str]:
+    echo(printable(shown.user or shown.note or ""))
+    for number, (value, votes) in enumerate(shown.tally, 1):
+        echo(printable(f"{number}: {counted(votes, 'vote')} for {json_text(value)}"))
+    echo("Say the number of a reply, or another reply as JSON; Enter leaves it open, q ends.")
+    return {str(number): json_text(value) for number, (value, _) in enumerate(shown.tally, 1)}
