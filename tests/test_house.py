@@ -37,7 +37,7 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "matplotlib": "microagents/studies/pictures.py",
     "numpy": ("microagents/elections/", "microagents/models/tiny/"),
     "dotenv": "microagents/cli/config.py",
-    "pyarrow": ("microagents/cli/commands/export.py", "microagents/runs/row_files.py"),
+    "pyarrow": ("microagents/cli/exports.py", "microagents/runs/row_files.py"),
     "safetensors": "microagents/models/tiny/",
     "mcp": ("microagents/tools/mcp_transports.py", "tasks/desk_server.py"),
     "mcp_types": "microagents/tools/mcp_transports.py",

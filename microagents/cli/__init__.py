@@ -67,7 +67,7 @@ class Commands(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by their groups, those of installed packages at the end."""
+        """Write the commands by their groups, installed packages at the end."""
         shipped = [name for names in GROUPS.values() for name in names]
         others = tuple([name for name in self.list_commands(ctx) if name not in shipped])
         for title, names in {**GROUPS, "Of installed packages": others}.items():

@@ -26,7 +26,7 @@ WRONG_USAGE = 2
 WRONG = 5
 """Exit code of a run that is completed, and that the task's own code finds wrong."""
 READER_LEFT = 141
-"""Exit code of a command whose stdout was closed before all was written, as `head` does: that of tools which SIGPIPE ends."""
+"""Exit code of a command whose stdout was closed before all was written, as `head` does, as of tools which SIGPIPE ends."""
 LOG_LEVEL = "MICROAGENTS_LOG"
 """Environment variable with the level of logs. At the level debug, errors are shown with their tracebacks."""
 _NOT_PLAIN = re.compile(r"[^\x00-\x7e]")
@@ -54,7 +54,7 @@ def log_to_stderr() -> None:
 
 
 def json_text(value: object) -> str:
-    """A value as JSON without hidden characters: a terminal may act on those of a model, and on marks of direction."""
+    """A value as JSON without hidden characters: a terminal may act on them."""
     encoded = msgspec.json.encode(value)
     return encoded.decode() if encoded.isascii() and b"\x7f" not in encoded else _escaped(encoded.decode())
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from microagents.base.bounds import MAX_COUNT, MAX_S, MAX_USD
+from microagents.base.largest import MAX_COUNT, MAX_S, MAX_USD
 from microagents.journal.encoding import key_at
 from microagents.journal.experiment import Change
 from microagents.journal.rows import Rows

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import structs
 
-from microagents.base.bounds import MAX_USD
+from microagents.base.largest import MAX_USD
 from microagents.replies.chat import Usage
 
 MAX_TOKENS: Final = 1_000_000_000

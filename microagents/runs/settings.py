@@ -27,9 +27,9 @@ from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
 from microagents.actors.registry import RUNTIMES, unknown
-from microagents.base.bounds import MAX_COUNT, MAX_S, MAX_USD
 from microagents.base.errors import InvalidUsage, read_failure, refusal
 from microagents.base.files import read_text
+from microagents.base.largest import MAX_COUNT, MAX_S, MAX_USD
 from microagents.base.plain_values import number_in
 from microagents.models.prices import OwnPrice, read_prices
 from microagents.replies.chat import Format, Reading

@@ -275,7 +275,7 @@ async def _preview(
     ]
     async with LocalRuntime(context, roles) as runtime:
         judged, reason = await _until_verdict(runtime.messenger, seen, is_chain=is_chain)
-        account = await runtime.messenger.ask(Report())
+        account = await runtime.messenger.ask(Report(final=True))
     if seen.asked is None:
         raise InvalidUsage(reason or f"{type(strategy).__name__} asked no model, so it has no question to show")
     return seen.asked, judged, reason, account

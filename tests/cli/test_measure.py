@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from microagents.cli.commands.plan import command_of
+from microagents.cli.views.planned import command_of
 from microagents.journal import commits
 from microagents.journal.messages import Account, Record
 from microagents.journal.store import Store

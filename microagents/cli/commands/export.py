@@ -44,6 +44,6 @@ def command(
     Columns: run_id, path, input, outcome, value, votes, other_votes, flags, cost_usd, settled_by, settled_at,
     decided_at, input_ended_at.
     """
-    from microagents.cli.exporting import export_rows
+    from microagents.cli.exports import export_rows
 
     export_rows(run, runs_dir, form, output, actions=actions, look_ups=look_ups, code=code)

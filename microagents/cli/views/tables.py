@@ -14,7 +14,7 @@ from microagents.runs.words.summary import columns_of_stdout
 
 
 class Columns(NamedTuple):
-    """A table in a report. Columns are aligned to the right, except those with these numbers."""
+    """A table in a report. Columns are aligned to the right, except the ones of these numbers."""
 
     rows: Sequence[Sequence[str]]
     to_the_left: Container[int] = (0,)
@@ -27,7 +27,7 @@ def report_text(parts: Iterable[str | Columns]) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], to_the_left: Container[int] = ()) -> Iterator[str]:
-    """Draw the lines of a table. Columns are aligned to the right, except those with these numbers."""
+    """Draw the lines of a table. Columns are aligned to the right, except the ones of these numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
