@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import copy
 from hashlib import sha256
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from msgspec import Struct, field, structs
+from msgspec import Meta, Struct, field, structs
 
 from microagents.base.durations import bucket_of
 from microagents.elections.certainty import MassAudit
@@ -31,6 +31,7 @@ from microagents.journal.messages import (
     RecordProgress,
     ReplicaEnded,
 )
+from microagents.journal.rows import RunPart
 
 Digests = ChainDigests | TreeDigests
 NO_VOTE = (*OPEN_OUTCOMES, "sampled", "inferred", "once")
@@ -62,6 +63,7 @@ _CODES: dict[tuple[InputOutcome | None, bool | None], int] = {("completed", True
 """Codes of completed inputs whose results say that they are right, or wrong."""
 USD_DIGITS = 12
 """Decimals of the cost of a run: beyond any price of a token, and before the noise of its sum."""
+MAX_WALL_S = 1e300
 _UNKNOWN, _MOST = -1, (1 << 63) - 1
 
 
@@ -184,6 +186,16 @@ class Totals(Struct, kw_only=True):
         )
         account.inputs_right, account.inputs_wrong = (sums.ended[_CODES["completed", each]] for each in (True, False))
         return account
+
+
+class AccountRecord(RunPart, frozen=True, kw_only=True):
+    """The totals as of a commit."""
+
+    part: ClassVar[str] = "account"
+    totals: Totals
+    wall_s: Annotated[float, Meta(ge=0, le=MAX_WALL_S)]
+    """Seconds that the run has taken, over all its sittings."""
+    saved_at: str
 
 
 class Books:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Struct
 
 from microagents.actors.registry import has_name
 from microagents.base.errors import InvalidUsage, JournalMismatch
+from microagents.journal.rows import RunPart
 
 QUESTION = "question"
 """The field that ``--accept-change`` names to accept another question at a place. The change is found only when the question is asked."""
@@ -114,6 +115,18 @@ class Experiment(Struct, frozen=True, kw_only=True):
             if not 0 <= each < self.inputs:
                 there = f"inputs 0 to {self.inputs - 1}" if self.inputs > 1 else "only input 0"
                 raise InvalidUsage(f"there is no input {each} in run {self.run_id}: it has {there}")
+
+
+class RunRecord(RunPart, frozen=True, kw_only=True):
+    """The run, as its user's list of journals knows it."""
+
+    part: ClassVar[str] = "record"
+    id: str
+    version: str
+    """Version of microagents."""
+    created_at: str
+    """In UTC."""
+    experiment: Experiment
 
 
 def _raises_cap(change: Change) -> bool:

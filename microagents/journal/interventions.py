@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import msgspec
+from msgspec import structs
 
 from microagents.base.errors import AlreadyDecided, InvalidUsage
-from microagents.journal.books import Totals
+from microagents.journal.books import AccountRecord, Totals
 from microagents.journal.creating import create_file
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.inbox import leave_request, requests_of
@@ -54,10 +54,9 @@ def _alone(journal: Path) -> Iterator[Rows]:
 def _changing(journal: Path) -> Iterator[tuple[Rows, Totals]]:
     """Let the body change rows and totals of a journal that no process writes."""
     with _alone(journal) as found:
-        text, wall_s, _ = found.only("account")
-        totals = msgspec.json.decode(text, type=Totals)
-        yield Rows(found.db, totals.checksums), totals
-        found.set_only("account", (msgspec.json.encode(totals).decode(), wall_s, now()))
+        recorded = found.only(AccountRecord)
+        yield Rows(found.db, recorded.totals.checksums), recorded.totals
+        found.set_part(structs.replace(recorded, saved_at=now()))
 
 
 @contextmanager

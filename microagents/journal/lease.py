@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
-import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.base.processes import ProcessIdentity
-from microagents.journal.rows import Rows
+from microagents.journal.rows import Rows, RunPart
 
 RENEW_EVERY_S = 2.0
 SILENT_S = 10.0
 """Time without a renewal, by the clock of the process that watches, after which a holder that cannot be looked up has lost its lease."""
 
 LeaseState = Literal["free", "held", "unclear"]
+
+
+class LeaseRecord(RunPart, frozen=True, kw_only=True):
+    """The lease as it is recorded."""
+
+    part: ClassVar[str] = "lease"
+    epoch: Annotated[int, Meta(ge=0)]
+    holder: ProcessIdentity | None
+    renewals: Annotated[int, Meta(ge=0)]
 
 
 class Lease(Struct, frozen=True, kw_only=True):
@@ -78,9 +86,8 @@ _abandoned: set[tuple[Path, int, ProcessIdentity]] = set()
 
 def read_lease(rows: Rows, journal: Path) -> Lease:
     """Return the lease of the writing process."""
-    epoch, found, renewals = rows.only("lease")
-    holder = None if found is None else msgspec.json.decode(found, type=ProcessIdentity)
-    return Lease(journal=journal, epoch=epoch, holder=holder, renewals=renewals)
+    found = rows.only(LeaseRecord)
+    return Lease(journal=journal, epoch=found.epoch, holder=found.holder, renewals=found.renewals)
 
 
 def abandon(journal: Path, epoch: int, holder: ProcessIdentity) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import structs
 
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
-from microagents.journal.books import Books, InputSums, Totals, code_of
+from microagents.journal.books import AccountRecord, Books, InputSums, Totals, code_of
 from microagents.journal.digests import in_order
 from microagents.journal.encoding import (
     REJECTED_SEQ,
@@ -24,7 +24,7 @@ from microagents.journal.encoding import (
     read_flag,
     recalled,
 )
-from microagents.journal.experiment import Experiment, options_of
+from microagents.journal.experiment import Experiment, RunRecord, options_of
 from microagents.journal.messages import (
     Account,
     Checkpoint,
@@ -58,7 +58,7 @@ Row = tuple[str, Recalled]
 
 def read_experiment(rows: Rows) -> Experiment:
     """Return the experiment of a journal."""
-    experiment = msgspec.json.decode(rows.only("run")[3], type=Experiment)
+    experiment = rows.only(RunRecord).experiment
     # Lists are made of that length: a damaged number must not exhaust the memory.
     inputs = one(rows.db, NUMBER_OF_INPUTS) if experiment.listed else 1
     if inputs != experiment.inputs:
@@ -68,12 +68,12 @@ def read_experiment(rows: Rows) -> Experiment:
 
 def first_record(rows: Rows) -> bytes:
     """Return the record of the run: its name, its start and its experiment, by which its user's list of journals knows it."""
-    return msgspec.json.encode(rows.only("run"))
+    return msgspec.json.encode(rows.only(RunRecord))
 
 
 def began_s(rows: Rows) -> float:
     """Start of the run, in seconds since 1970."""
-    return datetime.fromisoformat(rows.only("run")[2]).timestamp()
+    return datetime.fromisoformat(rows.only(RunRecord).created_at).timestamp()
 
 
 def moment(run_began_s: float, after_ms: int) -> str:
@@ -186,18 +186,18 @@ def read_sums(rows: Rows) -> InputSums:
 
 def read_totals(rows: Rows) -> Totals:
     """Return the totals as of the last commit."""
-    return totals_in(rows.only("account")[0])
+    totals = rows.only(AccountRecord).totals
+    check_totals(totals)
+    return totals
 
 
-def totals_in(text: str | bytes) -> Totals:
-    """Decode the totals of an account.
+def check_totals(totals: Totals) -> None:
+    """Check the totals of an account.
 
     Raises:
-        ValueError, msgspec.MsgspecError: they have values that no run counts.
+        ValueError: they have values that no run counts.
     """
-    totals = msgspec.json.decode(text, type=Totals)
     _check_numbers(msgspec.to_builtins(totals.account))
-    return totals
 
 
 def _check_numbers(value: object) -> None:

@@ -17,16 +17,16 @@ from msgspec import Struct, structs
 
 from microagents.base.errors import InputMismatch, InvalidUsage, JournalMismatch
 from microagents.base.trust import JOURNALS, without_code_of
-from microagents.journal.books import UndecidedElection
+from microagents.journal.books import AccountRecord, UndecidedElection
 from microagents.journal.encoding import MAX_TEXT_BYTES, UNREADABLE, key_at, recalled
-from microagents.journal.experiment import INPUTS, Change, Experiment, InputsDigest, options_of
+from microagents.journal.ending import RunEnding
+from microagents.journal.experiment import INPUTS, Change, Experiment, InputsDigest, RunRecord, options_of
 from microagents.journal.lease import Lease, read_lease
 from microagents.journal.messages import (
     Account,
     InputEnding,
     OpenElection,
     Recalled,
-    RunOutcome,
 )
 from microagents.journal.opening import connect_to_read, holds_nothing, unreadable, watch_unclear
 from microagents.journal.overview import read_differences, read_input_sums, read_inputs, read_overview, read_series
@@ -55,20 +55,6 @@ from microagents.journal.verifying import damage, differences_from_rows
 SUFFIX = ".sqlite"
 SHOWN_CHARS = 200
 """Error messages cut longer options of an input."""
-
-
-class RunEnding(Struct, frozen=True, kw_only=True):
-    """How the last sitting of a run ended."""
-
-    outcome: RunOutcome
-    reason: str | None
-    traceback: str
-    """Traceback of a user's code; empty if it did not raise."""
-    result: str | None
-    """The result, as JSON."""
-    decisions_sha256: str
-    ballots_sha256: str
-    ended_at: str
 
 
 class KeptText(Struct, frozen=True, kw_only=True):
@@ -103,7 +89,7 @@ class Reader:
         self._rows = Rows(self._db)
         try:
             with self._reading():
-                _, _, self.created_at, _ = self._rows.only("run")
+                self.created_at = self._rows.only(RunRecord).created_at
                 """Start time of the run, in UTC."""
                 self._began_s = began_s(self._rows)  # a damaged time fails here, not in the caller
                 self.experiment = read_experiment(self._rows)
@@ -140,11 +126,8 @@ class Reader:
     def ending(self) -> RunEnding | None:
         """How the run ended; None while it is running, and after a crash."""
         with self._reading():
-            row = self._rows.first("ending")
-            if row is None:
-                return None
-            ending = msgspec.convert(dict(zip(RunEnding.__struct_fields__, row, strict=False)), RunEnding)
-            if ending.result is not None:
+            ending = self._rows.part(RunEnding)
+            if ending is not None and ending.result is not None:
                 msgspec.json.decode(ending.result)  # a damaged result fails here, not in the caller
             return ending
 
@@ -253,7 +236,7 @@ class Reader:
     def wall_s(self) -> float:
         """Seconds that the run has taken so far, over all its sittings."""
         with self._reading():
-            return float(self._rows.only("account")[1])
+            return self._rows.only(AccountRecord).wall_s
 
     def changes(self) -> list[tuple[str, str, str, str]]:
         """Changes accepted by ``--accept-change``: time, field, value before, value after."""
@@ -325,11 +308,10 @@ class Reader:
     def ended_at(self, number: int) -> str | None:
         """Return the time at which an input ended, in UTC; None if it has not."""
         with self._reading():
-            row = (
-                self._rows.first("input_ending", OF_INPUT, (number,))
-                if self.experiment.listed
-                else self._rows.first("ending")
-            )
+            if not self.experiment.listed:
+                ending = self._rows.part(RunEnding)
+                return None if ending is None else ending.ended_at
+            row = self._rows.first("input_ending", OF_INPUT, (number,))
             return None if row is None else str(row[-1])
 
     def of_input(self, number: int) -> tuple[dict[str, Recalled], list[OpenElection]]:

@@ -6,10 +6,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from microagents.base.errors import Unwritable
-from microagents.journal.books import Books
+from microagents.journal.books import AccountRecord, Books
 from microagents.journal.encoding import Places, decision_row, packed_text, sample_row
 from microagents.journal.messages import (
     InputEnding,
@@ -21,7 +19,7 @@ from microagents.journal.messages import (
     RecordSample,
     RowRecord,
 )
-from microagents.journal.queries import began_s, moment, read_checkpoint, totals_in
+from microagents.journal.queries import began_s, check_totals, moment, read_checkpoint
 from microagents.journal.requests import now
 from microagents.journal.rows import Rows
 from microagents.journal.statements import IF_MISSING, chunks, outcomes
@@ -162,10 +160,10 @@ class RecordRows:
         Raises:
             Unwritable: no reader would take the totals.
         """
-        totals = msgspec.json.encode(self._books.totals).decode()
+        totals = self._books.totals
         try:
-            totals_in(totals)
-        except (msgspec.MsgspecError, ValueError) as error:
+            check_totals(totals)
+        except ValueError as error:
             raise Unwritable("the account", str(error)) from None
         wall_s = self._earlier_s + (0.0 if self._working_since_s is None else time.monotonic() - self._working_since_s)
-        self._rows.set_only("account", (totals, wall_s, now()))
+        self._rows.set_part(AccountRecord(totals=totals, wall_s=wall_s, saved_at=now()))

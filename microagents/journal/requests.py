@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from microagents.base.largest import MAX_COUNT, MAX_S, MAX_USD
 from microagents.journal.encoding import key_at
-from microagents.journal.experiment import Change
+from microagents.journal.experiment import Change, RunRecord
 from microagents.journal.rows import Rows
 from microagents.journal.statements import BY_TIME, OF_KEY
 from microagents.journal.tables import OPEN_CODES
@@ -111,10 +111,9 @@ def _decide(rows: Rows, _request: LiveRequest, ask: Decide, _is_left: bool) -> s
 
 
 def _set(rows: Rows, _request: LiveRequest, ask: SetRun, _is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
-    *before, experiment = rows.only("run")
-    recorded = msgspec.json.decode(str(experiment))
-    recorded["recipe"]["settings"] |= ask.changed
-    rows.set_only("run", (*before, msgspec.json.encode(recorded).decode()))
+    recorded = rows.only(RunRecord)
+    recorded.experiment.recipe.settings.update(ask.changed)
+    rows.set_part(recorded)
     return None
 
 

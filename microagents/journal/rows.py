@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -21,10 +21,26 @@ from microagents.journal.tables import ROWS, TABLES
 _KEYED = ("decision", "sample", "reply")
 
 
+class RunPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of what the table of the run holds, each in a row of its own, as JSON."""
+
+    part: ClassVar[str]
+
+
+P = TypeVar("P", bound=RunPart)
+
+
 class _Sums(msgspec.Struct):
-    """Field of the account that holds the sums."""
+    """Field of the totals that holds the sums."""
 
     checksums: dict[str, int] = {}
+
+
+class _AccountSums(RunPart, frozen=True, kw_only=True):
+    """The sums in the part of the account."""
+
+    part: ClassVar[str] = "account"
+    totals: _Sums
 
 
 SUMMED = tuple(name for name, table in TABLES.items() if table.is_summed)
@@ -76,20 +92,29 @@ class Rows:
         """Read one row; None if there is none."""
         return next(self.select(table, f"{condition} {statements.ONE}", given), None)
 
-    def only(self, table: str) -> tuple[Any, ...]:
-        """Read the row of a table that has exactly one.
+    def part(self, kind: type[P]) -> P | None:
+        """Read a part of the run; None if it is missing.
 
         Raises:
-            ValueError: it has none, or it is damaged.
+            ValueError, msgspec.MsgspecError: it is damaged.
         """
-        found = self.first(table)
+        found = self.first("run", statements.OF_PART, (kind.part,))
+        return None if found is None else msgspec.json.decode(found[1], type=kind)
+
+    def only(self, kind: type[P]) -> P:
+        """Read a part that every run has.
+
+        Raises:
+            ValueError, msgspec.MsgspecError: it is missing, or it is damaged.
+        """
+        found = self.part(kind)
         if found is None:
-            raise ValueError(f"the table {table} is empty")
+            raise ValueError(f"the {kind.part} is missing in the table run")
         return found
 
     def check(self, *tables: str) -> None:
         """Compare the checksums of whole tables with their sums, before all rows of them are read. SQLite adds up 10 million a second."""
-        sums = msgspec.json.decode(self.only("account")[0], type=_Sums).checksums
+        sums = self.only(_AccountSums).totals.checksums
         for table in tables:
             if statements.one(self.db, statements.sum_of_checksums(table)) != sums.get(table, 0):
                 raise ValueError(f"rows of the table {table} are missing, or differ from the last commit")
@@ -112,7 +137,7 @@ class Rows:
             at = at if place is None else joined(str(place), at)
         return (
             f"the row of {at!r:.200} in the table {table}"
-            if len(values) > 1 and table in SUMMED
+            if len(values) > 1 and table in (*SUMMED, "run")
             else f"the table {table}"
         )
 
@@ -145,9 +170,22 @@ class Rows:
             else:  # INSERT OR IGNORE left some out, which is rare
                 self.sums[table] = statements.one(self.db, statements.sum_of_checksums(table))
 
-    def set_only(self, table: str, values: tuple[Any, ...]) -> None:
-        """Change the row of a table that has exactly one."""
-        self.db.execute(statements.update(table), self._sealed(table, values))
+    def drop_part(self, kind: type[RunPart]) -> None:
+        """Delete a part of the run."""
+        self.db.execute(statements.DROP_PART, (kind.part,))
+
+    def set_part(self, part: RunPart) -> None:
+        """Write a part of the run in place of an earlier one.
+
+        Raises:
+            Unwritable: it would be refused when it is read.
+        """
+        try:
+            content = msgspec.json.encode(part).decode()
+            msgspec.json.decode(content, type=type(part))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise Unwritable(f"the {part.part}", str(error)) from None
+        self.insert("run", [(part.part, content)], statements.OR_INSTEAD)
 
     def replace(self, table: str, rows: Sequence[tuple[Any, ...]], there: Sequence[int]) -> None:
         """Insert rows. ``there`` names the keys of existing ones: to look for them takes as long as to write them."""

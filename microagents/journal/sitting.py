@@ -8,14 +8,14 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.base.packages import installed_version
 from microagents.base.trust import JOURNALS
-from microagents.journal.books import Books, Totals
-from microagents.journal.experiment import INPUTS, Change, Experiment, Recipe
-from microagents.journal.lease import read_lease
+from microagents.journal.books import AccountRecord, Books, Totals
+from microagents.journal.ending import RunEnding
+from microagents.journal.experiment import INPUTS, Change, Experiment, Recipe, RunRecord
+from microagents.journal.lease import LeaseRecord, read_lease
 from microagents.journal.opening import connect_to_read, unreadable, watch_unclear
 from microagents.journal.queries import (
     first_record,
@@ -116,7 +116,7 @@ class Sitting:
             changed_inputs=[number for number, _, _ in others],
             is_changed=bool(changes) or rows.first("log", OF_KIND, (CHANGE,)) is not None,
             sampled={key for (key,) in rows.db.execute(SAMPLED_KEYS)},
-            wall_s=float(rows.only("account")[1]),
+            wall_s=rows.only(AccountRecord).wall_s,
         )
 
     def create_tables(self, db: sqlite3.Connection) -> bool:
@@ -127,10 +127,11 @@ class Sitting:
             create_tables(db)
             at, totals = now(), Totals()
             rows = Rows(db, totals.checksums)
-            rows.insert("run", [(self._experiment.run_id, installed_version(), at, _json(self._experiment))])
+            run_id, version = self._experiment.run_id, installed_version()
+            rows.set_part(RunRecord(id=run_id, version=version, created_at=at, experiment=self._experiment))
             self._insert_inputs(rows)
-            rows.insert("lease", [(0, None, 0)])
-            rows.insert("account", [(_json(totals), 0.0, at)])
+            rows.set_part(LeaseRecord(epoch=0, holder=None, renewals=0))
+            rows.set_part(AccountRecord(totals=totals, wall_s=0.0, saved_at=at))
             self.put_on_list(rows)
         return True
 
@@ -150,14 +151,10 @@ class Sitting:
             return
         self._is_recorded = True
         log_changes(rows, found.changes)
-        rows.set_only("run", (*rows.only("run")[:3], _json(self._experiment)))
+        rows.set_part(structs.replace(rows.only(RunRecord), experiment=self._experiment))
         self.put_on_list(rows)
         if found.changed_inputs:
             rows.delete_all("input")
             self._insert_inputs(rows)
             rows.delete("input_ending", found.changed_inputs)
-        rows.delete_all("ending")
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+        rows.drop_part(RunEnding)

@@ -40,11 +40,13 @@ _VIEWS = f"""
 CREATE VIEW decisions AS
     SELECT CASE {_NUMBER_OF_KEY} WHEN 0 THEN place.path ELSE place.path || '/' || (({_NUMBER_OF_KEY}) - 1) END AS path,
            CASE outcome {_OUTCOME_CASES} END AS outcome, counted, value, ballots, cost_usd, hex(fork) AS fork,
-           strftime('%Y-%m-%dT%H:%M:%f', julianday(created_at) + after_ms / 86400000.0) || '+00:00' AS at
-    FROM run JOIN decision JOIN place ON place.id = key >> {NUMBER_BITS};
+           strftime('%Y-%m-%dT%H:%M:%f', began + after_ms / 86400000.0) || '+00:00' AS at
+    FROM (SELECT julianday(json_extract(content, '$.created_at')) AS began FROM run WHERE part = 'record' LIMIT 1)
+    JOIN decision JOIN place ON place.id = key >> {NUMBER_BITS};
 CREATE VIEW inputs AS
-    SELECT input, json_patch(json_extract(experiment, '$.recipe.options'), options) AS options, done, total, outcome, reason, result
-    FROM run JOIN input LEFT JOIN progress USING (input) LEFT JOIN input_ending USING (input);
+    SELECT input, json_patch(first, options) AS options, done, total, outcome, reason, result
+    FROM (SELECT json_extract(content, '$.experiment.recipe.options') AS first FROM run WHERE part = 'record' LIMIT 1)
+    JOIN input LEFT JOIN progress USING (input) LEFT JOIN input_ending USING (input);
 """
 
 
@@ -57,7 +59,8 @@ def create_tables(db: sqlite3.Connection) -> None:
 
 # -- conditions of rows, for `Rows` ---------------------------------------------------------------------------------------------------
 
-OF_KEY, OF_PATH, OF_ID, OF_INPUT, OF_KIND = (f"WHERE {column} = ?" for column in ("key", "path", "id", "input", "kind"))
+OF_KEY, OF_PATH, OF_ID, OF_INPUT = (f"WHERE {column} = ?" for column in ("key", "path", "id", "input"))
+OF_KIND, OF_PART = "WHERE kind = ?", "WHERE part = ?"
 BELOW = "WHERE path >= ? AND path < ?"
 NEXT_OF_PLACE = "WHERE key > ? AND key < ? ORDER BY key LIMIT ?"
 OF_KEY_BY_SEQ = "WHERE key = ? ORDER BY fork, seq"
@@ -91,6 +94,7 @@ _VERDICT = """CASE WHEN outcome = 'completed'
     THEN CASE coalesce(json_type(result, '$.correct'), json_type(result, '$.solved')) WHEN 'true' THEN 1 WHEN 'false' THEN 0 END END"""
 _OF_RANGE = "FROM decision WHERE key > ? AND key < ?"
 
+DROP_PART = f"DELETE FROM run {OF_PART}"
 HAS_PLACE = "SELECT EXISTS (SELECT 1 FROM place WHERE path >= ? AND path < ?)"
 ID_OF_PLACE, PATH_OF_PLACE = "SELECT id FROM place WHERE path = ?", "SELECT path FROM place WHERE id = ?"
 LAST_PLACE = "SELECT coalesce(max(id), 0) FROM place"
@@ -136,11 +140,6 @@ def insert(verb: str, table: str, rows: Sequence[Sequence[object]]) -> str:
     """Insert rows: as many, and as wide, as the given ones."""
     row = f"({','.join('?' * len(rows[0]))})"
     return f"{verb} INTO {table} VALUES {','.join([row] * len(rows))}"
-
-
-def update(table: str) -> str:
-    """Change all columns of all rows."""
-    return f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in [*TABLES[table].columns, 'checksum'])}"
 
 
 def delete(table: str, keys: Sequence[int] | None = None) -> str:

@@ -15,9 +15,10 @@ from microagents.base.errors import InvalidUsage, JournalGone, Stopped
 from microagents.elections.election import OPEN_OUTCOMES
 from microagents.journal.creating import create_file, create_in_memory, on_network
 from microagents.journal.encoding import Places, key_at, recalled
+from microagents.journal.ending import RunEnding
 from microagents.journal.inbox import Inbox
 from microagents.journal.live_files import JournalFiles
-from microagents.journal.messages import Account, Recall, Recalled, Recollection, Record
+from microagents.journal.messages import Account, Recall, Recalled, Recollection, Record, RunOutcome
 from microagents.journal.opening import connect, holds_nothing
 from microagents.journal.queries import read_checkpoint, read_ending, read_open_elections, with_digests
 from microagents.journal.record_rows import RecordRows
@@ -110,16 +111,22 @@ class Store:
             self.records.write(records)
             return self.books.account()
 
-    def end(self, outcome: str, reason: str | None, traceback: str, result: bytes | None) -> None:
+    def end(self, outcome: RunOutcome, reason: str | None, traceback: str, result: bytes | None) -> None:
         """Record the ending of this sitting of the run: the reason in one sentence, the traceback of a user's code, the result as JSON."""
         account = self.account_with_digests()
         text = None if result is None else result.decode()
         with self._writing():
             self._sitting.record(self._rows, self._found)
-            self._rows.delete_all("ending")
-            self._rows.insert(
-                "ending", [(outcome, reason, traceback, text, account.decisions_sha256, account.ballots_sha256, now())]
+            ending = RunEnding(
+                outcome=outcome,
+                reason=reason,
+                traceback=traceback,
+                result=text,
+                decisions_sha256=account.decisions_sha256,
+                ballots_sha256=account.ballots_sha256,
+                ended_at=now(),
             )
+            self._rows.set_part(ending)
             self.records.write_totals()
 
     def renew(self) -> None:

@@ -50,8 +50,7 @@ _BYTES, _COST = Column("BLOB NOT NULL", bytes), Column("REAL", _Amount | None)
 _KEY = Column("INTEGER PRIMARY KEY", _Natural)
 
 TABLES: dict[str, TableSchema] = {
-    "run": TableSchema(columns={"id": _TEXT, "version": _TEXT, "created_at": _TEXT, "experiment": _TEXT}),
-    "lease": TableSchema(columns={"epoch": _NUMBER, "holder": _TEXT_OR_NONE, "renewals": _NUMBER}),
+    "run": TableSchema(columns={"part": Column("TEXT PRIMARY KEY", str), "content": _TEXT}),
     "place": TableSchema(
         columns={
             "id": Column("INTEGER PRIMARY KEY", Annotated[int, Meta(ge=1, lt=1 << 23)]),
@@ -127,18 +126,6 @@ TABLES: dict[str, TableSchema] = {
             "ballots": Column("BLOB", bytes | None),
         },
         is_summed=True,
-    ),
-    "account": TableSchema(columns={"totals": _TEXT, "wall_s": Column("REAL NOT NULL", _Amount), "saved_at": _TEXT}),
-    "ending": TableSchema(
-        columns={
-            "outcome": _TEXT,
-            "reason": _TEXT_OR_NONE,
-            "traceback": _TEXT,
-            "result": _TEXT_OR_NONE,
-            "decisions_sha256": _TEXT,
-            "ballots_sha256": _TEXT,
-            "ended_at": _TEXT,
-        }
     ),
 }
 

@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import msgspec
-
 from microagents.base.errors import InvalidUsage, Stopped, TakenOver
 from microagents.base.processes import ProcessIdentity
 from microagents.journal.creating import creation_error
 from microagents.journal.encoding import UNREADABLE
-from microagents.journal.lease import RENEW_EVERY_S, Lease, abandon, read_lease
+from microagents.journal.lease import RENEW_EVERY_S, Lease, LeaseRecord, abandon, read_lease
 from microagents.journal.opening import error_text, unreadable
 from microagents.journal.rows import Rows
 from microagents.journal.statements import pragma, writing
@@ -79,8 +77,7 @@ class Transactions:
 
     def _write_lease(self, holder: ProcessIdentity | None) -> None:
         self._renewals += 1
-        written = None if holder is None else msgspec.json.encode(holder).decode()
-        self._rows.set_only("lease", (self._epoch, written, self._renewals))
+        self._rows.set_part(LeaseRecord(epoch=self._epoch, holder=holder, renewals=self._renewals))
         self._renewed_s = time.monotonic()
 
     @contextmanager

@@ -16,9 +16,10 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.plain_values import fields_of
 from microagents.base.trust import without_code_of
 from microagents.elections.election import input_of
+from microagents.journal.ending import RunEnding
 from microagents.journal.messages import InputEnding, RecordedDecision, recorded_decision
 from microagents.journal.opening import unreadable
-from microagents.journal.reading import Reader, RunEnding
+from microagents.journal.reading import Reader
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
 from microagents.runs.words.money import mark_of, specs_in

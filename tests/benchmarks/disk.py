@@ -30,9 +30,10 @@ from msgspec import Struct
 from microagents import InvalidUsage, MicroagentsError, Result, run
 from microagents.base import processes
 from microagents.journal import statements, store, transactions, writer
+from microagents.journal.ending import RunEnding
 from microagents.journal.messages import Account, RecordedDecision
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import Reader, RunEnding
+from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import calls_waiting, decide
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift

@@ -156,7 +156,9 @@ def test_an_option_from_a_file_holds_for_every_line_and_is_kept_once() -> None:
     )
     assert ran.code == COMPLETED
     with closing(sqlite3.connect("runs/quoted.sqlite")) as db:
-        kept = db.execute("SELECT experiment FROM run UNION ALL SELECT options FROM input").fetchall()
+        kept = db.execute(
+            "SELECT content FROM run WHERE part = 'record' UNION ALL SELECT options FROM input"
+        ).fetchall()
     assert sum(text.count("a word " * 500) for (text,) in kept) == 1
     assert microagents("resume", "quoted", "--json").json["result"] == ran.json["result"]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from microagents.journal.books import Totals
 from microagents.journal.rows import SUMMED, checksum
 from microagents.journal.tables import TABLES
 
@@ -22,14 +20,15 @@ def sealed(journal: Path) -> None:
         sums = {}
         for table in sorted(there & set(TABLES)):
             sums[table] = _seal_rows(db, table)
-        for (totals,) in db.execute("SELECT totals FROM account").fetchall() if "account" in there else ():
+        account = "SELECT content FROM run WHERE part = 'account'"
+        for (content,) in db.execute(account).fetchall() if "run" in there else ():
             try:
-                found = msgspec.json.decode(totals, type=Totals)
-            except (msgspec.MsgspecError, TypeError):
+                found = json.loads(content)
+                found["totals"]["checksums"] = {table: sums[table] for table in SUMMED if table in sums}
+            except (ValueError, TypeError, KeyError):
                 continue
-            found.checksums = {table: sums[table] for table in SUMMED if table in sums}
-            db.execute("UPDATE account SET totals = ?", (msgspec.json.encode(found).decode(),))
-            _seal_rows(db, "account")
+            db.execute("UPDATE run SET content = ? WHERE part = 'account'", (json.dumps(found),))
+            _seal_rows(db, "run")
 
 
 def _seal_rows(db: sqlite3.Connection, table: str) -> int:

@@ -15,11 +15,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from microagents import ChainTask, InvalidUsage, MicroagentsError, Prompt, Reply, Result, resume, run, run_sync
 from microagents.base.errors import JournalMismatch
 from microagents.journal import sitting
+from microagents.journal.books import AccountRecord
 from microagents.journal.reading import Reader
 from microagents.journal.rows import Rows
 from microagents.journal.tables import APPLICATION_ID
@@ -211,8 +212,8 @@ def killed_later(killed: tuple[bytes, bytes], tmp_path_factory: pytest.TempPathF
     with closing(sqlite3.connect(journal, isolation_level=None)) as db:
         db.execute("PRAGMA wal_checkpoint(RESTART)")
         rows = Rows(db)
-        totals, wall_s, saved_at = rows.only("account")
-        rows.set_only("account", (totals, wall_s + 1, saved_at))
+        account = rows.only(AccountRecord)
+        rows.set_part(structs.replace(account, wall_s=account.wall_s + 1))
         left = journal.read_bytes(), log.read_bytes()
     assert len(left[0]) > len(killed[0])
     return left
@@ -272,10 +273,10 @@ def settled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     journal = folder / "r.sqlite"
     run_virtual(run(Drift(length=length), models=MODEL, k=K, run_id="r", runs_dir=folder), seed=0)
     for edit in (
-        "UPDATE run SET created_at = 'once', version = '0'",
-        "UPDATE lease SET epoch = 1, holder = NULL, renewals = 0",
-        "UPDATE account SET wall_s = 1, saved_at = 'once'",
-        "UPDATE ending SET ended_at = 'once'",
+        "UPDATE run SET content = json_set(content, '$.created_at', 'once', '$.version', '0') WHERE part = 'record'",
+        "UPDATE run SET content = json_set(content, '$.epoch', 1, '$.holder', NULL, '$.renewals', 0) WHERE part = 'lease'",
+        "UPDATE run SET content = json_set(content, '$.wall_s', 1, '$.saved_at', 'once') WHERE part = 'account'",
+        "UPDATE run SET content = json_set(content, '$.ended_at', 'once') WHERE part = 'ending'",
     ):
         sql(edit, journal=journal)
     with closing(sqlite3.connect(journal)) as db:
@@ -317,15 +318,21 @@ def test_a_changed_byte_is_never_a_traceback_and_never_another_run(settled: tupl
 @pytest.mark.parametrize(
     "edit",
     [
-        *("DELETE FROM run", "DELETE FROM lease", "DELETE FROM progress"),
-        *("DELETE FROM place", "UPDATE run SET experiment = '{'", "UPDATE run SET experiment = x'00ff'"),
-        'UPDATE run SET experiment = replace(experiment, \'"task":"m\', \'"tisk":"m\')',
-        "UPDATE run SET experiment = replace(experiment, '\"settings\"', '\"sittings\"')",
-        "UPDATE run SET experiment = replace(experiment, '\"inputs\":1', '\"inputs\":0')",
-        *("UPDATE lease SET holder = 7", "UPDATE account SET totals = '[]'"),
-        *("UPDATE account SET wall_s = 'long'", "UPDATE progress SET input = 7"),
+        *("DELETE FROM run", "DELETE FROM run WHERE part = 'lease'", "DELETE FROM progress"),
+        *("DELETE FROM place", "UPDATE run SET content = '{'", "UPDATE run SET content = x'00ff'"),
+        'UPDATE run SET content = replace(content, \'"task":"m\', \'"tisk":"m\')',
+        "UPDATE run SET content = replace(content, '\"settings\"', '\"sittings\"')",
+        "UPDATE run SET content = replace(content, '\"inputs\":1', '\"inputs\":0')",
+        *(
+            "UPDATE run SET content = json_set(content, '$.holder', 7)",
+            "UPDATE run SET content = json_set(content, '$.totals', '[]')",
+        ),
+        *("UPDATE run SET content = json_set(content, '$.wall_s', 'long')", "UPDATE progress SET input = 7"),
         *("UPDATE progress SET decisions = 'text'", "UPDATE progress SET state = NULL"),
-        *("UPDATE ending SET outcome = 'compleded'", "UPDATE ending SET result = '{'"),
+        *(
+            "UPDATE run SET content = json_set(content, '$.outcome', 'compleded')",
+            "UPDATE run SET content = json_set(content, '$.result', '{')",
+        ),
         *("UPDATE decision SET outcome = 99", "UPDATE decision SET value = NULL"),
         "UPDATE decision SET value = x'ff'",
         *("UPDATE decision SET ballots = 'true'", "UPDATE decision SET counted = 1 << 60"),
@@ -375,8 +382,8 @@ def many_walked(most: int | None) -> bytes:
         "UPDATE input_ending SET input = input - 1",
         "UPDATE input_ending SET outcome = 'compleded'",
         *("UPDATE input_ending SET result = x'ff'", "UPDATE progress SET input = input - 1"),
-        "UPDATE run SET experiment = replace(experiment, '\"inputs\":3', '\"inputs\":0')",
-        "UPDATE run SET experiment = replace(experiment, '\"listed\":true', '\"listed\":false')",
+        "UPDATE run SET content = replace(content, '\"inputs\":3', '\"inputs\":0')",
+        "UPDATE run SET content = replace(content, '\"listed\":true', '\"listed\":false')",
         "DROP TABLE input",
         "DROP TABLE input_ending",
     ],

@@ -29,9 +29,8 @@ def replaced(table: str, by: str) -> None:
     ("table", "by"),
     [
         ("decision", f"CREATE VIEW decision AS {ENDLESS} SELECT i, x'00', 0, 1, '1', NULL, 0.0, 0 FROM n"),
-        ("account", f"CREATE VIEW account AS {ENDLESS} SELECT 'x', 0.0, 'x', i FROM n WHERE i < 0"),
-        ("run", f"CREATE VIEW run AS {ENDLESS} SELECT i, i, i, i, i FROM n WHERE i < 0"),
-        ("lease", "CREATE TABLE lease (epoch, holder, renewals, checksum AS (length(zeroblob(1000000000))))"),
+        ("run", f"CREATE VIEW run AS {ENDLESS} SELECT i, i, i FROM n WHERE i < 0"),
+        ("run", "CREATE TABLE run (part, content, checksum AS (length(zeroblob(1000000000))))"),
         ("input", "CREATE TABLE input (input INTEGER PRIMARY KEY, options TEXT NOT NULL)"),
         ("place", ""),
     ],
@@ -47,7 +46,7 @@ def test_a_trigger_is_refused(who: str) -> None:
     put(walked(40, most=60))
     with closing(sqlite3.connect(JOURNAL)) as db:
         db.execute(
-            f"CREATE TRIGGER slow AFTER UPDATE ON lease BEGIN INSERT INTO place {ENDLESS} SELECT i, i, i FROM n; END"
+            f"CREATE TRIGGER slow AFTER UPDATE ON run BEGIN INSERT INTO place {ENDLESS} SELECT i, i, i FROM n; END"
         )
     assert_refused(who, "it has a trigger called 'slow'")
 
@@ -55,18 +54,18 @@ def test_a_trigger_is_refused(who: str) -> None:
 @pytest.mark.parametrize(
     "edit",
     [
-        "UPDATE run SET experiment = replace(experiment, '\"inputs\":1', '\"inputs\":1000000000000')",
-        "UPDATE run SET experiment = json_set(experiment, '$.inputs', 1000000000000, '$.listed', json('true'))",
-        "UPDATE run SET created_at = 'once'",
+        "UPDATE run SET content = replace(content, '\"inputs\":1', '\"inputs\":1000000000000') WHERE part = 'record'",
+        "UPDATE run SET content = json_set(content, '$.experiment.inputs', 1000000000000, '$.experiment.listed', json('true'))",
+        "UPDATE run SET content = json_set(content, '$.created_at', 'once') WHERE part = 'record'",
         "UPDATE sample SET flag = x'00', value = NULL",
         "UPDATE sample SET seq = -1 - seq",
         "UPDATE sample SET flag = NULL, value = NULL",
         "UPDATE decision SET counted = 1000001, ballots = NULL",
-        'UPDATE account SET totals = replace(totals, \'"flagged":{\', \'"flagged":{"rude":"much",\')',
-        "UPDATE account SET wall_s = 9e999",
+        'UPDATE run SET content = replace(content, \'"flagged":{\', \'"flagged":{"rude":"much",\') WHERE part = \'account\'',
+        "UPDATE run SET content = json_set(content, '$.wall_s', -1) WHERE part = 'account'",
         "UPDATE progress SET done = -1",
         "UPDATE place SET id = 1 << 50",
-        "UPDATE lease SET renewals = 'now'",
+        "UPDATE run SET content = json_set(content, '$.renewals', 'now') WHERE part = 'lease'",
     ],
 )
 @pytest.mark.usefixtures("little_memory")
@@ -93,7 +92,7 @@ def test_a_value_that_no_run_writes_is_refused_with_one_sentence(edit: str) -> N
 
 def test_a_run_that_has_no_problems_and_says_that_it_cuts_some_is_shown_without_a_tree() -> None:
     put(walked(40))
-    sql("UPDATE run SET experiment = replace(experiment, '\"draws_solution\":false', '\"draws_solution\":true')")
+    sql("UPDATE run SET content = replace(content, '\"draws_solution\":false', '\"draws_solution\":true')")
     shown = microagents("show", "r")
     assert (shown.code, shown.err) == (COMPLETED, "")
     assert (

@@ -81,9 +81,15 @@ KEY = "(SELECT key FROM decision LIMIT 1 OFFSET 9)"
         ("UPDATE reply SET seq = seq + 100", "0/step/"),
         ("UPDATE place SET path = '0/stop'", "the row of 1 in the table place"),
         ("UPDATE progress SET done = done - 1", "the row of 0 in the table progress"),
-        ("UPDATE account SET wall_s = wall_s + 1", "the table account"),
-        ("UPDATE lease SET epoch = 7", "the table lease"),
-        ("UPDATE run SET created_at = 'once'", "the table run"),
+        (
+            "UPDATE run SET content = json_set(content, '$.wall_s', 99) WHERE part = 'account'",
+            "'account' in the table run",
+        ),
+        ("UPDATE run SET content = json_set(content, '$.epoch', 7) WHERE part = 'lease'", "'lease' in the table run"),
+        (
+            "UPDATE run SET content = json_set(content, '$.created_at', 'once') WHERE part = 'record'",
+            "'record' in the table run",
+        ),
         (f"DELETE FROM decision WHERE key = {KEY}", "rows of the table decision are missing"),
         ("DELETE FROM reply WHERE key = (SELECT max(key) FROM reply)", "rows of the table reply are missing"),
         ("DELETE FROM sample", "rows of the table sample are missing"),

@@ -59,7 +59,8 @@ def lease() -> Lease:
 
 def hold(holder: ProcessIdentity | None) -> None:
     """Let the journal be held by somebody."""
-    sql("UPDATE lease SET holder = ?", None if holder is None else msgspec.json.encode(holder).decode())
+    written = "null" if holder is None else msgspec.json.encode(holder).decode()
+    sql("UPDATE run SET content = json_set(content, '$.holder', json(?)) WHERE part = 'lease'", written)
 
 
 def holder(**changes: Any) -> ProcessIdentity:
@@ -89,7 +90,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 def renew() -> None:
     """Renew the lease as a process on another host does."""
-    sql("UPDATE lease SET renewals = renewals + 1")
+    sql("UPDATE run SET content = json_set(content, '$.renewals', 1 + (content ->> '$.renewals')) WHERE part = 'lease'")
 
 
 @contextmanager
@@ -223,7 +224,9 @@ def test_a_process_that_is_succeeded_right_after_a_commit_says_so_and_saves_no_c
         take(files)
         commits += 1
         if commits == 5:
-            sql("UPDATE lease SET epoch = epoch + 1")
+            sql(
+                "UPDATE run SET content = json_set(content, '$.epoch', 1 + (content ->> '$.epoch')) WHERE part = 'lease'"
+            )
             sql("DELETE FROM sample")
 
     monkeypatch.setattr(live_files.JournalFiles, "take_commit", taken_after)

@@ -28,6 +28,7 @@ from microagents.runs.inspection.runs import inspect_run
 from microagents.tasks.drift import Drift
 from tests.cli.commands import COMPLETED, STOPPED, WAIT_S, WRONG, WRONG_USAGE, Sitting, microagents
 from tests.journal.test_store import store as opened
+from tests.journal.walks import sql
 
 RUNS, JOURNAL, REQUESTS = Path("runs"), Path("runs/r.sqlite"), Path("runs/r.sqlite.requests")
 STUCK = "sim:perfect@error=0.5,alternatives=1,latency=0.2"
@@ -350,7 +351,7 @@ def test_each_decision_has_the_time_of_its_commit() -> None:
     assert result.created_at is not None
     assert all(result.created_at[:16] <= str(each) for each in times)
     assert [str(each)[:23] for each in times] == [
-        str(at)[:23] for (at,) in recorded("SELECT at FROM decisions ORDER BY path")
+        str(at)[:23] for (at,) in sql("SELECT at FROM decisions ORDER BY path")
     ]
 
 

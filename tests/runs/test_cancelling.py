@@ -103,7 +103,8 @@ def holders(journal: Path) -> list[object]:
     if not journal.exists():
         return []
     with closing(sqlite3.connect(journal)) as db:
-        return [holder for (holder,) in db.execute("SELECT holder FROM lease") if holder is not None]
+        found = db.execute("SELECT content ->> '$.holder' FROM run WHERE part = 'lease'").fetchall()
+    return [holder for (holder,) in found if holder is not None]
 
 
 def moments(turns: int, number: int) -> Iterator[list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from microagents.journal.reading import RunEnding
+from microagents.journal.ending import RunEnding
 from microagents.runs.result import Result
 from microagents.runs.settings import LIMITS, Settings
 

@@ -16,9 +16,10 @@ from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.base.messages import address_of
 from microagents.base.user_code import called
 from microagents.elections.rules import FirstToAheadBy, Tally
+from microagents.journal.ending import RunEnding
 from microagents.journal.messages import Account, Promise
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import Reader, RunEnding
+from microagents.journal.reading import Reader
 from microagents.models.model import Model, ModelSpec, open_model, without_options
 from microagents.models.prices import Tariff
 from microagents.replies.chat import Usage, system_with_instructions

@@ -17,11 +17,12 @@ from microagents.base.messages import resolve
 from microagents.elections.election import input_of
 from microagents.elections.rules import FirstValid
 from microagents.journal.books import UndecidedElection
+from microagents.journal.ending import RunEnding
 from microagents.journal.interventions import ask_live, decide_in, remove
 from microagents.journal.lease import Lease
 from microagents.journal.messages import RunOutcome
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import SUFFIX, Reader, RunEnding, journal_of, reader_of
+from microagents.journal.reading import SUFFIX, Reader, journal_of, reader_of
 from microagents.journal.requests import Decide, pause_among, said_by
 from microagents.replies.chat import Reply, json_form
 from microagents.replies.persons import PERSON_REPLIES, PersonReply

@@ -48,7 +48,10 @@ def stopped_amid_a_mail(run: str) -> Iterator[int]:
             os._exit(0)
     try:
         os.waitid(os.P_PID, child, os.WSTOPPED)
-        sql("UPDATE lease SET holder = NULL", journal=RUNS / f"{run}.sqlite")
+        sql(
+            "UPDATE run SET content = json_set(content, '$.holder', NULL) WHERE part = 'lease'",
+            journal=RUNS / f"{run}.sqlite",
+        )
         yield child
     finally:
         os.kill(child, signal.SIGKILL)
