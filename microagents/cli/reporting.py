@@ -21,7 +21,7 @@ from microagents.base.errors import Interrupted, InvalidDefinition, InvalidUsage
 from microagents.base.foreign_text import json_escape
 from microagents.base.printing import printable, results
 
-EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "undecided": 4, "refused": 6, "interrupted": 130}
+EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "cut off": 3, "undecided": 4, "refused": 6, "interrupted": 130}
 WRONG_USAGE = 2
 WRONG = 5
 """Exit code of a run that is completed, and that the task's own code finds wrong."""

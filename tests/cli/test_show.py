@@ -14,8 +14,9 @@ import pytest
 
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.decision import NOTHING_ASKED, inspect_decision
-from tests.cli.commands import COMPLETED, WRONG_USAGE, microagents, write
+from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, microagents, started, write
 from tests.cli.test_resuming import ASIDE
+from tests.journal.walks import sql
 
 NOISY = (
     *("drift", "-o", "length=12", "--model", "sim:perfect@error=0.4,flag=0.3,price_out=1", "-k", "2"),
@@ -349,3 +350,10 @@ def test_what_a_task_prints_does_not_get_into_the_json() -> None:
     write("loud.py", TASK.replace("class Mine", "print('loud')\n\n    class Mine"))
     microagents("run", "loud.py:Mine", *NOISY[1:])
     assert shown("0/step/0")["outcome"] == "decided"
+
+
+def test_live_of_a_run_that_was_cut_off_shows_it_as_one_to_resume() -> None:
+    started("run", "drift", "-o", "length=3", "--model", "sim:perfect", "--run-id", "r")
+    sql("DELETE FROM run WHERE part = 'ending'")
+    ran = microagents("show", "r", "--live", "--json")
+    assert (ran.code, ran.json["outcome"]) == (STOPPED, "cut off")
