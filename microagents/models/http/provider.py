@@ -11,14 +11,14 @@ import os
 from abc import ABC, abstractmethod
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models import sample_keys
-from microagents.models.capabilities import Capabilities, capabilities_of
+from microagents.models.capabilities import capabilities_of
 from microagents.models.http.events import found_in
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.refusals import (
@@ -59,7 +59,6 @@ from microagents.replies.chat import Prompt, Sample, Usage
 
 USER = "user"
 """Where the system part may go, if the model takes none."""
-S = TypeVar("S", bound=Struct)
 SHOWN_BYTES = 200
 """Bytes of a reply that cannot be read that its error shows."""
 
@@ -70,77 +69,7 @@ if TYPE_CHECKING:
     from microagents.models.model import Call, ModelSpec
 
 
-class Reachable(Model, ABC):
-    """A model behind HTTP: its address, its free requests, and the explanation of its failures."""
-
-    models_path: ClassVar[str] = "/models"
-    """Path of the list of models behind ``base_url``."""
-    path: ClassVar[str]
-    """Path of the request behind ``base_url``."""
-    effort_name: ClassVar[str]
-    """Parameter of the effort."""
-    base_url: str
-    capabilities: Capabilities
-    name: str
-    _is_own_address: bool
-    _options: Mapping[str, str]
-    _redaction: Redaction
-
-    @abstractmethod
-    def _connect(self) -> Client:
-        """Create the client of an event loop."""
-
-    async def listed(self) -> Response | ModelUnavailable:
-        """Return the provider's list of models, which costs nothing; or why there is none."""
-        sender = self._connect()
-        try:
-            return await sender.get(self.models_path)
-        finally:
-            await sender.close()
-
-    async def tried(self) -> Response | ModelUnavailable:
-        """Return the answer to a request that asks for nothing, and costs nothing: a refusal, if the server knows its path."""
-        sender = self._connect()
-        try:
-            return await sender.post(self.path, {}, {})
-        finally:
-            await sender.close()
-
-    def _failure(self, kind: str, message: str, response: Response, wait_s: float | None = None) -> ModelUnavailable:
-        """Return the failure of a request, with the address that was asked and the provider's name for the request."""
-        asked = self._redaction.sanitize(address_of(self.base_url, self.path).partition("?")[0])
-        return ModelUnavailable(
-            kind, message, response.status_code, wait_s, self._redaction.request_id(response), asked
-        )
-
-    @property
-    def meant_url(self) -> str | None:
-        """The ``base_url`` that was probably meant by one whose server does not know the path; None for none."""
-        if self._is_own_address:
-            return None
-        return meant_url(self.base_url, self.path)
-
-    def _refusal(self, response: Response, prompt: Prompt) -> ModelUnavailable:
-        status, error = response.status_code, error_in(response.found)
-        message, hint, kind = None, "", failure_kind(status)
-        if response.is_redirect:
-            message = (
-                "the server redirects to another address, which is not followed; give the final address as base_url"
-            )
-        elif status == BAD_REQUEST:
-            message = error.refusal_of_effort(self.name, self.effort_name, self._options.get("effort"))
-        elif status in NO_SUCH_PATH and self._is_own_address:
-            message = other_model(self.name, self.capabilities)
-        elif status in NO_SUCH_PATH and self.meant_url is not None and "model" not in error.message:
-            hint = f"; did you mean base_url={self.meant_url}"
-        if prompt.system and refuses_system(error.message):
-            kind, hint = "refused", "; to put the system part into the user's, give @system=user in the model's spec"
-        message = message or self._redaction.explanation(error, prompt) or "no explanation"
-        told = message[: MAX_MESSAGE_CHARS - len(hint)] + hint
-        return self._failure(kind, told, response, retry_after_s(response.headers))
-
-
-class HttpModel(Reachable, ABC):
+class HttpModel(Model, ABC):
     """A model behind HTTP. Subclasses build the request and read the reply.
 
     Options: ``base_url``; ``api_key_env``, the environment variable with the key; ``timeout_s`` for a whole call;
@@ -166,6 +95,12 @@ class HttpModel(Reachable, ABC):
     """Environment variable with the key."""
     more_options: ClassVar[tuple[str, ...]] = ()
     """Options of only this provider."""
+    models_path: ClassVar[str] = "/models"
+    """Path of the list of models behind ``base_url``."""
+    path: ClassVar[str]
+    """Path of the request behind ``base_url``."""
+    effort_name: ClassVar[str]
+    """Parameter of the effort."""
     substitutes: ClassVar[Mapping[str, str | None]]
     """Parameters that some models refuse, each with its substitute; None leaves the parameter out."""
 
@@ -226,6 +161,59 @@ class HttpModel(Reachable, ABC):
                     f"json_schema=true constrains replies to JSON, but {type(task).__name__} asks for lines; give --format json, or leave "
                     "json_schema out"
                 )
+
+    @abstractmethod
+    def _connect(self) -> Client:
+        """Create the client of an event loop."""
+
+    async def listed(self) -> Response | ModelUnavailable:
+        """Return the provider's list of models, which costs nothing; or why there is none."""
+        sender = self._connect()
+        try:
+            return await sender.get(self.models_path)
+        finally:
+            await sender.close()
+
+    async def tried(self) -> Response | ModelUnavailable:
+        """Return the answer to a request that asks for nothing, and costs nothing: a refusal, if the server knows its path."""
+        sender = self._connect()
+        try:
+            return await sender.post(self.path, {}, {})
+        finally:
+            await sender.close()
+
+    def _failure(self, kind: str, message: str, response: Response, wait_s: float | None = None) -> ModelUnavailable:
+        """Return the failure of a request, with the address that was asked and the provider's name for the request."""
+        asked = self._redaction.sanitize(address_of(self.base_url, self.path).partition("?")[0])
+        return ModelUnavailable(
+            kind, message, response.status_code, wait_s, self._redaction.request_id(response), asked
+        )
+
+    @property
+    def meant_url(self) -> str | None:
+        """The ``base_url`` that was probably meant by one whose server does not know the path; None for none."""
+        if self._is_own_address:
+            return None
+        return meant_url(self.base_url, self.path)
+
+    def _refusal(self, response: Response, prompt: Prompt) -> ModelUnavailable:
+        status, error = response.status_code, error_in(response.found)
+        message, hint, kind = None, "", failure_kind(status)
+        if response.is_redirect:
+            message = (
+                "the server redirects to another address, which is not followed; give the final address as base_url"
+            )
+        elif status == BAD_REQUEST:
+            message = error.refusal_of_effort(self.name, self.effort_name, self._options.get("effort"))
+        elif status in NO_SUCH_PATH and self._is_own_address:
+            message = other_model(self.name, self.capabilities)
+        elif status in NO_SUCH_PATH and self.meant_url is not None and "model" not in error.message:
+            hint = f"; did you mean base_url={self.meant_url}"
+        if prompt.system and refuses_system(error.message):
+            kind, hint = "refused", "; to put the system part into the user's, give @system=user in the model's spec"
+        message = message or self._redaction.explanation(error, prompt) or "no explanation"
+        told = message[: MAX_MESSAGE_CHARS - len(hint)] + hint
+        return self._failure(kind, told, response, retry_after_s(response.headers))
 
     async def prepare(self) -> None:
         """Make the client: the imports that it needs take a second."""
