@@ -5,7 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
+from glob import glob
 from inspect import Parameter, Signature, signature
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 SPEC_OPTIONS = ("effort", "service_tier", "timeout_s", "base_url", "api_key_env", "votes_per_request", "error", "flag")
 """Options in the specs of models that people look for on the command line."""
+PACKAGE = Path(__file__).parent.parent
 MAX_DEFAULT_CHARS = 60
 """Of a longer default only the beginning is shown."""
 
@@ -35,7 +38,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Replies": ("max_output_tokens", "flag_above_tokens", "format", "reasoning", "reading"),
     "Journal": ("runs_dir", "no_journal", "accept_change", "durability", "keep_texts"),
     "Places": ("runtime", "address", "insecure", "deploy", "spread", "lanes", "max_wait_nodes_s", "detach"),
-    "Files, logs": ("output", "config", "no_config", "trust_folder", "yes", "debug", "otel_sample"),
+    "Files, logs": ("output", "config", "no_config", "trust_folder", "yes", "debug"),
 }
 """Parameters that `--help` of a command with many options only names."""
 _WANTED = {"valid integer": "must be a whole number", "valid number": "must be a number"}
@@ -143,9 +146,9 @@ class Command(TyperCommand):
         if not words[1:]:
             return None
         given = [word for word in words if word]
-        kinds: list[Any] = (
-            [] if words[0] is None else [kind for word in given if isinstance(kind := _found(TASKS, word), type)][:1]
-        )
+        kinds: list[Any] = []
+        if words[0] is not None and (words[0] not in TASKS.shipped or any(map(_may_name_field, given))):
+            kinds = [kind for word in given if isinstance(kind := _found(TASKS, word), type)][:1]
         if kinds:
             named = strategy if isinstance(strategy, str) else kinds[0].default_strategy
             kinds += [kind] if isinstance(kind := _found(STRATEGIES, named), type) else []
@@ -185,6 +188,16 @@ class Command(TyperCommand):
         for title, rows in _named_options(given, with_strategy=any(each.name == "strategy" for each in self.params)):
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def _may_name_field(word: str) -> bool:
+    """Return whether a word may name an option of a shipped class, by its source: to import a task takes half a second."""
+    name = word.lstrip("-").partition("=")[0].replace("-", "_")
+    if name in ("temperature", *SPEC_OPTIONS):
+        return True
+    places = ("tasks/**/*.py", "systems/**/*.py", "task.py", "actors/role.py")
+    files = chain.from_iterable(glob(str(PACKAGE / each), recursive=True) for each in places)
+    return name.isidentifier() and any(f"\n    {name}: ".encode() in Path(file).read_bytes() for file in files)
 
 
 def _write_names(formatter: Any, group: str, flags: list[str]) -> None:

@@ -210,7 +210,7 @@ outcome unknown."""
     fallback: Annotated[Sequence[str], Field(default=()), Flag("SPEC"), BeforeValidator(_read_fallback)]
     """Model that is asked while another one is out, or while its provider refuses the account. Repeatable: the first that delivers is \
 asked."""
-    otel_sample: Annotated[float, Field(ge=0, le=1, default=0.01), Flag("SHARE")]
+    otel_sample: Annotated[float, Field(ge=0, le=1, default=0.01)]
     """Share of the easy elections that are traced, if the program has configured OpenTelemetry; hard ones are in any case."""
     prices: Annotated[
         PricesGiven,
@@ -285,7 +285,7 @@ class OptionKeywords(TypedDict, total=False):
     """The cap of an election, in samples."""
     speculate: Annotated[bool | None, Flag()]
     """Open the next steps on guesses. Decisions do not depend on it."""
-    known_inputs: Annotated[bool | None, Flag()]
+    known_inputs: Annotated[bool, Flag()]
     """Start every step from the oracle's state, so that steps run side by side."""
 
 

@@ -14,7 +14,7 @@ from microagents.base.plain_values import plain
 from microagents.base.user_code import shown
 
 MAX_OBSERVATION_CHARS = 4_000
-"""The default of ``-s max_observation``."""
+"""Characters of an observation; the middle of a longer one is left out."""
 
 
 def observation_of(value: object, most: int) -> str:

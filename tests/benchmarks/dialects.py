@@ -827,9 +827,7 @@ async def lost_results(first: int, number: int) -> list[str]:
     await run(
         Reading(first=first, number=number),
         models=model,
-        strategy=Act(
-            k_read=1, k_end=1, max_steps=number + 1, max_tool_errors=number, max_observation=100_000, memory=10**7
-        ),
+        strategy=Act(k_read=1, k_end=1, max_steps=number + 1, memory=10**7),
         runs_dir=None,
     )
     last = seen[-1] if seen else ""

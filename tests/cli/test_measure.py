@@ -244,7 +244,7 @@ def test_a_run_from_a_measurement_asks_its_model_and_is_expected_as_measured(wor
         (("measure", "drift", "--inputs", "d.jsonl", "--states", "r"), "leave out --states or --inputs"),
         (("plan", "drift", "--from", "none"), "there is no run 'none'"),
         (("plan", "drift"), "give either what was measured, --from RUN, or rates"),
-        (("plan", "drift", "--from", "none", "--valid", "0.5"), "belong to --p"),
+        (("plan", "drift", "--from", "none", "--valid", "0.5"), "go with --p"),
         (("plan", "--p", "0.9"), "--actions read=6,write=2,end=1"),
         (("plan", "--p", "0.9", "--actions", "read=1", "--steps", "3"), "leave out the options of steps"),
         (("plan", "--p", "0.9", "--steps", "10", "-s", "bogus=1"), "bogus"),

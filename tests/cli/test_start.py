@@ -17,7 +17,7 @@ HEAVY = ("numpy", "microagents.task", "microagents.runs.driver", "microagents.st
 @pytest.mark.parametrize(
     "words",
     [
-        *[["--help"], ["--version"], ["bogus"]],
+        *[["--help"], ["--version"], ["bogus"], ["run", "hanoi", "--bogus"]],
         *[pytest.param([name, "--help"], marks=pytest.mark.slow) for name in COMMANDS.shipped],
         *[pytest.param([name, "--bogus"], marks=pytest.mark.slow) for name in COMMANDS.shipped],
     ],

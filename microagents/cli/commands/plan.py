@@ -106,7 +106,7 @@ def command(
     if (p is None) == (not from_):
         raise InvalidUsage("give either what was measured, --from RUN, or rates: --p P [--valid V]")
     if p is None and (valid, call_usd, actions) != (1.0, None, None):
-        raise InvalidUsage("--valid, --call-usd and --actions belong to --p; a measurement knows them")
+        raise InvalidUsage("--valid, --call-usd and --actions go with --p; --from has them already")
     if actions is not None and (steps, k, strategy, simulate) != (None, None, None, 0):
         raise InvalidUsage("--actions takes margins by -s, as in -s k_read=1; leave out the options of steps")
     from microagents.cli.views.planned import print_plan

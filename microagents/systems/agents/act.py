@@ -59,6 +59,12 @@ class Acted(Struct, frozen=True, kw_only=True):
     """Whether the task's `check` finds the work right; None without one."""
 
 
+MAX_REPEATS = 3
+"""Number of times in a row that one action may be taken; once more, and the input fails."""
+MAX_TOOL_ERRORS = 10
+"""Number of calls that may end with an error; with one more the input fails."""
+
+
 class Acting:
     """Actions of one input, whose steps are a chain."""
 
@@ -69,7 +75,7 @@ class Acting:
         self._strategy: Act = chain.work.strategy
         self._prose = self._task.prose_in(Action) if self._strategy.votes == "exact" else {}
         # With a margin of 1 the first ballot for a read is its decision.
-        self._reads_ahead = self._strategy.read_ahead and self._strategy.k_read > 1
+        self._reads_ahead = self._strategy.k_read > 1
         self._early = TaskScope()
         """Reads that began before the vote on their action has ended."""
         self._correct: bool | UnsetType | None = UNSET
@@ -134,16 +140,13 @@ class Acting:
             raise TaskFailed(
                 where, f"took {done} actions without an end; -s max_steps={strategy.max_steps} bounds them"
             )
-        if state.errors > strategy.max_tool_errors:
+        if state.errors > MAX_TOOL_ERRORS:
+            raise TaskFailed(where, f"had {state.errors} calls that failed, and {MAX_TOOL_ERRORS} may; mend its tools")
+        last = [turn.calls for turn in state.turns[-MAX_REPEATS - 1 :]]
+        if len(last) > MAX_REPEATS and all(calls == last[0] for calls in last):
             raise TaskFailed(
                 where,
-                f"had {state.errors} calls that failed; -s max_tool_errors={strategy.max_tool_errors} bounds them",
-            )
-        last = [turn.calls for turn in state.turns[-strategy.max_repeats - 1 :]]
-        if len(last) > strategy.max_repeats and all(calls == last[0] for calls in last):
-            raise TaskFailed(
-                where,
-                f"took the same action {len(last)} times in a row; -s max_repeats={strategy.max_repeats} bounds that",
+                f"took the same action {len(last)} times in a row, and {MAX_REPEATS} may be; mend its goal or its tools",
             )
 
     async def _compressed(self, state: AgentState, done: int) -> AgentState:
@@ -231,7 +234,7 @@ class Acting:
             noted.outcome = "unknown"
             found = await self._ask_person(f"{making}/found", FoundOutcome, why)
             if found.was_made or found.value is not None:
-                text = observation_of(found.value, self._strategy.max_observation)
+                text = observation_of(found.value, MAX_OBSERVATION_CHARS)
                 return Observation(outcome="done" if found.was_made else "error", text=text)
         raise AssertionError
 
@@ -263,7 +266,7 @@ class Acting:
             tool=call.tool,
             arguments=call.arguments,
             key=effect_key(self._work.role.context.run_id, step.election.path, call.tool, call.arguments),
-            most_chars=self._strategy.max_observation,
+            most_chars=MAX_OBSERVATION_CHARS,
             timeout_s=self._strategy.tool_timeout,
         )
         return await self._work.ask(request)
@@ -330,20 +333,12 @@ class Act(Climbing):
     TOOL.ARGUMENT OP NUMBER, with OP one of < <= > >= == !=. An argument that is not a number waits, too."""
     max_steps: Annotated[int, Field(ge=1)] = 100
     """Number of actions after which an input fails."""
-    max_repeats: Annotated[int, Field(ge=1)] = 3
-    """Number of times in a row that one action may be taken; once more, and the input fails."""
-    max_tool_errors: Annotated[int, Field(ge=0)] = 10
-    """Number of calls that may end with an error; with one more the input fails."""
-    max_observation: Annotated[int, Field(ge=100)] = MAX_OBSERVATION_CHARS
-    """Characters of an observation; the middle of a longer one is left out."""
     memory: Annotated[int, Field(ge=1_000)] = 60_000
     """Characters of actions and observations in a prompt; if there are more, the role `compressor` sums up the older half."""
     tool_timeout: Annotated[float, Field(gt=0)] = 60.0
     """Seconds after which the outcome of a call is unknown. A tool may state others (`timeout_s`)."""
-    read_ahead: bool = True
-    """Begin to read on the first ballot for it. Changes no decision."""
 
-    changes_no_decision = ("read_ahead", "max_draws", "max_steps", "max_repeats", "max_tool_errors", "tool_timeout")
+    changes_no_decision = ("max_draws", "max_steps", "tool_timeout")
 
     @field_validator("approve")
     @classmethod

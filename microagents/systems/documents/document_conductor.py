@@ -100,6 +100,10 @@ class Written(Struct, frozen=True, kw_only=True):
     """Subtasks that later authors saw only as a summary."""
 
 
+SEGMENT_TOKENS = 300
+"""Length of a segment that the prompt asks for, in tokens. It cuts nothing off."""
+
+
 class DocumentStrategy(Strategy):
     """Writes documents in segments. A subclass names their judges, and the view of each author."""
 
@@ -108,8 +112,6 @@ class DocumentStrategy(Strategy):
 
     rounds: Annotated[int, Field(ge=1, le=100)] = 10
     """Maximum number of segments of one author in a subtask."""
-    segment_tokens: Annotated[int, Field(ge=1, le=100_000)] = 300
-    """Length of a segment that the prompt asks for, in tokens. It cuts nothing off."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
     """Temperature of segments."""
     max_draws: Annotated[int, Field(ge=1, le=100)] = 3
@@ -230,7 +232,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         if isinstance(ask.asked, ToWrite):
             assert ask.agent is not None
             agent = agents[ask.agent]
-            model, system = agent.model, WRITE.format(tokens=strategy.segment_tokens, manner=agent.manner)
+            model, system = agent.model, WRITE.format(tokens=SEGMENT_TOKENS, manner=agent.manner)
         replies = await work.sample(
             ask.at,
             prompt_about(work.task, system, ask.asked),

@@ -27,6 +27,12 @@ SAME_MODEL_AGENTS = 3
 """Number of agents with ``same_model``, if it is not given."""
 
 
+MAX_SUBTASKS = 8
+"""Maximum number of parts of a split."""
+SPLIT_TRIES = 3
+"""Number of proposals for one split; if none is valid, the subtask is treated as at the depth limit."""
+
+
 class SeqCVConductor(DocumentConductor):
     """Has every segment validated, and splits subtasks."""
 
@@ -97,10 +103,6 @@ class SeqCV(DocumentStrategy):
     """Split a subtask when fewer than min_passing segments pass, or only when none does."""
     depth: Annotated[int, Field(ge=0, le=16)] = 2
     """Maximum number of splits above a subtask. A deeper one takes the segment with most approvals, and is marked as not agreed."""
-    max_subtasks: Annotated[int, Field(ge=2, le=100)] = 8
-    """Maximum number of parts of a split."""
-    split_tries: Annotated[int, Field(ge=1, le=20)] = 3
-    """Number of proposals for one split; if none is valid, the subtask is treated as at the depth limit."""
     ranked_by: Literal["agents", "ranker"] = "agents"
     """Who orders finished versions: all agents, each without its own, or the model of the role `ranker`, as always with two agents."""
     parallel_branches: bool = False
@@ -164,8 +166,8 @@ class SeqCV(DocumentStrategy):
             approvals=panel.approvals_needed,
             rounds=self.rounds,
             depth=self.depth,
-            max_subtasks=self.max_subtasks,
-            split_tries=self.split_tries,
+            max_subtasks=MAX_SUBTASKS,
+            split_tries=SPLIT_TRIES,
             ranked_by=self.ranked_by,
             sees="ancestors" if self.parallel_branches else "all",
             context_tokens=self.context_tokens,

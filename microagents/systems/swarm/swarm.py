@@ -66,6 +66,12 @@ historian: You are a historian: you ask how such things were done before, and ho
 contrarian: You are a contrarian: you take the view that most would not, and see whether it holds."""
 
 
+RETRIES = 2
+"""Number of times that a step which does not pass is done again, with the feedback."""
+RECENT = 5
+"""Number of the last steps that are shown in full; older ones are in the summary."""
+
+
 class SwarmSolution(Solution, frozen=True, kw_only=True):
     """Answer to a problem, and what did not pass on the way to it."""
 
@@ -165,7 +171,7 @@ class _LoopOfSwarm:
                     for summary in self._summaries:  # cancelled, they would be recorded or not by chance
                         await summary
                     return
-                if self._strategy.compress and number + self._strategy.recent <= len(plan):
+                if self._strategy.compress and number + RECENT <= len(plan):
                     compressed = ToCompress(
                         problem=self._problem, plan=plan, done=_done(loop.steps[-1]), lessons=self._lessons
                     )
@@ -184,7 +190,7 @@ class _LoopOfSwarm:
             await self._check(loop.whole, whole)
 
     async def _step(self, step: StepRecord, asked: ToWork) -> None:
-        for attempt in range(1 + self._strategy.retries):
+        for attempt in range(1 + RETRIES):
             turn = SwarmTurn(at=f"{self._loop.at}/step/{step.number}/{attempt}")
             step.turns.append(turn)
             found = await self._turn(turn, asked, StepResult, DoStep)
@@ -199,11 +205,11 @@ class _LoopOfSwarm:
 
     def _recent(self) -> tuple[Done, ...]:
         """Return the last finished steps, which a question behind them shows in full."""
-        return tuple(_done(step) for step in self._loop.steps[-self._strategy.recent :])
+        return tuple(_done(step) for step in self._loop.steps[-RECENT:])
 
     async def _summary_before(self, number: int) -> str:
         """Return the summary for a question behind the steps below a number; empty while all of these are shown in full."""
-        left_out = number - 1 - self._strategy.recent
+        left_out = number - 1 - RECENT
         if self._summaries and left_out > 0:
             return await self._summaries[left_out - 1]
         return ""
@@ -304,12 +310,8 @@ class Swarm(Strategy):
     """Numbers of workers: the first at the start, then up to the next in all each time the judge asks for more."""
     k: Annotated[int, Field(ge=1, le=100)] = 1
     """Number of votes that decide for a judge and for a verifier."""
-    retries: Annotated[int, Field(ge=0, le=10)] = 2
-    """Number of times that a step which does not pass is done again, with the feedback."""
     loops: Annotated[int, Field(ge=1, le=10)] = 3
     """Maximum number of loops from the plan to the whole answer."""
-    recent: Annotated[int, Field(ge=1)] = 5
-    """Number of the last steps that are shown in full; older ones are in the summary."""
     compress: bool = True
     """Keep a summary of older steps. Without it nothing of them is shown."""
     verify: bool = True

@@ -79,9 +79,9 @@ def test_an_agent_reaches_its_goal_and_pays_more_votes_where_harm_is_possible() 
 
 
 @pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
-def test_the_decisions_are_the_same_wherever_it_runs_and_whether_it_reads_ahead(runtime: str) -> None:
+def test_the_decisions_are_the_same_wherever_it_runs(runtime: str) -> None:
     digests = set()
-    given: list[dict[str, Any]] = [{}, {"read_ahead": False}, {"runtime": runtime}]
+    given: list[dict[str, Any]] = [{}, {}, {"runtime": runtime}]
     for number, each in enumerate(given):
         result = act(f"r{number}", **each)
         assert result.outcome == "completed"

@@ -48,9 +48,7 @@ EQUAL = ("refund", {"order": 7, "note": "", "cents": 4900.0})
 
 
 def act(*calls: tuple[str, dict[str, Any]], **given: Any) -> Result:
-    return run_sync(
-        Repeating(calls=calls), models="sim:perfect", strategy=Act(memory=1_000, max_repeats=9), run_id="r", **given
-    )
+    return run_sync(Repeating(calls=calls), models="sim:perfect", strategy=Act(memory=1_000), run_id="r", **given)
 
 
 def test_a_call_that_was_made_is_answered_by_what_it_returned_and_not_made_again() -> None:

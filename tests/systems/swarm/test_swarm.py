@@ -290,7 +290,7 @@ async def test_a_step_without_a_valid_result_ends_the_loop_and_a_run_of_such_loo
 
 async def test_older_steps_are_in_the_summary_and_the_last_ones_in_full() -> None:
     asked: list[AskedInSteps] = []
-    await run(Letters(steps=8), models=model(asked=asked), strategy=Swarm(recent=5), runs_dir=None)
+    await run(Letters(steps=8), models=model(asked=asked), strategy=Swarm(), runs_dir=None)
     seen = {
         each.number: (each.summary, [done.number for done in each.recent]) for each in asked if isinstance(each, ToWork)
     }
