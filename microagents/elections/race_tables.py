@@ -135,7 +135,7 @@ def _simulated_ends(k: int, max_votes: int) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=1)
 def _simulated() -> tuple[NDArray[Any], ...]:
-    """Simulate elections; those of all shares have the same right votes, so that their ratios are known well.
+    """Simulate elections; all shares have the same right votes, so that their ratios are known well.
 
     Returns, of the shape (shares, error rates, elections, ks), the number of the vote that ends each, above the cap if none does; whether
     it is right; and the chance of the paths on which a rival has the right reply's votes and wins, for each on which the right reply wins.

@@ -265,7 +265,7 @@ class RunRates:
         return np.asarray(np.tensordot(self._counts, values, 2))
 
     def _estimate(self, values: Array) -> Interval:
-        """Return the mean of all draws, and an interval that holds those of all forms that are not refuted.
+        """Return the mean of all draws, and an interval with the draws of all forms that are not refuted.
 
         A mean over forms says what to expect. Its quantiles would be too sure: the samples cannot tell the forms of rare steps apart.
         Where so many steps were sampled that no hard one may be among the others, little depends on the form.
