@@ -356,3 +356,55 @@ def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+# -- weight ------------------------------------------------------------------------------------------------------------
+
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+IDEAS = (ast.IfExp, ast.NamedExpr, ast.Lambda, *COMPREHENSIONS)
+LEVELS = (ast.Call, ast.IfExp, ast.Lambda, ast.BoolOp, ast.Await, *COMPREHENSIONS)
+"""Expressions that count as a level each when they stand in each other."""
+CONTEXTS = (ast.Load, ast.Store, ast.Del)
+MOST_NODES = 294_000
+MOST_OF_1000 = {"two ideas": 11.0, "nested four deep": 17.5, "conditional expressions": 45.0}
+"""The greatest weight of the package, in nodes of its syntax trees, and of 1,000 statements; a statement holds one idea."""
+
+
+def own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of a statement, without those of the statements in its body."""
+    todo: list[ast.AST] = [statement]
+    while todo:
+        node = todo.pop()
+        yield node
+        todo += [each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.stmt)]
+
+
+def levels(node: ast.AST) -> int:
+    inner = [levels(each) for each in ast.iter_child_nodes(node) if not isinstance(each, ast.stmt)]
+    return max(inner, default=0) + isinstance(node, LEVELS)
+
+
+def is_counted(node: ast.AST) -> bool:
+    is_definition = isinstance(
+        node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    )
+    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return isinstance(node, ast.stmt) and not is_definition and not is_text
+
+
+def test_the_package_is_no_heavier_and_a_statement_holds_one_idea() -> None:
+    statements = nodes = 0
+    found = dict.fromkeys(MOST_OF_1000, 0)
+    for path in SOURCES:
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
+            nodes += not isinstance(node, CONTEXTS)
+            if not isinstance(node, ast.stmt) or not is_counted(node):
+                continue
+            parts = list(own_nodes(node))
+            statements += 1
+            found["two ideas"] += sum(isinstance(each, IDEAS) for each in parts) > 1
+            found["nested four deep"] += levels(node) > 3
+            found["conditional expressions"] += sum(isinstance(each, ast.IfExp) for each in parts)
+    assert nodes <= MOST_NODES
+    of_1000 = {name: round(1_000 * number / statements, 1) for name, number in found.items()}
+    assert {name: rate for name, rate in of_1000.items() if rate > MOST_OF_1000[name]} == {}

@@ -31,6 +31,9 @@ CAPS = {
 }
 """The greatest number of each in 1,000 words. Write the noun again, and if, when, only, states or reports instead."""
 
+MOST_CLAUSES = 1.0
+"""The greatest number of clauses with *what* and the like in 1,000 words of docstrings, where a noun would do."""
+
 GUIDE_WORDS = 900
 """The greatest number of words of a guide, without its commands and programs."""
 
@@ -82,6 +85,14 @@ def test_prose_has_each_turn_of_phrase_no_more_often_than_its_cap(passages: type
         places = [f"{place} {hit[0]!r}" for place, text in found for hit in re.finditer(pattern, text, re.IGNORECASE)]
         rate = 1_000 * len(places) / words
         assert rate <= cap, f"{rate:.2f} in 1,000 words, at most {cap}: {', '.join(places[:20])}"
+
+
+def test_docstrings_name_things() -> None:
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    texts = [ast.get_docstring(each) or "" for _, each in nodes(ast.AST) if isinstance(each, kinds)]
+    words = re.findall(r"[a-z']+", " ".join(texts).lower())
+    clauses = [word for word in words if word in {"what", "whoever", "nobody"}]
+    assert 1_000 * len(clauses) / len(words) <= MOST_CLAUSES
 
 
 def test_a_guide_is_read_in_five_minutes() -> None:
