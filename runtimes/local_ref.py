@@ -136,7 +136,9 @@ class LocalRef:
 
     def _shown(self, request: Message) -> Callable[[], None] | None:
         self._is_due = False
-        return self._watch(f"{self.name}: {type(request).__name__}") if self._watch is not None else None
+        if self._watch is None:
+            return None
+        return self._watch(f"{self.name}: {type(request).__name__}")
 
     def _call(self, request: Request[R]) -> R:
         """Call a plain handler; as `_handle`, without a wait."""

@@ -104,7 +104,10 @@ def _in_short(name: str, width: int) -> str:
     module, _, function = COMMANDS.addresses[name].partition(":")
     with suppress(ImportError, OSError, SyntaxError, ValueError):
         found = find_spec(module)
-        source = Path(found.origin).read_bytes() if found is not None and found.origin is not None else b""
+        if found is not None and found.origin is not None:
+            source = Path(found.origin).read_bytes()
+        else:
+            source = b""
         for each in ast.parse(source).body:
             if isinstance(each, ast.FunctionDef) and each.name == function:
                 return TyperCommand(name, help=ast.get_docstring(each)).get_short_help_str(width)

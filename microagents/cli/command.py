@@ -171,7 +171,10 @@ class Command(TyperCommand):
         """Write the options of the command, and below them the options of the task and strategy that the command line names."""
         given = ctx.meta.get(__name__, {})
         explains_all = given.get("help_all") or all(each.name != "help_all" for each in self.params)
-        named = {} if explains_all else {name: group for group, names in GROUPS.items() for name in names}
+        if explains_all:
+            named = {}
+        else:
+            named = {name: group for group, names in GROUPS.items() for name in names}
         sections: dict[str, list[Any]] = {}
         for each in self.get_params(ctx):
             if (row := each.get_help_record(ctx)) is not None:
@@ -266,7 +269,12 @@ def _rows(kind: type[Task | Strategy]) -> list[tuple[str, str]]:
         default = None if field.default is None else " ".join(field.default.split())
         if default is not None and len(default) > MAX_DEFAULT_CHARS:
             default = f"{default[: MAX_DEFAULT_CHARS - 3]}..."
-        note = "[required]" if field.required else "" if default is None else f"[default: {default}]"
+        if field.required:
+            note = "[required]"
+        elif default is None:
+            note = ""
+        else:
+            note = f"[default: {default}]"
         parts = (field.meaning, f"({field.values})" if field.values else "", note)
         rows.append((field.name, printable(" ".join(part for part in parts if part))))
     return rows or [("none", "It has no options.")]

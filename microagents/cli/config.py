@@ -57,7 +57,10 @@ def _take_dotenv(context: typer.Context, *, trusts: bool) -> None:
     text, new, refused = _text_of(DOTENV), dict[str, str](), list[str]()
     reaching: list[str] = []
     for name, value in _variables(text).items():
-        references = references_in([(name.removeprefix(PREFIX).lower(), value)]) if name.startswith(PREFIX) else []
+        if name.startswith(PREFIX):
+            references = references_in([(name.removeprefix(PREFIX).lower(), value)])
+        else:
+            references = []
         if name in os.environ or (references and name not in _variables_of(context.command)):
             continue
         if not name.startswith(PREFIX) and not name.endswith(KEY_SUFFIX):
@@ -261,7 +264,9 @@ def _option_words(value: object) -> list[str]:
     """Return the words of a repeatable option: NAME=VALUE for each entry of a table, one word for a single value."""
     if isinstance(value, dict):
         return [f"{name}={each}" for name, each in value.items()]
-    return [str(each) for each in value] if isinstance(value, list) else [str(value)]
+    if isinstance(value, list):
+        return [str(each) for each in value]
+    return [str(value)]
 
 
 def _add_defaults(context: typer.Context, path: Path, defaults: Mapping[str, Any]) -> None:

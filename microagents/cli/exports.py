@@ -66,7 +66,9 @@ def _rows(reader: Reader, *, actions: bool, look_ups: bool) -> tuple[type[Struct
         raise InvalidUsage("--actions and --look-ups write other rows; give one of them")
     if look_ups:
         return LookUpRow, look_up_rows(reader)
-    return (ActionRow, action_rows(reader)) if actions else (DecisionRow, decision_rows(reader))
+    if actions:
+        return (ActionRow, action_rows(reader))
+    return (DecisionRow, decision_rows(reader))
 
 
 def _form_of(output: Path | None) -> Format:

@@ -68,7 +68,9 @@ def given_by(task: str, options: list[str], file: str | None) -> Given:
     numbers = array("Q")
 
     def given(options: dict[str, Any]) -> dict[str, Any]:
-        return {**shared, "row": options} if issubclass(kind, RowTask) and options else {**shared, **options}
+        if issubclass(kind, RowTask) and options:
+            return {**shared, "row": options}
+        return {**shared, **options}
 
     with _opened(file) as stream:
         found = read_rows(stream, source, ending_of(Path(file)))

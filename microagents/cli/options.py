@@ -317,7 +317,12 @@ def with_settings(
         options = StrategyOptions({}, {})
         for name in [each.name for each in of_strategy]:
             value, source = given.pop(name), context.get_parameter_source(name)
-            found = pairs("-s", value) if name == "set_" else {} if value is None else {name: value}
+            if name == "set_":
+                found = pairs("-s", value)
+            elif value is None:
+                found = {}
+            else:
+                found = {name: value}
             (options.typed if source is not None and source.name == "COMMANDLINE" else options.defaults).update(found)
         if of_strategy:
             given["options"] = options
@@ -386,7 +391,8 @@ _NAMES_A_FILE = re.compile("file|path|folder|dir|output", re.IGNORECASE)
 def with_output(options: list[str], output: Path | None, changed: dict[str, Any]) -> list[str]:
     """Note the output of rows in the settings; returns the words of the task's options without it."""
     named = [word for word in options if names_rows(word)]
-    if found := [*named, *([output] if output is not None else [])]:
+    found = [*named, *([output] if output is not None else [])]
+    if found:
         changed["output"] = found[-1]
     return [word for word in options if word not in named]
 
@@ -404,7 +410,9 @@ def task_options(kind: type[Task], words: list[str]) -> dict[str, Any]:
 
 def with_tools(options: list[str], tools: list[str]) -> list[str]:
     """Add the tools to the words of the task's options."""
-    return [*options, f"tool={json.dumps(tools)}"] if tools else options
+    if tools:
+        return [*options, f"tool={json.dumps(tools)}"]
+    return options
 
 
 def task_of(name: str, options: list[str], flag: str = "-o") -> Task:

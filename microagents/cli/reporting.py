@@ -56,7 +56,9 @@ def log_to_stderr() -> None:
 def json_text(value: object) -> str:
     """A value as JSON without hidden characters: a terminal may act on them."""
     encoded = msgspec.json.encode(value)
-    return encoded.decode() if encoded.isascii() and b"\x7f" not in encoded else _escaped(encoded.decode())
+    if encoded.isascii() and b"\x7f" not in encoded:
+        return encoded.decode()
+    return _escaped(encoded.decode())
 
 
 def _escaped(text: str) -> str:

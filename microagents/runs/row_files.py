@@ -158,7 +158,9 @@ def _wide_encoding(beginning: bytes) -> str | None:
     for mark, encoding in _WIDE.items():
         if beginning.startswith(mark):
             return encoding
-    return "UTF-16LE" if beginning[1:2] == b"\0" else None
+    if beginning[1:2] == b"\0":
+        return "UTF-16LE"
+    return None
 
 
 def _not_in_utf8(source: str, kind: str, encoding: str | None) -> InvalidUsage:

@@ -73,7 +73,9 @@ Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 
 def _read_output(value: str | Path | None) -> str | None:
-    return None if value is None else checked_output(value)
+    if value is None:
+        return None
+    return checked_output(value)
 
 
 def _read_run_id(value: str) -> str:
@@ -86,7 +88,9 @@ def _read_run_id(value: str) -> str:
 
 
 def _without_limit(value: object) -> object:
-    return None if value in (math.inf, NO_LIMIT) else value
+    if value in (math.inf, NO_LIMIT):
+        return None
+    return value
 
 
 def _known_runtime(value: str) -> str:
@@ -299,7 +303,9 @@ def options_in(given: OptionKeywords) -> dict[str, Any]:
 def option_of(name: str) -> str:
     """Return the command-line option of a keyword."""
     flag = flag_of(name)
-    return f"--{name.replace('_', '-')}" if flag is None or flag.name is None else flag.name
+    if flag is None or flag.name is None:
+        return f"--{name.replace('_', '-')}"
+    return flag.name
 
 
 def validated(model: type[T], subject: str, given: Mapping[str, Any], *, flag: str = "") -> T:
@@ -360,7 +366,9 @@ def _refuse_bools(model: type, subject: str, given: Mapping[str, Any]) -> None:
 def _as_flag(model: type, name: str) -> str:
     """Return the command-line option of a setting in parentheses, if it has another name than the setting."""
     flag = flag_of(name)
-    return "" if model is not Settings or flag is None or flag.name is None else f" ({flag.name})"
+    if model is not Settings or flag is None or flag.name is None:
+        return ""
+    return f" ({flag.name})"
 
 
 _JSON_TYPES = ("list_type", "tuple_type", "set_type", "frozen_set_type", "dict_type", "model_type", "dataclass_type")

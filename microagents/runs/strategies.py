@@ -65,7 +65,9 @@ def _pools(models: Models) -> dict[str, Sequence[OneModel]]:
 
 
 def _pool(models: OneModel | Sequence[OneModel]) -> Sequence[OneModel]:
-    return models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
+    if isinstance(models, Sequence) and not isinstance(models, str):
+        return models
+    return [models]
 
 
 def _spec(model: OneModel, objects: dict[str, ModelObject]) -> str:
@@ -123,7 +125,9 @@ _KINDS: dict[type[Task], tuple[str, str]] = {
 
 
 def _kind_solved(kind: type[Task]) -> str:
-    return _KINDS[kind][0] if kind in _KINDS else TASKS.name_of(address_of(kind))
+    if kind in _KINDS:
+        return _KINDS[kind][0]
+    return TASKS.name_of(address_of(kind))
 
 
 def _kind_of(task: Task) -> str:

@@ -68,7 +68,10 @@ def command(
     if dry_run:
         echo(printable(f"run {run} would take this request; nothing was changed"), err=as_json)
     elif asked.is_taken:
-        changed = "" if before is None or not isinstance(ask, SetRun) else f": {change_text(before, ask)}"
+        if before is None or not isinstance(ask, SetRun):
+            changed = ""
+        else:
+            changed = f": {change_text(before, ask)}"
         echo(printable(f"run {run} {DONE[verb]}{changed}"), err=as_json)
     else:
         why = asked.status.result.reason
@@ -93,7 +96,9 @@ def _asked(verb: str, values: list[str], *, now: bool) -> Ask | None:
         raise InvalidUsage(f"--now goes with {' and '.join(NOW)}, not with {verb}")
     if verb == "set":
         return setting_of([_pair(each) for each in values])
-    return NOW[verb] if now else VERBS.get(verb)
+    if now:
+        return NOW[verb]
+    return VERBS.get(verb)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -69,12 +69,15 @@ def _folder_and_name(place: str) -> tuple[Path, str]:
 
 def _class_name(name: str) -> str:
     found = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-    return f"{found}Task" if found in starter.OWN_NAMES or not found.isidentifier() else found
+    if found in starter.OWN_NAMES or not found.isidentifier():
+        return f"{found}Task"
+    return found
 
 
 def _write(folder: Path, templates: dict[Path, Template], names: dict[str, str]) -> None:
     """Write all files, or none if one exists."""
-    if existing := [str(path) for path in templates if os.path.lexists(path)]:
+    existing = [str(path) for path in templates if os.path.lexists(path)]
+    if existing:
         raise InvalidUsage(
             f"{' and '.join(existing)} exist already; nothing was written; give another name: microagents init NAME"
         )

@@ -151,4 +151,6 @@ def _states(given: str, runs_dir: Path, task: Task | Sequence[Task]) -> States:
 
     if not isinstance(task, Task):
         raise InvalidUsage("--states are for one chain; leave out --states or --inputs")
-    return states_in_file(Path(given), task) if given.endswith(".jsonl") else states_of_run(runs_dir, given, task)
+    if given.endswith(".jsonl"):
+        return states_in_file(Path(given), task)
+    return states_of_run(runs_dir, given, task)

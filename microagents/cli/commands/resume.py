@@ -99,7 +99,10 @@ def command(
         begin_detached(run, runs_dir)
     if forget_unsettled:
         forgotten = forget(journal_of(runs_dir, run))
-        said = "nothing of this run is unsettled" if forgotten is None else f"no longer counted: {forgotten}"
+        if forgotten is None:
+            said = "nothing of this run is unsettled"
+        else:
+            said = f"no longer counted: {forgotten}"
         typer.echo(printable(said), err=True)
     result = run_in_terminal(
         watched,

@@ -82,7 +82,9 @@ def _text(value: object) -> str:
 
 
 def _seconds(after_ms: int | None) -> str:
-    return "" if after_ms is None else f", {after_ms / 1000:.1f} s"
+    if after_ms is None:
+        return ""
+    return f", {after_ms / 1000:.1f} s"
 
 
 def _fitted(head: str, text: str, tail: str, columns: int) -> str:

@@ -34,7 +34,8 @@ def report(comparison: Comparison) -> Iterator[str | Columns]:
                 f"pass^{each.k} {each.chance:.1%} ({each.low:.1%} to {each.high:.1%})" for each in row.pass_k
             )
             yield f"{_named(row)}{'' if row.k is None else f' k={row.k}'}: {shown}"
-    if f1s := [f"{_named(row)} {row.f1:.3f}" for row in comparison.rows if row.f1 is not None]:
+    f1s = [f"{_named(row)} {row.f1:.3f}" for row in comparison.rows if row.f1 is not None]
+    if f1s:
         yield f"mean F1 of the answers: {', '.join(f1s)}"
     for row in comparison.rows:
         if row.failed:
@@ -43,14 +44,24 @@ def report(comparison: Comparison) -> Iterator[str | Columns]:
 
 
 def _named(row: Row) -> str:
-    return f"{row.strategy}@{row.given}" if row.given else row.strategy
+    if row.given:
+        return f"{row.strategy}@{row.given}"
+    return row.strategy
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    solved = f"{row.solved:,} of {row.repeat:,}" if row.solved is not None else f"? ({row.completed:,} completed)"
+    if row.solved is not None:
+        solved = f"{row.solved:,} of {row.repeat:,}"
+    else:
+        solved = f"? ({row.completed:,} completed)"
     rate = "-" if row.rate is None else f"{row.rate:.1%}"
     interval = "-" if row.low is None or row.high is None else f"{row.low:.1%} to {row.high:.1%}"
-    cost = "unknown" if row.cost_usd is None else "-" if row.cost_per_input is None else f"${row.cost_per_input:,.4f}"
+    if row.cost_usd is None:
+        cost = "unknown"
+    elif row.cost_per_input is None:
+        cost = "-"
+    else:
+        cost = f"${row.cost_per_input:,.4f}"
     return (
         _named(row),
         "-" if row.k is None else str(row.k),

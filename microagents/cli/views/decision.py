@@ -96,4 +96,6 @@ def _left_to(shown: InspectedDecision) -> str:
 
 def _end(shown: InspectedDecision) -> str:
     settled = "" if shown.settled_at is None else f", the person decided at {shown.settled_at}"
-    return settled if shown.ended_at is None else f"{settled}, its input ended at {shown.ended_at}"
+    if shown.ended_at is None:
+        return settled
+    return f"{settled}, its input ended at {shown.ended_at}"

@@ -70,7 +70,10 @@ def live_lines(document: DocumentRecord, columns: int, rows: int) -> list[str]:
     for record in document.subtasks:
         if record.state == "writing":
             focus = len(lines)
-        by = f"  by {short_names(document.agents)[record.author]}" if record.author is not None else ""
+        if record.author is not None:
+            by = f"  by {short_names(document.agents)[record.author]}"
+        else:
+            by = ""
         marks = "".join(f", {mark}" for mark in _marks(record))
         lines.append(_line(heads[record.at], record.objective, columns - cell_len(by + marks)) + by + marks)
         if record.state == "writing":
@@ -101,7 +104,9 @@ def short_names(agents: Sequence[str]) -> list[str]:
 
 def _copy(name: str) -> str:
     """Read the number behind the name of an agent that shares its model with others."""
-    return f" ({name.rpartition(' (')[2]}" if name.endswith(")") and " (" in name else ""
+    if name.endswith(")") and " (" in name:
+        return f" ({name.rpartition(' (')[2]}"
+    return ""
 
 
 def _heads(subtasks: Sequence[SubtaskRecord]) -> dict[str, str]:
@@ -136,7 +141,8 @@ def _facts(document: DocumentRecord, record: SubtaskRecord, names: Sequence[str]
     if record.rounds:
         yield f"{len(record.rounds)} {'round' if len(record.rounds) == 1 else 'rounds'}"
         written = [draft for drafts in record.rounds for draft in drafts if draft.segment is not None]
-        if discarded := sum(draft.outcome == "failed" for draft in written):
+        discarded = sum(draft.outcome == "failed" for draft in written)
+        if discarded:
             yield f"{discarded} of {len(written)} segments discarded"
     if record.state == "writing":
         yield from _states_now(document, record)
@@ -201,7 +207,9 @@ def _objections(record: SubtaskRecord, names: Sequence[str], columns: int) -> It
 
 
 def _reason(validation: ValidationRecord) -> str:
-    return "no valid judgement" if validation.missing else one_line(validation.reason) or "no reason given"
+    if validation.missing:
+        return "no valid judgement"
+    return one_line(validation.reason) or "no reason given"
 
 
 def _tail(text: str, columns: int, lines: int) -> list[str]:

@@ -35,4 +35,6 @@ def wrapped_cells(cells: Iterable[str], columns: int, *, gap: str, indent: str) 
 def shorten(text: str, columns: int) -> str:
     """Cut a text to the beginning that fits into this number of columns."""
     text = text[: columns + 1]
-    return text if cell_len(text) <= columns else set_cell_size(text, max(0, columns - 3)).rstrip() + "..."
+    if cell_len(text) <= columns:
+        return text
+    return set_cell_size(text, max(0, columns - 3)).rstrip() + "..."

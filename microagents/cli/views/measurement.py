@@ -154,4 +154,6 @@ def _within(share: Proportion) -> str:
 
 
 def _cells(share: Proportion | None) -> list[str]:
-    return ["-", "-"] if share is None else [f"{share.share:.1%}", f"{share.low:.1%} to {share.high:.1%}"]
+    if share is None:
+        return ["-", "-"]
+    return [f"{share.share:.1%}", f"{share.low:.1%} to {share.high:.1%}"]

@@ -62,7 +62,10 @@ def print_plan(
 
 
 def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator[str | Columns]:
-    named = "" if work is None else f"{task}{options_text(work.model_dump(exclude_defaults=True))}: "
+    if work is None:
+        named = ""
+    else:
+        named = f"{task}{options_text(work.model_dump(exclude_defaults=True))}: "
     size = counted(found.steps, "step") if found.unit == "steps" else f"one {found.unit}"
     yield f"{named}{size}"
     models = list(dict.fromkeys(model for run in found.runs for model in run.models))
@@ -73,7 +76,10 @@ def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator
             yield f"{letter} is {model}"
     yield Columns([*_rows(found, letters)], to_the_left=(0, 1, 2) if models else (0, 1))
     for names, notes in found.notes.items():
-        of = f"{' + '.join(letters[each] for each in names)}: " if names else ""
+        if names:
+            of = f"{' + '.join(letters[each] for each in names)}: "
+        else:
+            of = ""
         for note in notes:
             yield f"{of}{note}"
     if models and any(run.independent is None for run in found.runs) and found.unit == "steps":

@@ -18,8 +18,14 @@ def print_question(shown: ShownStep) -> None:
     parts.add(f"{shown.path}: system prompt", shown.system)
     parts.add("user prompt", shown.user)
     for reply in shown.replies:
-        temperature = "provider's temperature" if reply.temperature is None else f"temperature {reply.temperature:g}"
-        tokens = "tokens unknown" if reply.output_tokens is None else f"{reply.output_tokens} tokens"
+        if reply.temperature is None:
+            temperature = "provider's temperature"
+        else:
+            temperature = f"temperature {reply.temperature:g}"
+        if reply.output_tokens is None:
+            tokens = "tokens unknown"
+        else:
+            tokens = f"{reply.output_tokens} tokens"
         parts.add(
             f"reply {reply.seq}: {reply.model}, {temperature}, {tokens}, {reply.finish}, {price(reply.cost_usd)}",
             reply.text,
@@ -50,5 +56,7 @@ def _read(reply: ShownReply) -> str:
     if not reply.counted:
         return "drawn, but not counted: the vote was over"
     if reply.flag:
-        return f"RED FLAG {reply.flag}: {reply.why}" if reply.why else f"RED FLAG {reply.flag}"
+        if reply.why:
+            return f"RED FLAG {reply.flag}: {reply.why}"
+        return f"RED FLAG {reply.flag}"
     return f"vote {json_text(reply.vote)}"

@@ -155,4 +155,6 @@ def _climbs(reader: Reader, of_input: int | None) -> list[Climb] | None:
     if reader.experiment.listed and of_input is None:
         return None
     climbs = climbs_of(reader, of_input or 0)
-    return climbs if climbs or reader.experiment.recipe.strategy_options.get("ladder") else None
+    if climbs or reader.experiment.recipe.strategy_options.get("ladder"):
+        return climbs
+    return None

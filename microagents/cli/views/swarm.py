@@ -40,7 +40,10 @@ def _turn_lines(name: str, turn: SwarmTurn, columns: int) -> Iterator[str]:
     flags = "".join(f", {number} {flag}" for flag, number in sorted(turn.flags.items()))
     asked = f"{turn.copies} of {counted(turn.workers, 'worker')}{flags}"
     verdict = {None: "", True: "; passed", False: "; did not pass"}[turn.passed]
-    picked = "nothing picked" if turn.picked is None else one_line(bytes(turn.picked).decode())
+    if turn.picked is None:
+        picked = "nothing picked"
+    else:
+        picked = one_line(bytes(turn.picked).decode())
     head = f"     {name}{' ' if name else ''}-> "
     tail = f"  {turn.by or 'nobody'}, {asked}{verdict}"
     yield f"{head}{shorten(picked, max(20, columns - cell_len(head) - cell_len(tail)))}{tail}"

@@ -59,7 +59,9 @@ def clock(seconds: float) -> str:
     """Write a duration as on a clock, such as 2:05 or 1:00:00."""
     minutes, second = divmod(int(seconds), 60)
     hour, minute = divmod(minutes, 60)
-    return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
+    if hour:
+        return f"{hour}:{minute:02}:{second:02}"
+    return f"{minute}:{second:02}"
 
 
 def _wrapped(text: str) -> list[str]:

@@ -79,7 +79,10 @@ def _branch_text(branch: Branch) -> str:
 def _answer_text(answer: Raw) -> str:
     """Write an answer as JSON; of a single field only the value, since its name is the same in the whole tree."""
     fields = msgspec.json.decode(answer, type=dict[str, Raw])
-    only = next(iter(fields.values())) if len(fields) == 1 else answer
+    if len(fields) == 1:
+        only = next(iter(fields.values()))
+    else:
+        only = answer
     return bytes(only).decode()
 
 
@@ -95,5 +98,8 @@ def _turn_text(result: TurnResult) -> str:
         case "open" | "undecided" | "contested" | "refused":
             outcome = f"{result.outcome} after {result.calls}"
         case _:
-            outcome = f"{':'.join(map(str, votes))} {result.outcome}" if any(votes) else result.outcome
+            if any(votes):
+                outcome = f"{':'.join(map(str, votes))} {result.outcome}"
+            else:
+                outcome = result.outcome
     return f"{result.turn} {outcome}{' by another model' if result.other_model else ''}"

@@ -126,7 +126,10 @@ def setting_of(pairs: Sequence[tuple[str, str]]) -> SetRun:
     for name, text in pairs:
         field = ADJUSTABLE.get(name.removeprefix("--"), name.replace("-", "_"))
         if field not in ADJUSTABLE.values():
-            hint = "; begin it again with `resume` for another" if field in Settings.__annotations__ else ""
+            if field in Settings.__annotations__:
+                hint = "; begin it again with `resume` for another"
+            else:
+                hint = ""
             raise InvalidUsage(f"{unknown('setting of a live run called', name, sorted(ADJUSTABLE))}{hint}")
         given[field] = None if text == "none" else read_value(text)
     if not given:
