@@ -8,6 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from microagents.journal import lease
+
+
+@pytest.fixture(autouse=True)
+def no_abandoned_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases that earlier tests gave up are not those of journals with the same names."""
+    monkeypatch.setattr(lease, "_abandoned", set())
+
 
 @pytest.fixture
 def little_memory() -> Iterator[None]:
