@@ -35,8 +35,6 @@ FEW = 8
 _BEYOND, _LEAST_DRAWS = 0.01, 30
 """Share of a form's draws beyond either end of an interval, fewer than 2.5 % since no form fits the steps quite; and the least
 number of draws by which a form counts as not refuted."""
-_BEYOND_OF_SAMPLED = 0.025
-"""The same where the steps themselves were sampled, so that little depends on their form."""
 _RIVAL_PRIOR = np.array([1.0, 0.2, 0.2, 0.2, 0.2, 0.2])
 _IS_HARD = ERRORS >= HARD
 _IS_BEATEN = ERRORS[:, None] * np.array(RIVALS) >= 1 - ERRORS[:, None]
@@ -271,7 +269,7 @@ class RunRates:
         Where so many steps were sampled that no hard one may be among the others, little depends on the form.
         """
         if not self.unseen_hard:
-            return ends_of(values, _BEYOND_OF_SAMPLED)
+            return ends_of(values)
         ends = [
             ends_of(values[form == index])
             for form in self.forms
@@ -404,7 +402,7 @@ def trend_chance(seen: Sequence[SeenStep]) -> float:
     return math.erfc(abs(float(apart @ places)) / spread / math.sqrt(2))
 
 
-def ends_of(values: Array, beyond: float = _BEYOND) -> Interval:
-    """Return the mean, which is the chance or the cost to expect of one run, and the interval without a share beyond either end."""
-    low, high = np.quantile(values, [beyond, 1 - beyond])
+def ends_of(values: Array) -> Interval:
+    """Return the mean, which is the chance or the cost to expect of one run, and the interval."""
+    low, high = np.quantile(values, [_BEYOND, 1 - _BEYOND])
     return Interval(float(np.clip(values.mean(), low, high)), float(low), float(high))

@@ -89,13 +89,6 @@ def test_where_all_steps_were_sampled_and_do_not_differ_a_k_is_enough_at_most_on
     assert found.unseen_hard == 0
 
 
-def test_where_all_steps_were_sampled_a_few_difficult_ones_do_not_triple_the_k() -> None:
-    few = (
-        [SeenStep(right=9, wrong=(1,))] * 25 + [SeenStep(right=8, wrong=(2,))] * 8 + [SeenStep(right=7, wrong=(3,))] * 2
-    )
-    assert StepRates([CLEAN] * 965 + few, 1_000).least_k(0.95) == 5, "8 with an interval of 98 %"
-
-
 def test_the_bound_of_hard_steps_counts_those_that_no_sample_shows() -> None:
     found = StepRates([CLEAN] * 300, 1_000)
     assert found.hard_found == ()
