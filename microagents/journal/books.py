@@ -251,7 +251,9 @@ class Books:
 
     def recorded_digests(self, of_input: int) -> tuple[bytes, bytes] | tuple[None, None]:
         """Return the digests of an input that are stored with its progress; None for trees, which are read row by row."""
-        return (self.decisions.digest(of_input), self.ballots.digest(of_input)) if self._in_order else (None, None)
+        if self._in_order:
+            return (self.decisions.digest(of_input), self.ballots.digest(of_input))
+        return (None, None)
 
     def forget(self, of_input: int) -> None:
         """Drop the checkpoint of an input that has completed. Records of its last steps may come after its ending."""
@@ -296,9 +298,10 @@ class Books:
                 account.durations[bucket] = account.durations.get(bucket, 0) + 1
         for name in _TOKENS:
             setattr(account, name, getattr(account, name) + (getattr(usage, name) or 0))
-        account.cost_usd = (
-            None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
-        )
+        if usage.cost_usd is None or account.cost_usd is None:
+            account.cost_usd = None
+        else:
+            account.cost_usd = account.cost_usd + usage.cost_usd
 
     def expect(self, cost_usd: float) -> None:
         """Note the expected cost from now on."""
@@ -387,7 +390,9 @@ class Books:
             account.outvoted += valid - winners
 
     def _digest_before(self, of_input: int) -> str:
-        return self.decisions.digest(of_input).hex() if self._in_order else ""
+        if not self._in_order:
+            return ""
+        return self.decisions.digest(of_input).hex()
 
     def take_in(self, path: str, outcome: str, winner: bytes | None, ballots: Sequence[Ballot | Flagged]) -> None:
         """Add a decision to the digests."""

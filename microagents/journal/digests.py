@@ -43,7 +43,9 @@ class ChainDigests:
     def digest(self, of_input: int) -> bytes:
         """Return the digest of all decisions of an input so far; empty before the first."""
         found = bytes(self._last[of_input * _BYTES : (of_input + 1) * _BYTES])
-        return b"" if found == _NONE else found
+        if found == _NONE:
+            return b""
+        return found
 
 
 class TreeDigests:
@@ -89,4 +91,6 @@ def in_order(path: str) -> list[tuple[int, int, str]]:
 def _sort_key(component: str) -> tuple[int, int, str]:
     """Sort key of a component: numbers by value, then everything else as text."""
     number = component.isascii() and component.isdigit()
-    return (0, int(component), component) if number else (1, 0, component)
+    if number:
+        return (0, int(component), component)
+    return (1, 0, component)

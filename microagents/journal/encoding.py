@@ -94,13 +94,17 @@ def key_at(db: sqlite3.Connection, path: str) -> int | None:
     """Return the key of a path; None if nothing was ever recorded at its place."""
     place, number = _split(path)
     found: int | None = one(db, ID_OF_PLACE, (place,))
-    return None if found is None else (found << NUMBER_BITS) + number
+    if found is None:
+        return None
+    return (found << NUMBER_BITS) + number
 
 
 def joined(place: str, key: int) -> str:
     """Return the path of a key, given its place."""
     number = key & ((1 << NUMBER_BITS) - 1)
-    return f"{place}/{number - 1}" if number else place
+    if number:
+        return f"{place}/{number - 1}"
+    return place
 
 
 def place_of(key: int) -> int:
@@ -212,7 +216,10 @@ def recalled(row: tuple[Any, ...]) -> Recalled:
     """
     _, question_digest, outcome, counted, value, ballots, cost_usd, after_ms = row
     winner = None if value is None else value.encode()
-    entries = [b"true"] * counted if ballots is None else [bytes(each) for each in _entries.decode(ballots)]
+    if ballots is None:
+        entries = [b"true"] * counted
+    else:
+        entries = [bytes(each) for each in _entries.decode(ballots)]
     return Recalled(
         question_digest=question_digest,
         outcome=OUTCOMES[outcome],

@@ -52,7 +52,9 @@ class Recipe(Struct, frozen=True, kw_only=True):
     def deciding_votes(self) -> int | None:
         """Strategy's `deciding_votes`, which are recorded as its option ``k``."""
         k = self.strategy_options.get("k")
-        return k if isinstance(k, int) else None
+        if not isinstance(k, int):
+            return None
+        return k
 
 
 class Experiment(Struct, frozen=True, kw_only=True):

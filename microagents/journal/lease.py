@@ -51,7 +51,9 @@ class Lease(Struct, frozen=True, kw_only=True):
         state = self.holder.state()
         if state == "unknown":
             return self._watched()
-        return "free" if state == "dead" else "held"
+        if state == "dead":
+            return "free"
+        return "held"
 
     def _watched(self) -> LeaseState:
         """Judge a holder by the renewals that this process sees: clocks of two machines are never compared."""
@@ -62,7 +64,9 @@ class Lease(Struct, frozen=True, kw_only=True):
             last = _sights[self.journal] = _Sight(self, now_s, is_renewed)
         if now_s >= last.since_s + SILENT_S:
             return "free"
-        return "held" if last.is_renewed else "unclear"
+        if last.is_renewed:
+            return "held"
+        return "unclear"
 
     def refuse_if_held(self, run_id: str) -> None:
         """Refuse a journal that another process writes."""

@@ -153,7 +153,9 @@ class JournalFiles:
         return _FileStates(version, file, self._log_state())
 
     def _log_state(self) -> tuple[int, int] | None:
-        return None if self._log is None else _state(os.fstat(self._log))
+        if self._log is None:
+            return None
+        return _state(os.fstat(self._log))
 
     def _is_log_cut(self) -> bool:
         """Whether the log has lost its beginning. Its size does not tell, if this process has then written on at the place of the end."""

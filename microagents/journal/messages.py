@@ -250,7 +250,9 @@ InputOutcome = Literal["completed", "undecided", "failed", "refused"]
 def verdict_of(value: object) -> bool | None:
     """Return a result's own verdict in its field ``correct``, or without one in ``solved``; None if it has neither."""
     found = value.get("correct", value.get("solved")) if isinstance(value, Mapping) else None
-    return found if isinstance(found, bool) else None
+    if not isinstance(found, bool):
+        return None
+    return found
 
 
 class RowRecord(Request[None], frozen=True, kw_only=True):
@@ -280,7 +282,9 @@ class InputEnding(RowRecord, frozen=True, kw_only=True):
     @property
     def verdict(self) -> bool | None:
         """Own verdict of a completed input's result; None without one."""
-        return verdict_of(msgspec.json.decode(self.result)) if self.result and self.outcome == "completed" else None
+        if self.result and self.outcome == "completed":
+            return verdict_of(msgspec.json.decode(self.result))
+        return None
 
     def row(self, at: str) -> tuple[object, ...]:
         """Return the row of an ending at this time."""
@@ -450,7 +454,9 @@ class Account(Struct, kw_only=True):
     @property
     def cost_at_most_usd(self) -> float | None:
         """Most that all calls can have cost, those without a reply included; None if a price is unknown."""
-        return None if self.cost_usd is None else self.cost_usd + self.unsettled_usd
+        if self.cost_usd is None:
+            return None
+        return self.cost_usd + self.unsettled_usd
 
     @property
     def tokens_at_most(self) -> int:
@@ -492,12 +498,16 @@ class Account(Struct, kw_only=True):
     @property
     def votes_per_step(self) -> float | None:
         """Valid ballots in decided elections per step done, problem or subtask; None without either."""
-        return self.votes / self.steps if self.decided and self.steps else None
+        if self.decided and self.steps:
+            return self.votes / self.steps
+        return None
 
     @property
     def votes_per_decision(self) -> float | None:
         """Valid ballots per decided election; None before the first decision."""
-        return self.votes / self.decided if self.decided else None
+        if not self.decided:
+            return None
+        return self.votes / self.decided
 
 
 class Report(Request[Account], frozen=True, kw_only=True):

@@ -92,7 +92,10 @@ def moment(run_began_s: float, after_ms: int) -> str:
 
 def read_decisions(rows: Rows, below: str | None = None) -> Iterator[Row]:
     """Every decision and answer in the order of paths, of all places or of those below a path, such as an input."""
-    found = rows.select("place") if below is None else rows.select("place", BELOW, path_range(below))
+    if below is None:
+        found = rows.select("place")
+    else:
+        found = rows.select("place", BELOW, path_range(below))
     places = sorted([(input_of(path), place, path) for place, path in found])
     for _, group in groupby(places, key=lambda each: each[0]):  # one input after the other: there may be very many
         together = [(place, path) for _, place, path in group]
@@ -223,7 +226,9 @@ def read_endings(rows: Rows, inputs: int, *, unsolved: int | None = None) -> Ite
 def read_ending(rows: Rows, of_input: int) -> InputEnding | None:
     """Return how one of many inputs ended; None if it has not."""
     row = rows.first("input_ending", OF_INPUT, (of_input,))
-    return None if row is None else _ending(row)
+    if row is None:
+        return None
+    return _ending(row)
 
 
 def _ending(row: Sequence[Any]) -> InputEnding:

@@ -268,7 +268,9 @@ class Reader:
         with self._reading():
             key = key_at(self._db, path)
             row = None if key is None else self._rows.first("decision", OF_KEY, (key,))
-            return None if row is None else recalled(row)
+            if row is None:
+                return None
+            return recalled(row)
 
     def open_elections(self, path: str | None = None) -> list[OpenElection]:
         """Return the elections without a verdict, or those at a path. After a guess there may be several, each with another question."""
@@ -310,9 +312,13 @@ class Reader:
         with self._reading():
             if not self.experiment.listed:
                 ending = self._rows.part(RunEnding)
-                return None if ending is None else ending.ended_at
+                if ending is None:
+                    return None
+                return ending.ended_at
             row = self._rows.first("input_ending", OF_INPUT, (number,))
-            return None if row is None else str(row[-1])
+            if row is None:
+                return None
+            return str(row[-1])
 
     def of_input(self, number: int) -> tuple[dict[str, Recalled], list[OpenElection]]:
         """Return the decisions of one input by path, and its open elections, from one state of the journal."""

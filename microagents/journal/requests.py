@@ -172,7 +172,9 @@ def taken_requests(rows: Rows) -> list[TakenRequest]:
 
 def said_by(request: LiveRequest | TakenRequest | None) -> str | None:
     """By whom something was asked for, and why; None without a request."""
-    return None if request is None else f"by {request.who}{request.why and f' ({request.why})'}"
+    if request is None:
+        return None
+    return f"by {request.who}{request.why and f' ({request.why})'}"
 
 
 def pause_among(taken: Iterable[TakenRequest]) -> TakenRequest | None:
@@ -181,7 +183,9 @@ def pause_among(taken: Iterable[TakenRequest]) -> TakenRequest | None:
     for each in taken:
         if each.kind in ("pause", "resume") and each.refused is None:
             last = each
-    return last if last is not None and last.kind == "pause" else None
+    if last is not None and last.kind == "pause":
+        return last
+    return None
 
 
 class PersonDecision(Struct, frozen=True, kw_only=True):

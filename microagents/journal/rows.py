@@ -99,7 +99,9 @@ class Rows:
             ValueError, msgspec.MsgspecError: it is damaged.
         """
         found = self.first("run", statements.OF_PART, (kind.part,))
-        return None if found is None else msgspec.json.decode(found[1], type=kind)
+        if found is None:
+            return None
+        return msgspec.json.decode(found[1], type=kind)
 
     def only(self, kind: type[P]) -> P:
         """Read a part that every run has.
@@ -135,11 +137,9 @@ class Rows:
         if table in _KEYED and isinstance(at, int):
             place = statements.one(self.db, statements.PATH_OF_PLACE, (place_of(at),))
             at = at if place is None else joined(str(place), at)
-        return (
-            f"the row of {at!r:.200} in the table {table}"
-            if len(values) > 1 and table in (*SUMMED, "run")
-            else f"the table {table}"
-        )
+        if len(values) > 1 and table in (*SUMMED, "run"):
+            return f"the row of {at!r:.200} in the table {table}"
+        return f"the table {table}"
 
     # -- writing ----------------------------------------------------------------------------------------------------------------------
 

@@ -118,7 +118,9 @@ VALUES_OF_PLACE = "SELECT key - ?, ?, value FROM decision WHERE key >= ? AND key
 def one(db: sqlite3.Connection, query: str, given: Sequence[object] = ()) -> Any:
     """Return the first column of the first row of a query that always has one, or None."""
     row = db.execute(query, given).fetchone()
-    return None if row is None else row[0]
+    if row is None:
+        return None
+    return row[0]
 
 
 def select(table: str, condition: str) -> str:

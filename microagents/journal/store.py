@@ -245,6 +245,6 @@ class Store:
         if found.outcome not in OPEN_OUTCOMES:
             return found
         person = self._persons.get(path)
-        return (
-            found if person is None else msgspec.structs.replace(found, outcome="person", value=person.value.encode())
-        )
+        if person is None:
+            return found
+        return msgspec.structs.replace(found, outcome="person", value=person.value.encode())

@@ -125,7 +125,9 @@ class VirtualWriter(Writer):
 
 def writer_of(config: JournalConfig) -> Writer:
     """Return the writer of a journal, which is not open yet."""
-    return Writer(config) if loop_has_threads() else VirtualWriter(config)
+    if loop_has_threads():
+        return Writer(config)
+    return VirtualWriter(config)
 
 
 def _renew(store: Store) -> None:
