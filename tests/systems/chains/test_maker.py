@@ -28,6 +28,7 @@ from microagents import (
 from microagents.base.errors import InvalidDefinition, InvalidUsage, TaskFailed
 from microagents.elections import laws
 from microagents.elections.rules import FirstTo
+from microagents.journal import writer
 from microagents.journal.messages import Account
 from microagents.runs.strategies import Models, strategy_of
 from microagents.systems import Maker
@@ -80,8 +81,11 @@ class Stumble(Drift):
 # -- what a step costs -------------------------------------------------------------------------------------------------
 
 
-async def test_a_step_takes_one_turn_of_the_loop_and_no_task_where_the_model_answers_at_once() -> None:
+async def test_a_step_takes_one_turn_of_the_loop_and_no_task_where_the_model_answers_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One turn, so that it costs little; not less, so that other work goes on beside a long chain."""
+    monkeypatch.setattr(writer, "loop_has_threads", lambda: False)  # turns would pass while a thread commits
     steps, turns, tasks, loop = 500, 0, 0, asyncio.get_running_loop()
 
     def counted(loop: asyncio.AbstractEventLoop, work: Any) -> asyncio.Task[Any]:
