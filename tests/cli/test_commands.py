@@ -280,6 +280,7 @@ def test_a_second_ctrl_c_leaves_at_once() -> None:
 # -- known inputs ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_known_inputs_show_both_curves_of_how_elections_came_to_an_end() -> None:
     words = (
         *("run", "drift", "-o", "length=150", "--model", "sim:gpt-4.1-nano@flag=0.3,alternatives=1"),
@@ -364,6 +365,7 @@ def test_what_is_missing_within_an_option_is_named_without_advice_that_does_not_
     assert "-o" not in ran.err
 
 
+@pytest.mark.slow
 def test_a_text_that_is_the_name_of_a_file_is_warned_of_and_taken() -> None:
     write("brief.md", "Two sentences about rain.")
     write(

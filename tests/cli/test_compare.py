@@ -335,6 +335,7 @@ CHAINS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_row_may_have_options_of_its_own() -> None:
     ran = microagents(*STORIES, *CHAINS, "--strategy", "aot@transitions=1,k=2", "-k", "1", "--json")
     rows = ran.json["rows"]

@@ -353,6 +353,7 @@ async def test_another_process_that_closes_the_journal_takes_nothing_from_the_wr
     assert walls[:3] == [True, True, True]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("read_at_once")
 async def test_a_callback_that_wants_no_more_is_not_called_again_and_one_that_raises_ends_the_run() -> None:
     calls = []
@@ -461,6 +462,7 @@ def test_an_output_that_appears_during_the_run_is_kept_and_the_text_is_left_besi
     assert (log["log_level"], log["text"]) == ("warning", str(Path.cwd() / "lines.txt.part"))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_leaves_its_verified_text_and_goes_on_with_it() -> None:
     assert wrote("--max-calls", "8", "--concurrency", "1").code == STOPPED
     assert contents("lines.txt.part") == "line 1\n"
@@ -469,6 +471,7 @@ def test_a_run_that_is_stopped_leaves_its_verified_text_and_goes_on_with_it() ->
     assert (contents("lines.txt"), Path("lines.txt.part").exists()) == (TEXT, False)
 
 
+@pytest.mark.slow
 def test_each_of_many_inputs_writes_its_output_and_completed_ones_are_not_in_the_way() -> None:
     inputs = '{"name": "a.txt"}\n{"name": "b.txt", "n": 1}\n{"name": ""}\n'
     Path("items.jsonl").write_text(inputs, encoding="utf-8")
@@ -495,6 +498,7 @@ def test_two_inputs_with_one_output_are_refused() -> None:
     assert (ran.code, "inputs 0 and 1 share the output" in ran.err) == (WRONG_USAGE, True)
 
 
+@pytest.mark.slow
 def test_a_comparison_writes_no_output() -> None:
     models = [word for each in TWO for word in ("--model", each)]
     ran = microagents(

@@ -81,6 +81,7 @@ def test_without_pyarrow_parquet_is_refused_with_what_to_install(
     assert not Path("r.parquet").exists()
 
 
+@pytest.mark.slow
 def test_what_was_undecided_says_by_whom_and_when_it_was_settled() -> None:
     (path,) = microagents("run", *STALEMATE, "--json").json["undecided_at"]
     last = exported()[-1]

@@ -103,6 +103,7 @@ def test_results_stand_in_the_order_of_inputs_a_line_each_and_the_summary_on_std
     assert f"{len(LENGTHS)} of {len(LENGTHS)} inputs, {sum(LENGTHS)} of {sum(LENGTHS)} steps" in ran.err
 
 
+@pytest.mark.slow
 def test_with_json_the_result_is_the_list_of_results() -> None:
     ran = microagents("run", *NOISY, "--inputs", walks(), "--json")
     assert [result["steps_done"] for result in ran.json["result"]] == list(LENGTHS)
@@ -203,6 +204,7 @@ def test_stdout_has_null_for_an_input_that_failed() -> None:
     assert "input 1: " in ran.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [(), ("--input", "1")], ids=["all", "the one"])
 def test_a_failed_input_is_done_again_alone_and_from_where_it_failed(which: tuple[str, ...]) -> None:
     brittle()

@@ -240,6 +240,7 @@ def bought_again(sent: Sequence[str], decided: set[str], samples: set[str]) -> l
     return [sample for sample in sent if sample.partition(" ")[0] in decided or sample in samples]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_while_its_journal_was_made_can_be_begun_again() -> None:
     Path("runs").mkdir()
     with closing(sqlite3.connect("runs/early.sqlite")) as db:
@@ -604,6 +605,7 @@ def test_a_leader_that_is_taken_is_marked_wherever_the_run_is_seen() -> None:
     assert [path for (path,) in marked] == [*shown["settled_at"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [("resume",), ("run", *STALEMATE, "--run-id")], ids=["resume", "run"])
 def test_leaders_taken_on_a_resume_lead_where_leaders_taken_at_once_lead(again: tuple[str, ...]) -> None:
     stalemate()
@@ -614,6 +616,7 @@ def test_leaders_taken_on_a_resume_lead_where_leaders_taken_at_once_lead(again: 
     assert len(led()["settled_at"]) > 1
 
 
+@pytest.mark.slow
 def test_leaders_taken_on_a_resume_lead_there_with_known_inputs_too() -> None:
     stalemate_side_by_side()
     ran = microagents("resume", "stuck", "--on-undecided", "leader", "--json")
@@ -631,6 +634,7 @@ def stalemate_side_by_side() -> list[str]:
     return [*paths]
 
 
+@pytest.mark.slow
 def test_with_known_inputs_a_person_may_decide_place_after_place() -> None:
     places = stalemate_side_by_side()
     while places:
@@ -639,6 +643,7 @@ def test_with_known_inputs_a_person_may_decide_place_after_place() -> None:
         assert (ran.code, ran.json["undecided_at"], bought.sent) == (UNDECIDED if places else WRONG, places, [])
 
 
+@pytest.mark.slow
 def test_another_model_that_is_asked_is_marked_by_its_spec() -> None:
     path = stalemate()
     ran = microagents("resume", "stuck", "--on-undecided", EXPERT)
@@ -750,6 +755,7 @@ def test_a_run_that_there_is_not_cannot_be_decided() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_word_for_the_undecided_that_says_nothing_is_refused_and_leaves_the_run_as_it_was() -> None:
     path = stalemate()
     before = show("stuck")
@@ -804,6 +810,7 @@ def test_list_shows_every_run_of_a_folder() -> None:
     assert re.match(r"killed  cut off +\S+ \S+  drift .* cut off after 0 of ", killed)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("three_runs")
 def test_list_as_json_shows_of_each_run_what_show_shows() -> None:
     assert json.loads(microagents("list", "--json").out) == [show(run) for run in ("over", "stuck", "killed")]
@@ -1130,6 +1137,7 @@ def test_changed_code_is_refused_on_a_resume_unless_it_is_meant(old: str, new: s
     assert "changed on purpose" in microagents("show", "c").out
 
 
+@pytest.mark.slow
 def test_comments_docstrings_and_other_classes_of_the_file_may_change_on_a_resume() -> None:
     write("count.py", COUNT)
     sys.modules.pop("count", None)
@@ -1209,6 +1217,7 @@ def outcome_at(path: str) -> str:
     return str(dict(rows_of("climbed", "SELECT path, outcome FROM decisions"))[path])
 
 
+@pytest.mark.slow
 def test_with_a_higher_cap_failed_rungs_of_an_undecided_step_are_tried_again() -> None:
     run = microagents("run", *TORN, *LADDER, "-s", "ladder=lookahead", "-s", "margin=7", "--json").json
     (path,) = run["undecided_at"]
@@ -1223,6 +1232,7 @@ def test_with_a_higher_cap_failed_rungs_of_an_undecided_step_are_tried_again() -
     assert microagents("show", "climbed", "--verify").code == COMPLETED
 
 
+@pytest.mark.slow
 def test_failed_rungs_of_steps_that_the_leader_settles_are_left_in_whichever_sitting() -> None:
     words = ("run", *TORN, *LADDER, "-s", "ladder=lookahead", "-s", "margin=7", "--json")
     (path,) = microagents(*words).json["undecided_at"]

@@ -49,6 +49,7 @@ def test_without_a_terminal_and_without_yes_it_is_kept() -> None:
     assert_kept(microagents("list", "--remove", "r"), "add --yes")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "is_removed"), [("y", True), ("", False)])
 def test_on_a_terminal_it_asks(answer: str, is_removed: bool) -> None:  # noqa: FBT001 - a parameter of the test
     person, terminal = pty.openpty()

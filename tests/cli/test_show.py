@@ -84,6 +84,7 @@ def test_the_person_who_decides_an_undecided_election_sees_all_replies_before_an
     assert "OUTVOTED" not in microagents("show", "r", path).out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keep", "kept"), [("all", {True, False, None}), ("lost", {False, None}), ("none", set())])
 def test_the_journal_keeps_the_texts_that_the_user_wants(keep: str, kept: set[bool | None]) -> None:
     microagents("run", *NOISY, "--keep-texts", keep)
@@ -104,6 +105,7 @@ def test_the_prompt_is_rebuilt_in_every_mode(words: tuple[str, ...]) -> None:
     assert shown("1/step/8" if "--inputs" in words else "0/step/8")["note"] is None
 
 
+@pytest.mark.slow
 def test_the_step_that_another_model_decided_is_shown_with_its_model() -> None:
     path = microagents("run", *STALEMATE, "--on-undecided", EXPERT, "--json").json["settled_at"].popitem()[0]
     assert (shown(path)["models"], shown(path)["settled_by"], shown(path)["note"]) == ([EXPERT], EXPERT, None)
@@ -252,6 +254,7 @@ def test_every_question_on_a_ladder_is_rebuilt(words: tuple[str, ...]) -> None:
     assert [each.path for each in of_steps if each.correct is None] == []
 
 
+@pytest.mark.slow
 def test_a_person_sees_what_became_of_a_step_that_climbed() -> None:
     microagents("run", *CLIMB, *ALL_RUNGS)
     climbs = microagents("show", "r", "--json").json["climbs"]
@@ -263,6 +266,7 @@ def test_a_person_sees_what_became_of_a_step_that_climbed() -> None:
         assert shown(path)["decided_by"] == f"{step}/{rung}"
 
 
+@pytest.mark.slow
 def test_a_prediction_names_its_rollout() -> None:
     microagents("run", "drift", "-o", "length=30", "--strategy", "lead", "--model", TORN, "--run-id", "r")
     path = next(row["path"] for row in exported() if row["outcome"] == "inferred" and not row["flags"])
@@ -275,6 +279,7 @@ def test_a_prediction_names_its_rollout() -> None:
     assert "predicted by the rollout at 0/rollout/" in microagents("show", "r", path).out
 
 
+@pytest.mark.slow
 def test_show_lists_the_steps_that_climbed_below_the_summary() -> None:
     run = microagents("run", *CLIMB, *ALL_RUNGS)
     number = sum(microagents("show", "r", "--json").json["climbed"].values())
@@ -287,6 +292,7 @@ def test_show_lists_the_steps_that_climbed_below_the_summary() -> None:
     assert any(line.startswith(f"{len(climbs)} steps climbed, for {samples} samples and $") for line in lines)
 
 
+@pytest.mark.slow
 def test_of_many_inputs_show_lists_the_climbs_of_the_one_that_is_named() -> None:
     write("items.jsonl", '{"length": 9}\n{"length": 30}\n')
     microagents("run", "drift", "--inputs", "items.jsonl", "--strategy", "lead", "--model", TORN, "--run-id", "r")
@@ -306,6 +312,7 @@ def test_the_handler_of_a_once_is_not_called_by_a_replay() -> None:
     assert not Path("called").exists()
 
 
+@pytest.mark.slow
 def test_a_question_of_which_an_earlier_answer_is_missing_is_shown_without_its_prompt() -> None:
     microagents("run", "multiplication", "-o", "digits=3", "--run-id", "r")
     with closing(sqlite3.connect("runs/r.sqlite", isolation_level=None)) as db:
@@ -352,6 +359,7 @@ def test_what_a_task_prints_does_not_get_into_the_json() -> None:
     assert shown("0/step/0")["outcome"] == "decided"
 
 
+@pytest.mark.slow
 def test_live_of_a_run_that_was_cut_off_shows_it_as_one_to_resume() -> None:
     started("run", "drift", "-o", "length=3", "--model", "sim:perfect", "--run-id", "r")
     sql("DELETE FROM run WHERE part = 'ending'")

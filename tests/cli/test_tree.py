@@ -66,6 +66,7 @@ def test_the_first_line_is_the_problem_its_answer_and_how_it_came_to_it() -> Non
     ), first
 
 
+@pytest.mark.slow
 def test_deeper_problems_are_added_up() -> None:
     completed(*FIVE)
     (most, *_) = (each["folded"] for each in nodes(whole("--depth", "2")) if each["folded"])
@@ -74,6 +75,7 @@ def test_deeper_problems_are_added_up() -> None:
     assert len(folded) == sum(each["folded"] is not None for each in nodes(whole("--depth", "2")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", range(7))
 def test_each_problem_down_to_a_depth_has_a_line(depth: int) -> None:
     completed(*FIVE)
@@ -83,11 +85,13 @@ def test_each_problem_down_to_a_depth_has_a_line(depth: int) -> None:
     ] == problems
 
 
+@pytest.mark.slow
 def test_the_default_depth_is_two() -> None:
     completed(*FIVE)
     assert shown() == shown("--depth", "2") != shown("--depth", "3")
 
 
+@pytest.mark.slow
 def test_no_line_is_longer_than_a_hundred_columns() -> None:
     completed("run", "sorting", "-o", "n=60", "--run-id", "r")
     lines = shown("--depth", "64")
@@ -197,6 +201,7 @@ def test_json_has_the_whole_tree_or_what_is_asked_for() -> None:
     assert whole("--depth", "64") == found
 
 
+@pytest.mark.slow
 def test_json_keeps_long_numbers() -> None:
     answer = completed("run", "multiplication", "-o", "digits=30", "-o", "by=1", "--run-id", "r", "--json").json[
         "result"
@@ -217,6 +222,7 @@ def test_what_the_tasks_code_prints_does_not_get_into_the_json() -> None:
 # -- of many inputs, and where there is no tree ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_of_many_inputs_one_is_named() -> None:
     Path("items.jsonl").write_text(THREE_INPUTS, encoding="utf-8")
     results = [
@@ -241,6 +247,7 @@ def test_runs_of_another_strategy_have_no_tree(words: tuple[str, str]) -> None:
     assert "solution" not in microagents("show", "r", "--json").json
 
 
+@pytest.mark.slow
 def test_a_task_that_cannot_be_imported_any_more_costs_only_the_tree() -> None:
     write("wavering.py", WAVERING)
     completed("run", "wavering.py:Wavering", "--run-id", "r")

@@ -289,6 +289,7 @@ def test_looking_at_a_journal_that_this_user_began_imports_its_task() -> None:
     assert Path("imported").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("begun", "as_another_user")
 def test_looking_at_a_foreign_journal_gives_its_rows_and_imports_nothing() -> None:
     for words in LOOKS:
@@ -344,6 +345,7 @@ async def test_a_program_resumes_a_foreign_run_only_where_it_says_so() -> None:
     assert (await resume("r", trust_journal=True)).outcome == "completed"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_another_user")
 def test_a_task_on_the_command_line_is_trusted_with_a_foreign_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     write("mine.py", MINE)
@@ -353,6 +355,7 @@ def test_a_task_on_the_command_line_is_trusted_with_a_foreign_journal(monkeypatc
     assert "is not in the journal" not in anew("show", "r", "step/4").out
 
 
+@pytest.mark.slow
 def test_the_measurement_of_somebody_else_names_no_model_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     write(
         "theirs.py",

@@ -86,6 +86,7 @@ def test_each_weakness_of_a_model_has_its_sentence(options: str, advice: str, co
     assert ("the task takes about" in said) is (advice not in USELESS)
 
 
+@pytest.mark.slow
 def test_a_form_that_the_model_keeps_is_found_and_asked_for_by_the_settings() -> None:
     source = 'async def model(call):\n    known = "JSON object" in call.prompt.system\n    return \'{"number": 22}\' if known else "So."\n'
     Path("mine.py").write_text(source, encoding="utf-8")

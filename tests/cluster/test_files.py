@@ -464,6 +464,7 @@ ALERTS: list[tuple[str, dict[str, str], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("series", "alert"), [pytest.param(*each, id=about) for about, *each in ALERTS])
 def test_an_alert_calls_for_what_it_is_about(tmp_path: Path, series: dict[str, str], alert: str) -> None:
     if (promtool := shutil.which("promtool")) is None:

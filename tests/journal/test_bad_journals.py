@@ -147,6 +147,7 @@ def test_a_journal_whose_tables_were_never_made_is_a_run_that_has_not_begun() ->
     assert (digests(walk().account), problems()) == (undisturbed(), [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("votes", ["exact", "semantic"])
 def test_a_run_that_is_killed_before_its_first_record_is_begun_again_by_its_command(votes: str) -> None:
     words = ("run", "relay", "-s", f"votes={votes}", "--model", "sim:perfect", "--run-id", "r")
@@ -293,6 +294,7 @@ USES: dict[str, Callable[[int], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize("use", USES)
 def test_a_changed_byte_is_never_a_traceback_and_never_another_run(settled: tuple[int, bytes], use: str) -> None:
@@ -493,6 +495,7 @@ def test_a_journal_of_another_experiment_is_refused_by_field_with_both_values(ch
     assert on_disk() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "edited"),
     [
@@ -516,6 +519,7 @@ def test_a_task_whose_reply_or_prompt_was_edited_is_refused(field: str, edited: 
     assert run_sync(counting()(), models="sim:perfect", run_id="r").outcome == "completed"
 
 
+@pytest.mark.slow
 def test_an_option_that_is_long_is_told_apart_by_its_digest() -> None:
     run_sync(counting()(style="a" * 1000), models="sim:perfect", run_id="r")
     with pytest.raises(JournalMismatch) as raised:
@@ -563,6 +567,7 @@ def test_a_change_of_several_fields_needs_each_to_be_accepted() -> None:
         assert {change[1] for change in reader.changes()} == {"strategy.k", "seed"}
 
 
+@pytest.mark.slow
 def test_a_completed_run_goes_on_where_an_accepted_change_makes_it_longer() -> None:
     walk(length=40)
     before = decisions()

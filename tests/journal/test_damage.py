@@ -116,6 +116,7 @@ def test_one_digit_of_a_recorded_value_is_seen_by_all_who_read_it() -> None:
     assert problems() == ["the row of '0/step/9' in the table decision does not match its checksum"]
 
 
+@pytest.mark.slow
 def test_verify_names_each_table_that_is_damaged() -> None:
     put(walked())
     changed(f"UPDATE decision SET cost_usd = 7 WHERE key = {KEY}")

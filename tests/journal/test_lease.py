@@ -376,6 +376,7 @@ def test_a_renewal_long_before_the_last_look_does_not_show_that_the_holder_lives
     assert lease().state() == "free"
 
 
+@pytest.mark.slow
 def test_who_watches_a_lease_says_so_once(watch: Watch) -> None:
     walk(max_calls=100)
     hold(holder(host="elsewhere", table=ELSEWHERE, pid=77))
@@ -507,6 +508,7 @@ async def test_a_run_that_waits_for_its_model_renews_its_lease(monkeypatch: pyte
     assert renewed[0] < renewed[1] < renewed[2]
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_in_order_holds_nothing() -> None:
     walk(max_calls=100)
     assert (lease().holder, lease().epoch) == (None, 1)

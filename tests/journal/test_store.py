@@ -882,6 +882,7 @@ def texts() -> list[tuple[str, int, str, bytes]]:
     return kept
 
 
+@pytest.mark.slow
 def test_prompts_stand_nowhere_in_the_file() -> None:
     put(walked(most=700))
     held = JOURNAL.read_bytes() + b"".join(zlib.decompress(text) for (text,) in sql("SELECT text FROM reply"))

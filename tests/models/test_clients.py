@@ -200,6 +200,7 @@ async def test_a_run_sends_through_an_http_client_of_the_callers_and_closes_it(p
     assert (ran.calls, [each.is_closed for each in made]) == (1, [True])
 
 
+@pytest.mark.slow
 async def test_a_client_can_be_used_again_in_another_event_loop(provider: Provider) -> None:
     async with serving(*[scripted.reply(provider.good())] * 4) as server:
         client = client_of(provider, server.url)

@@ -412,6 +412,7 @@ def test_ten_replies_in_a_row_that_cannot_be_read_end_the_run_and_show_the_first
     assert model.calls <= 20 + rows
 
 
+@pytest.mark.slow
 def test_replies_that_cannot_be_read_end_nothing_while_others_can() -> None:
     assert labelled(Unreadable(lambda number, _: number > 15), 20).outcome == "completed"
     assert labelled(Unreadable(lambda number, _: number % 9 != 0), 20).outcome == "completed"

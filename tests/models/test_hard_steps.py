@@ -186,6 +186,7 @@ def test_a_rollout_follows_from_seed_and_sample_id_in_any_order_of_calls() -> No
     assert len({sample.text for sample in in_order[:4]}) == 4
 
 
+@pytest.mark.slow
 def test_of_bad_rollouts_half_exceed_the_length_of_all_their_steps_and_none_of_the_others_is_read() -> None:
     bad = replies(model("sim:perfect@flag=1"), [rollout_call(number) for number in range(RING)])
     long = [sample for sample in bad if (sample.usage.output_tokens or 0) > HORIZON * 750]

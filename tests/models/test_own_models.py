@@ -70,6 +70,7 @@ class Stating(Giving):
         self.max_in_flight, self.max_samples = 2, 1
 
 
+@pytest.mark.slow
 async def test_a_model_states_in_its_init_what_it_is_and_answers_at_once_without_tasks_of_its_calls() -> None:
     tasks = 0
 

@@ -282,6 +282,7 @@ def test_the_flag_share_is_what_the_real_screen_discards(task: Task, prompt: Pro
     assert is_rate(len(long), len(flags), 0.1), "half of them ramble"
 
 
+@pytest.mark.slow
 def test_one_in_ten_replies_that_ramble_is_wrong_however_good_the_model() -> None:
     samples = [
         sample

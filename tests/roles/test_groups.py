@@ -42,6 +42,7 @@ async def drifting(model: Any, *, steps: int = 40, strategy: Maker | None = None
 # -- the simulated model, over seeds of the loop ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "runtime", "speculate"), [(1, "local", True), (2, "linked", False)])
 def test_votes_and_digests_are_those_of_single_draws(seed: int, runtime: str, *, speculate: bool) -> None:
     strategy = Maker(k=4, speculate=speculate)

@@ -52,6 +52,7 @@ async def stir(world: World, random: Random, *, calls: int, deaths: int) -> None
     await ended(sent)
 
 
+@pytest.mark.slow
 def test_never_is_more_in_flight_than_allowed_and_every_call_is_sent_in_the_end() -> None:
     async def working(seed: int) -> None:
         random = Random(seed)

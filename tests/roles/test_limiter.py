@@ -143,6 +143,7 @@ def test_decisions_do_not_depend_on_how_many_calls_are_open_at_a_time(runtime: s
     assert (bounded.decisions_sha256, bounded.ballots_sha256) == (free.decisions_sha256, free.ballots_sha256)
 
 
+@pytest.mark.slow
 @both_runtimes
 @pytest.mark.parametrize("more", [{}, {"concurrency": 3}, {"is_busy": True}], ids=str)
 def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(runtime: str, more: dict[str, Any]) -> None:

@@ -131,6 +131,7 @@ async def test_comparisons_are_recorded_and_not_paid_again(tmp_path: Path) -> No
         assert not reader.verify()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["local", "linked"])
 def test_what_is_decided_does_not_depend_on_the_order_of_events(runtime: str) -> None:
     replies = ["Lyon.", "Paris.", "It is Paris.", "Lyon it is.", "The capital is Paris.", "Paris, of course."]

@@ -98,6 +98,7 @@ def test_a_replacement_is_asked_of_another_model_of_the_pool() -> None:
     assert result.account.repeated == {"straggler": 3}
 
 
+@pytest.mark.slow
 def test_where_most_calls_are_slow_few_are_sent_again() -> None:
     hanging = {f"0/step/{step} 0 0": 6.0 for step in range(30, 300)}
     _, result = run_virtual(timed(Numbered("own", hanging, []), strategy=Maker(k=1, speculate=False), steps=300))

@@ -27,6 +27,7 @@ DRIFT = Drift(length=3)
 MODELS = "sim:perfect@error=0.2,flag=0.1,alternatives=1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
 async def test_every_decision_is_told_in_its_order_and_equals_the_recorded_one(runtime: str, tmp_path: Path) -> None:
     told: list[RecordedDecision] = []
@@ -299,6 +300,7 @@ async def test_a_program_resumes_a_run_of_its_own_task_and_model_and_another_pro
     assert (resumed.outcome, resumed.account.errors) == ("completed", 0)
 
 
+@pytest.mark.slow
 async def test_a_run_that_goes_on_keeps_its_limits_until_others_are_given(tmp_path: Path) -> None:
     options: dict[str, Any] = {"models": "sim:perfect", "run_id": "a", "runs_dir": tmp_path}
     calls = [

@@ -117,6 +117,7 @@ def moments(turns: int, number: int) -> Iterator[list[int]]:
         yield at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loop", "runtime", "number", "what"),
     [

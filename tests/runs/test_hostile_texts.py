@@ -91,6 +91,7 @@ def assert_harmless(printed: str) -> None:
     assert not acting, [hex(ord(char)) for char in acting]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "task"),
     [(name, (Listening(), ListeningToJson())[number % 2]) for number, name in enumerate(TEXTS)],

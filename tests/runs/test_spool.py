@@ -23,6 +23,7 @@ KEPT_BYTES = 160
 """Of each input; with room for an ending that is under way."""
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=20)), st.sampled_from([1, 100_000]))
 def test_a_spool_reads_like_the_list_of_its_texts_in_memory_and_in_its_file(short: list[str], times: int) -> None:
     texts = [text * times for text in short[:1]] + short[1:]  # a long one stands in its file

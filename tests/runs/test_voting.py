@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from microagents import run_sync
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
 
 
+@pytest.mark.slow
 def test_first_samples_that_are_wrong_are_counted_whatever_the_votes_decide() -> None:
     model = "sim:perfect@error=0.2,alternatives=1"
     alone = run_sync(Drift(length=80), models=model, k=1, runs_dir=None).account

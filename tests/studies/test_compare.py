@@ -350,6 +350,7 @@ def test_what_a_later_row_has_cost_already_counts() -> None:
     assert limited(max_calls=60).outcome == "completed"
 
 
+@pytest.mark.slow
 def test_a_limit_of_cost_holds_for_all_rows_together() -> None:
     costs = [row.cost_usd or 0.0 for row in limited(runs_dir="whole").rows]
     part = limited(max_cost_usd=costs[0] + costs[1] / 2)

@@ -336,6 +336,7 @@ def flags_of(model: str) -> FlagFindings:
     return measured(model, task=Drift(length=100), draws=4, flags=True).flags[0]
 
 
+@pytest.mark.slow
 def test_a_cap_is_advised_where_long_replies_are_wrong_and_what_flags_cost_is_counted() -> None:
     def replies(number: int, right: int) -> list[str]:
         wrong = f"{'Or else? ' * 200}\nnumber = {(right + 1) % 1009}"  # each time the same
@@ -361,6 +362,7 @@ def test_no_cap_is_advised_where_long_replies_are_right_as_often_as_short_ones()
     assert found.advice == "the strict form shows no gain, and costs nothing; no length flag gains: leave it off"
 
 
+@pytest.mark.slow
 def test_the_strict_form_gains_where_what_it_refuses_is_wrong() -> None:
     def replies(number: int, right: int) -> list[str]:
         last = f"number = {right + 1}\nWait, that is wrong." if number % 3 == 0 else f"number = {right}"

@@ -69,6 +69,7 @@ def test_agreement_bounds_the_share_of_right_replies() -> None:
     assert found.as_decided.low < 0.9 < found.as_decided.high
 
 
+@pytest.mark.slow
 def test_replies_that_are_wrong_in_the_same_way_agree_and_only_the_upper_bound_holds() -> None:
     done(Adding(count=60))
     found = agreed("sim:gpt-4.1-mini@error=0.99,flag=0,alternatives=1")
@@ -117,6 +118,7 @@ class NeverRightAtFive(Drift):
         return state.number != 5
 
 
+@pytest.mark.slow
 def test_the_states_of_a_file_are_judged_by_the_oracle() -> None:
     FILE.write_text('{"number": 5}\n\n{"number": 7, "steps_done": 3}\n', encoding="utf-8")
     task = NeverRightAtFive()

@@ -223,6 +223,7 @@ def test_an_endless_text_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> 
     assert compiles(latex("\\loop\\iftrue\\repeat")) is False
 
 
+@pytest.mark.slow
 @with_browser
 @pytest.mark.parametrize(
     ("script", "expected"),
@@ -246,6 +247,7 @@ def test_an_endless_page_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> 
     assert opens("<script>while (true) {}</script>") is False
 
 
+@pytest.mark.slow
 @with_browser
 async def test_a_page_reaches_no_server_not_even_on_this_machine() -> None:
     async with serving(reply({})) as server:

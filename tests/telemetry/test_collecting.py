@@ -86,6 +86,7 @@ def receiver(found: dict[tuple[str, str], float]) -> Iterator[str]:
             thread.join()
 
 
+@pytest.mark.slow
 async def test_what_is_sent_has_the_totals_of_the_journal(tmp_path: Path) -> None:
     found: dict[tuple[str, str], float] = {}
     with receiver(found) as address:

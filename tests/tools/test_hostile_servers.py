@@ -71,6 +71,7 @@ async def listed(of: McpServer) -> list[ToolSpec]:
     return tools
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", WAYS)
 async def test_a_server_that_misbehaves_at_start_is_refused_in_time(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_connections, "CONNECT_S", 0.5)
@@ -79,6 +80,7 @@ async def test_a_server_that_misbehaves_at_start_is_refused_in_time(what: str, m
     assert (str(raised.value).isprintable(), len(str(raised.value)) < 3_000) == (True, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", WAYS)
 async def test_a_server_that_misbehaves_in_a_call_leaves_an_unknown_outcome(what: str) -> None:
     outcome, why = await called(server("call", what))
@@ -92,6 +94,7 @@ async def test_a_result_of_any_size_is_read(what: str, begins: str) -> None:
     assert (outcome, text[: len(begins)]) == ("done", begins)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["deep", "endless line"])
 async def test_an_answer_that_cannot_be_read_is_named_as_such(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_transports, "MAX_MESSAGE_CHARS", 100_000)
@@ -109,6 +112,7 @@ def tool(name: str, **schema: Any) -> dict[str, Any]:
     return {"name": name, "description": "x\u202e\U000e0041" * 1_000, "inputSchema": {"type": "object", **schema}}
 
 
+@pytest.mark.slow
 async def test_tools_that_cannot_be_taken_are_left_out_with_a_sentence_each() -> None:
     hostile = [
         tool("act"),
@@ -145,6 +149,7 @@ async def test_tools_that_would_fill_every_prompt_are_refused() -> None:
     assert len(await listed(server(tools=("act1", "act2")))) == 2
 
 
+@pytest.mark.slow
 async def test_what_a_server_writes_to_its_stderr_is_logged_and_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
     with capture_logs() as logs:
         await called(server("call", "stderr"))

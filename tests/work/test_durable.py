@@ -308,6 +308,7 @@ def test_the_memory_of_paths_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert run_sync(Stops(places=places), models="sim:perfect", strategy=AtStops(), runs_dir=None).value == 3
 
 
+@pytest.mark.slow
 def test_another_question_at_a_place_that_is_not_decided_is_no_change() -> None:
     break_at("2/choice")
     TravelConductor.remark = {"2/choice": " Please."}

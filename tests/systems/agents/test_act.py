@@ -90,6 +90,7 @@ def test_the_decisions_are_the_same_wherever_it_runs(runtime: str) -> None:
     assert effects() == EFFECTS * 3
 
 
+@pytest.mark.slow
 def test_the_decisions_do_not_depend_on_the_order_of_events() -> None:
     found = set()
     for seed in range(6):

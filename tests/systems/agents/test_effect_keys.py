@@ -54,6 +54,7 @@ def test_a_decision_has_one_key_in_all_code_that_is_called_for_it_and_every_deci
     assert set(keys) <= set(KEYS["advance"])
 
 
+@pytest.mark.slow
 def test_the_key_is_that_of_the_run_and_survives_its_end() -> None:
     first = decided("first")
     assert set(first).isdisjoint(decided("second"))

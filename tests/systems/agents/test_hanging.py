@@ -64,6 +64,7 @@ class Hanging(Script):
     tools: ClassVar[tuple[GivenTool, ...]] = (block, spin, spin_in_thread)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["block", "spin", "spin_in_thread"])
 def test_a_run_leaves_a_call_that_does_not_end_and_names_it(name: str, caplog: pytest.LogCaptureFixture) -> None:
     task = Hanging(calls=((name, {}),))

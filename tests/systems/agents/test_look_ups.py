@@ -146,6 +146,7 @@ def test_digests_do_not_depend_on_the_order_of_events() -> None:
     assert len(found) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["linked", "ray"])
 def test_digests_are_the_same_on_every_runtime(runtime: str) -> None:
     model = "sim:perfect@error=0.2,flag=0.05,alternatives=3"
@@ -156,6 +157,7 @@ def test_digests_are_the_same_on_every_runtime(runtime: str) -> None:
     assert digests(here) == digests(there)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_neither_makes_a_recorded_call_again_nor_pays_for_its_samples_twice() -> None:
     whole = run_sync(Sum(), models=PERFECT, strategy="maker", run_id="whole")
     MADE.unlink()

@@ -112,6 +112,7 @@ class Stubborn(Script):
         )
 
 
+@pytest.mark.slow
 def test_a_bank_that_books_and_answers_too_late_books_once_and_a_person_is_asked() -> None:
     with late_bank() as (address, booked):
         for _ in range(2):
@@ -317,6 +318,7 @@ async def unknown_at(run_id: str = "r") -> str:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [PAY, Slow(calls=(("pay_async", {}),))], ids=["plain", "async"])
 async def test_a_call_that_ends_after_its_time_out_lets_its_run_go_on(task: Script) -> None:
     running = asyncio.ensure_future(run(task, models="sim:perfect", strategy=Act(tool_timeout=0.05), run_id="r"))
@@ -369,6 +371,7 @@ def broken(_: Any) -> None:
 ENDS = ("interrupt", "terminate", "cancel", "stop", "stop --now", "limit", "callback")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ENDS)
 async def test_however_a_run_ends_it_waits_for_what_is_under_way(how: str) -> None:
     events = {each: asyncio.Event() for each in ("interrupt", "terminate")}

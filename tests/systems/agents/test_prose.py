@@ -163,6 +163,7 @@ def first_tallies(result: Result) -> list[tuple[int, ...]]:
     return [tuple(count for _, count in each.votes) for each in result.decisions() if each.path.endswith("/step/0")]
 
 
+@pytest.mark.slow
 def test_with_a_matcher_declared_prose_votes_by_meaning_and_without_one_not_at_all() -> None:
     same, exact = (acted(votes, text=TEXT.replace(" ", "  ")) for votes in ("semantic", "exact"))
     assert {sum(tally) for tally in first_tallies(same)} == {sum(tally) for tally in first_tallies(exact)} == {4}

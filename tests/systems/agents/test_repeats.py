@@ -74,6 +74,7 @@ def test_a_person_is_asked_once_the_agent_insists_also_after_a_resume(words: tup
     assert len(done()) == made
 
 
+@pytest.mark.slow
 def test_a_cut_at_any_point_repeats_nothing() -> None:
     for most in range(1, 15, 3):
         act(FIRST, EQUAL, max_calls=most)

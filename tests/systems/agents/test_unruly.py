@@ -41,6 +41,7 @@ def lines(name: str) -> str:
     return Path(name).read_text() if Path(name).exists() else ""
 
 
+@pytest.mark.slow
 def test_a_server_of_fifty_tools_has_fifty_tools() -> None:
     result = act(Served(server=f"{SERVER} 50", calls=tuple((f"tool_{number}", {}) for number in (0, 49))))
     assert (result.outcome, result.account.steps) == ("completed", 3)
@@ -67,6 +68,7 @@ def test_a_server_whose_reads_kill_it_is_connected_anew_for_each_call() -> None:
     assert (result.outcome, lines("counted.txt")) == ("completed", "1 2 ")
 
 
+@pytest.mark.slow
 def test_a_server_with_other_tools_than_before_is_another_experiment() -> None:
     script = Path("server.py")
     text = Path(__file__).with_name("unruly_server.py").read_text()

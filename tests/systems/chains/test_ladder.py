@@ -226,6 +226,7 @@ async def test_a_problem_has_no_steps_to_climb() -> None:
         await run(Multiplication(), models="sim:perfect", strategy=Maker(ladder="judge", p=0.9))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_undecided", ["stop", "object:asked"])
 async def test_a_step_that_nothing_decided_stays_undecided_however_often_it_is_resumed(on_undecided: str) -> None:
     def unsure(call: Call) -> str:

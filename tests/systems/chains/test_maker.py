@@ -319,6 +319,7 @@ def test_decisions_are_right_as_often_as_the_law_says() -> None:
     assert not share_agrees(right, ELECTIONS, P)
 
 
+@pytest.mark.slow
 def test_elections_take_as_many_votes_as_the_law_says() -> None:
     account = held(P).account
     mean, deviation = votes_of_a_race(P, 3)

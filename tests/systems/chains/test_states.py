@@ -116,6 +116,7 @@ class Queue(ChainTask[dict[str, list[int]], Go]):
         return Go(number=int(prompt.user.split()[1].rstrip(":")))
 
 
+@pytest.mark.slow
 async def test_a_chain_that_stops_at_each_step_goes_on_in_the_states_of_one_sitting(tmp_path: Path) -> None:
     whole = await walk(Queue(), tmp_path / "whole")
     assert whole.value == {"y": [1], "a": [1], "z": [2]}
@@ -148,6 +149,7 @@ class Kinds(ChainTask[list[str], Go]):
         return Go(number=-0.0)
 
 
+@pytest.mark.slow
 async def test_a_guess_that_equals_the_decision_without_being_the_same_leads_to_no_state() -> None:
     values = [
         (

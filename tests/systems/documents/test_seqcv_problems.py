@@ -69,6 +69,7 @@ def test_authors_judges_and_splitters_see_the_problem_and_the_form_of_its_answer
     assert objective.endswith('{"answer": "<text>"}')
 
 
+@pytest.mark.slow
 def test_reasoning_is_the_same_whatever_the_order_of_events() -> None:
     found = {
         digests(run_virtual(reasoned(models=SLOW, runs_dir=None, runtime=("local", "linked")[seed % 2]), seed=seed))

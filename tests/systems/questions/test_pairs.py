@@ -63,6 +63,7 @@ async def test_any_strategy_for_problems_may_stand_behind_the_plus(second: str) 
     assert (again.value, again.calls, again.strategy) == (result.value, result.calls, name)
 
 
+@pytest.mark.slow
 def test_decisions_of_a_pair_do_not_depend_on_time() -> None:
     found = set()
     for seed, runtime in enumerate(["local", "linked"] * 3):
@@ -113,6 +114,7 @@ def test_bad_pairs_and_options_are_refused_in_a_sentence(strategy: str, options:
         strategy_of(strategy, TASK, options)
 
 
+@pytest.mark.slow
 async def test_pairs_are_compared_with_their_parts() -> None:
     names = ["aot", "recursive", "aot+recursive"]
     comparison = await compare(TASK, models=MODEL, strategies=names, repeat=3, options={"transitions": 1, "depth": 1})

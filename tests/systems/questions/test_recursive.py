@@ -125,6 +125,7 @@ async def test_a_turn_with_as_many_valid_candidates_as_wanted_draws_no_more(k: i
     assert (result.calls, result.account.settled_at) == (n, {})
 
 
+@pytest.mark.slow
 async def test_a_run_in_which_no_candidate_stays_alone_decides_the_same_with_and_without_redraws() -> None:
     found = [
         await run(
@@ -271,6 +272,7 @@ def digests(result: Result) -> tuple[str, str]:
 PROBLEM = Multiplication(digits=4, instance=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("runtime", "replicas"),
     [("local", 3), ("linked", 1), ("linked", 3), ("ray", 3)],
@@ -334,6 +336,7 @@ async def test_a_chain_of_sixty_four_cuts_over_four_conductors_ends() -> None:
     assert result.account.steps == 129
 
 
+@pytest.mark.slow
 def test_a_problem_that_is_undecided_in_one_half_is_as_decided_in_the_other_whatever_the_order_of_events() -> None:
     """Half of the replies cannot be read, so that most problems of some size stay undecided somewhere."""
     model = "sim:perfect@flag=0.5,latency=1.0"

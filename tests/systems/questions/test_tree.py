@@ -154,6 +154,7 @@ async def test_calls_and_costs_add_up_to_the_accounts(k: int) -> None:
     assert sum(each.flagged for each in taken(found).values()) == sum(result.account.flagged.values())
 
 
+@pytest.mark.slow
 async def test_children_are_the_halves_that_won_and_stand_at_their_places() -> None:
     await solve(strategy=Recursive(k=3))
     cut = [node for node in nodes(tree()) if node.children]
@@ -232,6 +233,7 @@ async def test_the_most_shallow_tree_is_one_direct_answer() -> None:
     assert found.calls == result.calls
 
 
+@pytest.mark.slow
 async def test_many_inputs_have_a_tree_each() -> None:
     tasks = [Multiplication(digits=3, instance=number) for number in range(3)]
     result = await solve(tasks)

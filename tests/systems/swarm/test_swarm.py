@@ -371,6 +371,7 @@ async def test_digests_are_the_same_on_every_runtime(runtime: str) -> None:
     assert again.calls == first.calls
 
 
+@pytest.mark.slow
 def test_digests_are_the_same_whatever_the_order_of_events() -> None:
     found = {
         digests_text(run_virtual(run(Relay(length=9), models=ERRING, runs_dir=None, seed=6), seed=seed))

@@ -163,6 +163,7 @@ async def test_every_question_of_a_strategy_for_problems_is_answered_as_in_proce
     assert digests(there) == digests(here)
 
 
+@pytest.mark.slow
 async def test_replies_are_compared_by_meaning_as_in_process() -> None:
     task, model = WordProblem(depth=2), "sim:perfect@error=0.3"
     strategy = STRATEGIES.find("recursive", Strategy)(votes="semantic")

@@ -67,6 +67,7 @@ async def test_chat_gives_as_many_choices_as_asked_for_and_bills_the_prompt_once
     assert three.model == "any"
 
 
+@pytest.mark.slow
 async def test_equal_requests_draw_one_sample_after_the_other_with_choices_or_without() -> None:
     async def drawn(*choices: int) -> list[str | None]:
         async with (
@@ -461,6 +462,7 @@ async def test_a_port_that_is_taken_is_said(served: Serving) -> None:
 # -- any model ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_another_model_needs_no_task_and_its_failures_are_those_of_a_provider() -> None:
     async with (
         serving(Endpoint(model="sim:perfect", task=TASK, faults=[Fault(kind="429", share=0.5)])) as behind,

@@ -173,6 +173,7 @@ def test_a_run_that_was_removed_is_said_to_be_gone() -> None:
     assert [get(f"/api/run/r{path}")[0] for path in READS] == [404] * len(READS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["_open", "_check_schema", "_check_size", "_checked"])
 def test_a_run_that_is_removed_while_it_is_opened_is_said_to_be_gone(
     moment: str, monkeypatch: pytest.MonkeyPatch
@@ -227,6 +228,7 @@ def test_the_parts_of_a_runs_time_add_up_to_its_decisions() -> None:
     assert [end for end, *_ in parts] == sorted({end for end, *_ in parts})
 
 
+@pytest.mark.slow
 def test_work_that_is_no_chain_is_told_as_the_terminal_tells_it() -> None:
     microagents("run", "multiplication", "--model", "sim:perfect@error=0.2", "--run-id", "tree")
     found = get("/api/run/tree/work")[2]
@@ -234,6 +236,7 @@ def test_work_that_is_no_chain_is_told_as_the_terminal_tells_it() -> None:
     assert get("/api/run/tree/strip")[2] == b""
 
 
+@pytest.mark.slow
 def test_inputs_are_a_byte_each_and_one_is_told_by_its_number() -> None:
     Path("many.jsonl").write_text("".join(f'{{"length": {1 + number % 3}}}\n' for number in range(9)))
     noisy = "sim:perfect@error=0.3"
@@ -251,6 +254,7 @@ def test_inputs_are_a_byte_each_and_one_is_told_by_its_number() -> None:
     assert (one["failed"]["outcome"], one["result"]) == ("undecided", None)
 
 
+@pytest.mark.slow
 def test_two_runs_differ_from_the_first_step_that_one_decided_otherwise() -> None:
     for run, k in (("one", "1"), ("other", "3")):
         model = "sim:perfect@error=0.3"
@@ -279,6 +283,7 @@ def test_no_answer_sets_a_cookie() -> None:
         assert (status, "set-cookie" in headers) == (200, False)
 
 
+@pytest.mark.slow
 def test_a_person_decides_from_the_page_as_on_the_command_line() -> None:
     microagents("run", *UNDECIDED)
     assert get("/api/run/r")[2]["undecided_at"] == ["0/step/0"]
@@ -358,6 +363,7 @@ def test_a_report_takes_markup_as_text() -> None:
     assert text.count("</script>") == 2
 
 
+@pytest.mark.slow
 def test_a_report_that_cannot_be_written_says_so() -> None:
     microagents("run", *NOISY)
     ran = microagents("view", "r", "-o", "missing/r.html")
