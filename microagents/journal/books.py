@@ -141,7 +141,8 @@ class Totals(Struct, kw_only=True):
     def lose(self, source: str) -> None:
         """Count the calls as lost that a dead replica had in flight, at most: they may be billed, and are made again."""
         account = self.account
-        lost = max(0, sum(account.in_flight_by.pop(source, {}).values()) + self.leased.pop(source, 0))
+        in_flight = account.in_flight_by.pop(source, {})
+        lost = max(0, sum(in_flight.values()) + self.leased.pop(source, 0))
         account.lost_in_flight += lost
         account.unsettled_tokens += lost * self.call_tokens
         if self.call_usd is not None:

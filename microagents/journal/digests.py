@@ -80,7 +80,8 @@ class _Node:
 
     def digest(self) -> bytes:
         ordered = sorted(self.children, key=_sort_key)
-        return sha256(_pack((self.content, [self.children[component].digest() for component in ordered]))).digest()
+        below = [self.children[component].digest() for component in ordered]
+        return sha256(_pack((self.content, below))).digest()
 
 
 def in_order(path: str) -> list[tuple[int, int, str]]:

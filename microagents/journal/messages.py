@@ -466,7 +466,8 @@ class Account(Struct, kw_only=True):
     @property
     def in_flight(self) -> int:
         """Calls that are sent and have not ended yet."""
-        return sum(sum(by_spec.values()) for by_spec in self.in_flight_by.values())
+        calls = [sum(by_spec.values()) for by_spec in self.in_flight_by.values()]
+        return sum(calls)
 
     @property
     def placement(self) -> dict[str, list[str]]:

@@ -93,7 +93,8 @@ def read_input_sums(rows: Rows, inputs: int) -> bytes:
 
 def read_differences(rows: Rows, others: Rows, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
     """Yield the path of each decision of an input that two journals have differently, and its value in both; None if it has none."""
-    places = [dict(each.db.execute(PLACES_BELOW, path_range(str(of_input)))) for each in (rows, others)]
+    below = path_range(str(of_input))
+    places = [dict(each.db.execute(PLACES_BELOW, below)) for each in (rows, others)]
     for place in sorted({*places[0], *places[1]}, key=lambda path: (path.count("/"), path)):
         both = [
             _values(each, there.get(place), side)

@@ -322,7 +322,8 @@ class OpenAIModel(OpenAIWire):
         usages = [usage]
         if len(kept) > 1:
             served = name_in(reply.get("service_tier")) or None
-            usages = self._meter.split(usage, [len(each.said.text or each.said.refusal) for each in kept], served)
+            lengths = [len(each.said.text or each.said.refusal) for each in kept]
+            usages = self._meter.split(usage, lengths, served)
         return [self._sample_of(choice, each, call) for choice, each in zip(kept, usages, strict=True)]
 
     def _sample_of(self, choice: ChatChoice, usage: Usage, call: Call) -> Sample:

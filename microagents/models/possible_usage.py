@@ -61,7 +61,8 @@ def _flaw_of(usage: Usage, whole: str, *parts: str) -> str:
         if count is not None and not (type(count) is int and 0 <= count < MAX_TOKENS):
             return f"{name} {count!r:.40}"
     total: int | None = getattr(usage, whole)
-    of_it = sum(getattr(usage, name) or 0 for name in parts)
+    counts = [getattr(usage, name) for name in parts]
+    of_it = sum(count or 0 for count in counts)
     if total is not None and of_it > total:
         return f"{' and '.join(parts)} {of_it} of {whole} {total}"
     return ""

@@ -202,7 +202,8 @@ def tariff_of(
     """
     for name in names:
         if name in own:
-            return Tariff(tuple(_own_steps(OwnPrice.model_validate(own[name]))), is_own=True, asked=asked)
+            price = OwnPrice.model_validate(own[name])
+            return Tariff(tuple(_own_steps(price)), is_own=True, asked=asked)
     # Here, since it imports 1.6 MB of prices, which takes 0.15 s.
     from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
 

@@ -61,7 +61,8 @@ class ResponsesModel(OpenAIWire):
         if not said and not reply.get("status"):
             raise ValueError("Expected an output with a text")
         usage = self._meter.usage(reply, has_reasoning=said.has_reasoning)
-        reason = name_in(object_in(reply.get("incomplete_details")).get("reason"))
+        details = object_in(reply.get("incomplete_details"))
+        reason = name_in(details.get("reason"))
         is_named = finish_of(reason) is not None
         sample = self._samples_of.make(said, reason if is_named else reply.get("status"), usage)
         if sample.finish == "stop" and usage.output_tokens == max(LEAST_OUTPUT_TOKENS, call.max_output_tokens):

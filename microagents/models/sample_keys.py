@@ -33,7 +33,8 @@ def key_of(run_id: str, call: Call, parameters: Mapping[str, object]) -> str:
     """Write the key of a request: one with these parameters, for a call."""
     election = call.id.election
     place = quote(f"{run_id}/{election.path}", errors="surrogatepass")
-    sent = blake2b(repr(parameters).encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    text = repr(parameters)
+    sent = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
     return f"{place}/{election.question_digest.hex()}/{call.id.seq}/{call.rejected}/{call.attempt}/{sent}"
 
 

@@ -126,7 +126,8 @@ class HttpModel(Model, ABC):
         self._samples_of = Samples(self.name, self._redaction)
         self.max_in_flight = connections_allowed()  # a call beyond them waits unsent, so that its timeout does not run
         self._rates: Mapping[str, Rate] = {}
-        key = blake2b((self._key or "").encode(), digest_size=4).hexdigest()
+        secret = self._key or ""
+        key = blake2b(secret.encode(), digest_size=4).hexdigest()
         self._throttled_as = f"{self.sdk}:{spec.name} at {self.base_url}, key {key}"
         self._options = options
         self._effort = self._checked_effort()

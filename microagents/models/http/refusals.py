@@ -55,7 +55,8 @@ class Redaction:
     def sanitize(self, text: str) -> str:
         """Make text of a server safe for logs and screens: one printable line, cut, without anything that looks like a key."""
         text = _KEY_LIKE.sub(KEY, text.replace(self._key, KEY) if self._key else text)
-        return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:MAX_MESSAGE_CHARS]
+        printable = "".join(char if char.isprintable() else " " for char in text)
+        return " ".join(printable.split())[:MAX_MESSAGE_CHARS]
 
     def request_id(self, response: Response) -> str | None:
         """Return the name that the provider gave the request; None for none."""
@@ -280,7 +281,8 @@ def errors_of_choices(reply: dict[str, Any]) -> list[Any]:
     choices = reply.get("choices")
     if not isinstance(choices, list) or not choices:
         return []
-    ends = {finish_of(name_in(object_in(each).get("finish_reason"))) for each in choices}
+    reasons = [object_in(each).get("finish_reason") for each in choices]
+    ends = {finish_of(name_in(reason)) for reason in reasons}
     errors = [object_in(each).get("error") for each in choices]
     if ends == {"error"}:
         errors.append(reply.get("error"))

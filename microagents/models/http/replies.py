@@ -165,7 +165,8 @@ def _index_in(found: Any, place: int) -> int:
 
 def finish_of(reason: str) -> str | None:
     """Return the finish by its name in any dialect; None for no name, and for one that no server is known to use."""
-    name = re.sub(r"[^a-z]+", "_", reason.lower()).strip("_").removeprefix("finish_reason_")
+    words = re.sub(r"[^a-z]+", "_", reason.lower())
+    name = words.strip("_").removeprefix("finish_reason_")
     found = _FINISHES.get(name) or known_finish(name)
     if found == OTHER and name not in _FINISHES:
         return None

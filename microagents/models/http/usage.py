@@ -144,14 +144,13 @@ def what_is_left(usages: Sequence[Usage], owed: Sequence[Usage]) -> Usage:
         known = [count for count in counts if count is not None]
         if len(known) != len(counts):
             return None
-        return max(0.0, sum(known) - sum(count or 0.0 for count in less))
+        owed_already = sum(count or 0.0 for count in less)
+        return max(0.0, sum(known) - owed_already)
 
-    counted = {
-        name: None
-        if (found := left([getattr(each, name) for each in usages], [getattr(each, name) for each in owed])) is None
-        else round(found)
-        for name in ("input_tokens", "output_tokens", "reasoning_tokens")
-    }
+    counted = {}
+    for name in ("input_tokens", "output_tokens", "reasoning_tokens"):
+        tokens = left([getattr(each, name) for each in usages], [getattr(each, name) for each in owed])
+        counted[name] = None if tokens is None else round(tokens)
     return Usage(
         **counted,
         cost_usd=left([each.cost_usd for each in usages], [each.cost_usd for each in owed]),

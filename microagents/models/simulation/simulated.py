@@ -111,9 +111,8 @@ class SimulatedModel(Model):
     def __init__(self, spec: ModelSpec, tasks: Sequence[Task], seed: int, reading: Reading | None = None) -> None:
         self.name = f"sim:{spec.name}"
         self.max_samples = samples_per_request(spec.options, MAX_SAMPLES)
-        self.profile = profile_of(
-            structs.replace(spec, options={name: text for name, text in spec.options.items() if name != SEVERAL})
-        )
+        options = {name: text for name, text in spec.options.items() if name != SEVERAL}
+        self.profile = profile_of(structs.replace(spec, options=options))
         self.answers_at_once = not (self.profile.latency or self.profile.hang)
         for task in tasks[:1]:  # all have one class
             if type(task).expert is Task.expert:
@@ -195,7 +194,8 @@ class SimulatedModel(Model):
             await asyncio.sleep(HANG_S)
             raise ModelUnavailable("timeout", f"no complete reply within {HANG_S:g} s")
         if self.profile.latency > 0:
-            await asyncio.sleep(self.profile.latency * exp(self.profile.sigma * _NORMAL.inv_cdf(chance.latency)))
+            deviation = _NORMAL.inv_cdf(chance.latency)
+            await asyncio.sleep(self.profile.latency * exp(self.profile.sigma * deviation))
         text, tokens, mass = self._reply(call, prompt, chance)
         finish = "stop"
         if tokens > call.max_output_tokens:
