@@ -129,7 +129,7 @@ def test_each_option_has_an_anchor() -> None:
     pages = {
         name: (site.SITE / "reference" / f"{name}.html").read_text(encoding="utf-8") for name in ("commands", "tasks")
     }
-    for anchor in ("run--max-cost", "measure--steps", "try--write", "doctor--model"):
+    for anchor in ("run--max-cost", "measure--steps", "try--write", "try--setup"):
         assert f"id='{anchor}'" in pages["commands"].replace('"', "'"), anchor
     for anchor in ("strategy-maker-k", "task-hanoi-disks"):
         assert f"id='{anchor}'" in pages["tasks"].replace('"', "'"), anchor

@@ -28,8 +28,8 @@ class Decide(Struct, frozen=True, kw_only=True, tag="decide", forbid_unknown_fie
     """A person's decision of an election that is undecided or open."""
 
     path: Annotated[str, Meta(min_length=1, max_length=2000)]
-    value: Annotated[str, Meta(max_length=MAX_REQUEST_BYTES)]
-    """The reply, as JSON."""
+    value: str
+    """The reply, as JSON: of any length where the run has ended, else within `MAX_REQUEST_BYTES` with the rest of the request."""
     again: bool = False
     """Whether it replaces what a person has decided otherwise."""
 

@@ -120,7 +120,7 @@ class Controlled:
                 expected |= ask.changed
         with reader_of(self._folder, RUN) as reader:
             settings = settings_of(reader.experiment)
-        assert {name: getattr(settings, name) for name in expected} == expected
+        assert {name: settings.get(name) for name in expected} == expected
         pauses = [ask for ask in asked if isinstance(ask, PauseRun | ResumeRun)]
         assert (pause_among(found) is not None) == (bool(pauses) and isinstance(pauses[-1], PauseRun))
 

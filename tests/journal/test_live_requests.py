@@ -50,8 +50,8 @@ def _now(holds: Callable[[], bool]) -> bool:
 
 
 def recorded(query: str) -> list[tuple[object, ...]]:
-    with Reader(JOURNAL) as reader:
-        return reader._db.execute(query).fetchall()
+    with closing(sqlite3.connect(JOURNAL)) as db:  # the views are for the programs of people
+        return db.execute(query).fetchall()
 
 
 def is_open() -> bool:
