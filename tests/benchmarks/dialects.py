@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar, Literal
+from unittest.mock import patch
 
 import structlog
 from msgspec import Struct
@@ -28,6 +29,7 @@ from microagents import AgentTask, Call, ChainTask, McpServer, Prompt, Reply, Re
 from microagents.base.errors import MicroagentsError
 from microagents.roles.solver import outages
 from microagents.systems import Maker
+from microagents.systems.agents import act
 from microagents.systems.agents.act import Act
 from tests.models.server import Connection, raw, serving
 
@@ -824,12 +826,13 @@ async def lost_results(first: int, number: int) -> list[str]:
         tool, arguments = ("end", '{"answer": "x"}') if done == number else ("read", f'{{"number": {first + done}}}')
         return f'calls = [{{"tool": "{tool}", "arguments": {arguments}}}]'
 
-    await run(
-        Reading(first=first, number=number),
-        models=model,
-        strategy=Act(k_read=1, k_end=1, max_steps=number + 1, memory=10**7),
-        runs_dir=None,
-    )
+    with patch.object(act, "MAX_TOOL_ERRORS", number):  # some of the results are errors
+        await run(
+            Reading(first=first, number=number),
+            models=model,
+            strategy=Act(k_read=1, k_end=1, max_steps=number + 1, memory=10**7),
+            runs_dir=None,
+        )
     last = seen[-1] if seen else ""
     return [
         f"mcp {each}: {text!r} of {shown_result(each).result}"
