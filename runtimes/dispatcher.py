@@ -198,7 +198,7 @@ class Dispatcher:
         return RemoteRef(name, self._peers[dispatcher], self._outgoing)
 
     def report_loads(self, messenger: RoleMessenger) -> None:
-        """Tell the recorder from now on the open work of its replicas."""
+        """Report the open work of its replicas to the recorder from now on."""
         self._scope.start(self._report_loads(messenger))
 
     async def _report_loads(self, messenger: RoleMessenger) -> None:

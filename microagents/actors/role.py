@@ -465,7 +465,7 @@ often by its own numbers. `branches` also uses those of other tokens, for work i
 
     @property
     def extra_draws(self) -> int:
-        """Number of draws in flight beyond those that the vote on a step needs: its option ``hedge``, else none."""
+        """Number of surplus draws in flight at a step: the option ``hedge``, else none."""
         return self._option("hedge", default=0)
 
     @property
@@ -503,6 +503,6 @@ _semantic_roles: list[Deployment] = []
 
 
 def deploy_by_default(*deployments: Deployment, semantic: Sequence[Deployment] = ()) -> None:
-    """Set the roles of an election, and those that semantic votes need beside them. The package of roles calls it once."""
+    """Set the roles of an election, and the further roles of semantic votes. The package of roles calls it once."""
     _election_roles[:] = deployments
     _semantic_roles[:] = semantic

@@ -53,6 +53,12 @@ def _look_of(text: str) -> str:
     return "".join(_LOOKS.get(unicodedata.category(letter), letter) for letter in letters)
 
 
+def printable_line(text: str) -> str:
+    """Write a text on one line, with a space for each run of spaces, line ends and characters that cannot be printed."""
+    printable = [letter if letter.isprintable() else " " for letter in text]
+    return " ".join("".join(printable).split())
+
+
 def bounded(text: str, most: int) -> str:
     """Show all characters of a text; of one of more than ``most`` characters cut the middle out, with a note."""
     if len(text) <= most:

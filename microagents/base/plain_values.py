@@ -85,7 +85,7 @@ def read_as(kind: Any, found: Any) -> Any:
 
 
 def _is_whole(found: Any, written: Any) -> bool:
-    """Return whether no part of JSON-like values is missing in those that were read from them."""
+    """Return whether written values have every part of the JSON-like values that were found."""
     match found, written:
         case dict(), dict():
             return found.keys() <= written.keys() and all(_is_whole(found[name], written[name]) for name in found)

@@ -148,7 +148,8 @@ class Command(TyperCommand):
         given = [word for word in words if word]
         kinds: list[Any] = []
         if words[0] is not None and (words[0] not in TASKS.shipped or any(map(_may_name_field, given))):
-            kinds = [kind for word in given if isinstance(kind := _found(TASKS, word), type)][:1]
+            found = [_found(TASKS, word) for word in given]
+            kinds = [kind for kind in found if isinstance(kind, type)][:1]
         if kinds:
             named = strategy if isinstance(strategy, str) else kinds[0].default_strategy
             kinds += [kind] if isinstance(kind := _found(STRATEGIES, named), type) else []

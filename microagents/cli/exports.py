@@ -106,7 +106,8 @@ def _write(
     split = {name.partition(".")[0] for name in found if "." in name}
     columns = sorted(found.keys() - split, key=lambda name: (_place(kind, name), [*found].index(name)))
     lines.writerow(columns)
-    lines.writerows([cell(row.get(name)) for name in columns] for row in map(_columns, again()))
+    for cells in map(_columns, again()):
+        lines.writerow([cell(cells.get(name)) for name in columns])
 
 
 def _place(kind: type[Struct], column: str) -> int:
@@ -118,9 +119,10 @@ def _columns(row: Struct) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in row.__struct_fields__:
         value = getattr(row, name)
-        found |= (
-            {f"{name}.{field}": each for field, each in value.items()} if isinstance(value, dict) else {name: value}
-        )
+        if isinstance(value, dict):
+            found |= {f"{name}.{field}": each for field, each in value.items()}
+        else:
+            found[name] = value
     return found
 
 
@@ -142,7 +144,7 @@ def _write_parquet(rows: Iterator[Struct], kind: type[Struct], stream: IO[bytes]
     hints = {field.name: field.type for field in msgspec.structs.fields(kind)}
     columns = pa.schema([(name, kinds.get(_plain(hints[name]), pa.string())) for name in hints])
     with parquet.ParquetWriter(stream, columns) as file:
-        while group := [_flat(row) for row in islice(rows, ROWS_PER_GROUP)]:
+        while group := list(islice(map(_flat, rows), ROWS_PER_GROUP)):
             file.write_table(pa.Table.from_pylist(group, schema=columns))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from microagents.base.foreign_text import printable_line
 from microagents.replies.chat import Sample
 
 TOO_LONG = "too_long"
@@ -76,8 +77,7 @@ def refusal_in(sample: Sample) -> str:
     """Return the words of a provider that refuses a question for its content; empty for any other reply."""
     if sample.finish not in (REFUSAL, CONTENT_FILTER):
         return ""
-    printable = "".join(each if each.isprintable() else " " for each in sample.text)
-    text = " ".join(printable.split())
+    text = printable_line(sample.text)
     if text:
         return f"{sample.finish}: {text[:MAX_SAID_CHARS]}"
     return sample.finish

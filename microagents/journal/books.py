@@ -302,7 +302,7 @@ class Books:
         if usage.cost_usd is None or account.cost_usd is None:
             account.cost_usd = None
         else:
-            account.cost_usd = account.cost_usd + usage.cost_usd
+            account.cost_usd += usage.cost_usd
 
     def expect(self, cost_usd: float) -> None:
         """Note the expected cost from now on."""

@@ -220,12 +220,12 @@ def recalled(row: tuple[Any, ...]) -> Recalled:
         entries = [b"true"] * counted
     else:
         entries = [bytes(each) for each in _entries.decode(ballots)]
-    ballots = tuple(_decode_entry(seq, entry, winner) for seq, entry in enumerate(entries))
+    decoded = tuple(_decode_entry(seq, entry, winner) for seq, entry in enumerate(entries))
     return Recalled(
         question_digest=question_digest,
         outcome=OUTCOMES[outcome],
         value=winner,
-        ballots=ballots,
+        ballots=decoded,
         cost_usd=cost_usd,
         after_ms=after_ms,
     )

@@ -333,7 +333,7 @@ class Reader:
             return read_totals(self._rows).waiting()
 
     def settled_at(self) -> dict[str, str]:
-        """By path the settler of a decision that the vote did not settle."""
+        """Return by path who or which model settled a decision that the vote left open."""
         with self._reading():
             return read_totals(self._rows).account.settled_at
 

@@ -16,7 +16,7 @@ from microagents.base.largest import MAX_COUNT, MAX_S, MAX_USD
 from microagents.journal.encoding import key_at
 from microagents.journal.experiment import Change, RunRecord
 from microagents.journal.rows import Rows
-from microagents.journal.statements import BY_TIME, OF_KEY
+from microagents.journal.statements import BY_TIME, OF_KEY, OF_KIND
 from microagents.journal.tables import OPEN_CODES
 
 MAX_REQUEST_BYTES = 1 << 16
@@ -117,11 +117,21 @@ def _set(rows: Rows, _request: LiveRequest, ask: SetRun, _is_left: bool) -> str 
     return None
 
 
+def _end(_rows: Rows, _request: LiveRequest, _ask: EndRun, is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
+    if not is_left:
+        return None
+    return "the sitting that it was meant for had ended"
+
+
+def _nothing(*_: object) -> None:
+    """Write nothing: the row in the log is what lasts."""
+
+
 EFFECTS: dict[type[Struct], Callable[[Rows, LiveRequest, Any, bool], str | None]] = {
     Decide: _decide,
-    PauseRun: lambda *_: None,  # its row in the log is what lasts
-    ResumeRun: lambda *_: None,
-    EndRun: lambda _rows, _request, _ask, is_left: "the sitting that it was meant for had ended" if is_left else None,
+    PauseRun: _nothing,
+    ResumeRun: _nothing,
+    EndRun: _end,
     SetRun: _set,
 }
 """For each kind of request what it writes, in the transaction that records the request; each returns why it has no effect, or None.
@@ -153,9 +163,8 @@ def log_changes(rows: Rows, changes: Iterable[Change]) -> None:
 def logged_changes(rows: Rows) -> list[tuple[str, str, str, str]]:
     """Return the accepted changes, in their order: time, field, value before, value after."""
     found = []
-    for _, kind, field, _, _, _, payload, _, at in rows.select("log", BY_TIME):
-        if kind == CHANGE:
-            found.append((at, field, *msgspec.json.decode(payload, type=tuple[str, str])))
+    for _, _, field, _, _, _, payload, _, at in rows.select("log", f"{OF_KIND} {BY_TIME}", (CHANGE,)):
+        found.append((at, field, *msgspec.json.decode(payload, type=tuple[str, str])))
     return found
 
 
@@ -201,10 +210,10 @@ class PersonDecision(Struct, frozen=True, kw_only=True):
 def persons_in(rows: Rows) -> dict[str, PersonDecision]:
     """Return the decisions of persons, by path; the last one at a path counts."""
     found = {}
-    for each in taken_requests(rows):
-        if each.kind == "decide" and each.refused is None:
-            ask = msgspec.json.decode(each.payload, type=Decide)
-            found[ask.path] = PersonDecision(value=ask.value, who=each.who, at=each.asked_at)
+    for _, _, _, who, _, asked, payload, refused, _ in rows.select("log", f"{OF_KIND} {BY_TIME}", ("decide",)):
+        ask = msgspec.json.decode(payload, type=Decide)
+        if refused is None:
+            found[ask.path] = PersonDecision(value=ask.value, who=who, at=asked)
     return found
 
 

@@ -109,11 +109,12 @@ class Sitting:
         changes = recorded.changes(given, self._config.accepted)
         is_listed_anew = INPUTS in [field for field, _, _ in changes]
         others = other_inputs(rows, recorded, given, self._config.own) if is_listed_anew else ()
+        changed_inputs = [number for number, _, _ in others]
         return Found(
             epoch=read_lease(rows, self._config.location).epoch,
             books=read_books(rows, given.inputs, in_order=given.in_order),
             changes=changes,
-            changed_inputs=[number for number, _, _ in others],
+            changed_inputs=changed_inputs,
             is_changed=bool(changes) or rows.first("log", OF_KIND, (CHANGE,)) is not None,
             sampled={key for (key,) in rows.db.execute(SAMPLED_KEYS)},
             wall_s=rows.only(AccountRecord).wall_s,

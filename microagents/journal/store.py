@@ -23,6 +23,7 @@ from microagents.journal.opening import connect, holds_nothing
 from microagents.journal.queries import read_checkpoint, read_ending, read_open_elections, with_digests
 from microagents.journal.record_rows import RecordRows
 from microagents.journal.requests import (
+    Decide,
     LiveRequest,
     TakenRequest,
     now,
@@ -194,7 +195,8 @@ class Store:
             self._sitting.record(self._rows, self._found)
             refused = take_effect(self._rows, request, is_left=is_left)
             self.records.write_totals()
-            self._persons = persons_in(self._rows)
+            if isinstance(request.ask, Decide):
+                self._persons = persons_in(self._rows)
             self._sitting.put_on_list(self._rows)  # the request may change settings
         self.inbox.known.add(request.id)
         return refused

@@ -205,7 +205,7 @@ class Model:
             raise InvalidUsage(f"{cls.__name__} does not take the options {spec.options}: {said}") from None
 
     async def prepare(self) -> None:
-        """Import and open the needs of calls before the first is allotted: after a kill no limit counts a call that could not be sent."""
+        """Import and open all that calls need before the first is allotted: after a kill no limit counts a call that could not be sent."""
 
     async def complete(self, call: Call) -> Sample:
         """Take one sample, in one attempt: the solver retries. `current_effect_key` is the same in all attempts at it.

@@ -55,7 +55,7 @@ def _without_flaws(usage: Usage) -> Usage:
 
 
 def _flaw_of(usage: Usage, whole: str, *parts: str) -> str:
-    """Name the impossible in a count and its parts; empty if all can be right."""
+    """Name the impossible count among a whole and its parts; empty if all can be right."""
     for name in (whole, *parts):
         count: object = getattr(usage, name)
         if count is not None and not (type(count) is int and 0 <= count < MAX_TOKENS):

@@ -208,8 +208,11 @@ def wordings(tally: Sequence[tuple[Reply, int]], prose: ProseByTool) -> str:
 def disagreement(replies: Sequence[Reply]) -> str:
     """Describe in which fields replies with different votes agree and differ; empty if they differ in all fields."""
     names = voted_fields(type(replies[0]))
-    texts = {name: {str(getattr(reply, name)) for reply in replies} for name in names}
-    differing = [name for name in names if len(texts[name]) > 1]
+    differing = []
+    for name in names:
+        texts = {str(getattr(reply, name)) for reply in replies}
+        if len(texts) > 1:
+            differing.append(name)
     agreed = [name for name in names if name not in differing]
     if not agreed or not differing:
         return ""

@@ -98,7 +98,8 @@ class Recorder(Role):
         self._scope = TaskScope()
         self._writer: Writer
         self._commits: Commits
-        self._outlives_process = True
+        self._journaling: JournalConfig | None = context.options.get("journaling")
+        self._outlives_process = self._journaling is not None and self._journaling.path is not None
         """Whether the store is a file, and not in memory."""
         self._admission: RunAdmission
         self._requests: LiveRequests
@@ -127,13 +128,12 @@ class Recorder(Role):
             InvalidUsage: it belongs to another experiment or process, or it cannot be read.
             Stopped: it cannot be written.
         """
-        journaling: JournalConfig | None = self.context.options.get("journaling")
+        journaling = self._journaling
         if journaling is None:
             journaling = JournalConfig.in_memory(
                 self.context.run_id, len(self.context.tasks), in_order=self.context.strategy.decides_in_order
             )
         self._writer = writer_of(journaling)
-        self._outlives_process = journaling.path is not None
         # Virtual time would never stand still if it waited for requests; without a journal no other process knows the run.
         is_asked = self._outlives_process and loop_has_threads()
         self._requests = LiveRequests(self._writer if is_asked else None, self._take_control, self._stop_at_once)

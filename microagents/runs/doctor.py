@@ -186,7 +186,7 @@ def _of_provider(
 
 
 def _prefix_cache(text: str, metrics: bytes) -> Iterator[Finding]:
-    """VLLM's counts of its cache of prefixes: votes on one prompt that reach one replica pay for its reading once."""
+    """Counts by vLLM of its cache of prefixes: votes on one prompt that reach one replica pay for its reading once."""
     found = {name: sum(map(float, re.findall(PREFIX_COUNTER % name, metrics))) for name in (b"queries", b"hits")}
     if asked := found[b"queries"]:
         hint = "" if found[b"hits"] else "; behind a router of several replicas give session=prompt"

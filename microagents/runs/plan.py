@@ -53,7 +53,8 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     """Models that were given as objects, by their spec in the settings."""
 
     def __post_init__(self) -> None:
-        form: dict[str, object] = {name: given for name in FORM if (given := self.settings[name]) is not None}
+        given = {name: self.settings[name] for name in FORM}
+        form: dict[str, object] = {name: value for name, value in given.items() if value is not None}
         if form:
             structs.force_setattr(self, "tasks", asked_in(self.tasks, form))
 
@@ -155,7 +156,7 @@ def plan_of(reader: Reader, *, whole: bool = False) -> RunPlan:
 
 
 def what_stranger_names(reader: Reader) -> str | None:
-    """Explain the powers of a resumed run that this user has neither begun nor continued here; None for any other run."""
+    """Explain the risks of resuming a run that this user has neither begun nor continued here; None for any other run."""
     if reader.is_known:
         return None
     experiment, recipe = reader.experiment, reader.experiment.recipe

@@ -223,7 +223,7 @@ asked."""
         PlainValidator(read_prices, json_schema_input_type=PricesGiven),
     ]
     """Your own prices: a TOML file with a table `["provider:model"]` for each model, of `input` and `output` in US dollars per million \
-    tokens. They go before the known prices. [default: no file]"""
+tokens. They go before the known prices. [default: no file]"""
 
     output: Annotated[str | Path | None, Field(default=None), AfterValidator(_read_output)]
     """File for the rows of the inputs and their results, see `Result.rows`: CSV, TSV, JSON, JSON lines or Parquet, by its ending, also \

@@ -37,7 +37,9 @@ def model_pools(models: Models, strategies: Sequence[Strategy]) -> ModelPools:
         InvalidUsage: a pool is empty, a pool's role asks no model, a role of a strategy has no pool, or two objects have one spec.
     """
     objects: dict[str, ModelObject] = {}
-    pools = {role: tuple([_spec(each, objects) for each in pool]) for role, pool in _pools(models).items()}
+    pools = {}
+    for role, pool in _pools(models).items():
+        pools[role] = tuple([_spec(each, objects) for each in pool])
     if not (pools and all(pools.values())):
         raise InvalidUsage(f"{models!r} names no model, or a pool without one")
     drawing = [*dict.fromkeys(name for strategy in strategies for name in strategy.drawing())]
@@ -45,7 +47,8 @@ def model_pools(models: Models, strategies: Sequence[Strategy]) -> ModelPools:
     for role in pools:
         if role and role not in known:
             raise InvalidUsage(unknown("role with a model called", role, known))
-    if "" not in pools and (missing := [name for name in drawing if name not in pools]):
+    missing = [name for name in drawing if name not in pools]
+    if "" not in pools and missing:
         raise InvalidUsage(
             f"there is a model for {', '.join(pools)}, but none for {', '.join(missing)}; name one for all other roles, too: "
             "--model SPEC, or the role '' in a dict"

@@ -110,7 +110,7 @@ class ElectionTrace:
         return self.is_sampled or hard or self._tracer.is_climbed(self._election)
 
     def message(self, verdict: Verdict) -> TraceElection:
-        """Return the parts of its span."""
+        """Return the data of its span."""
         now_s, now_ns = self.clock(), time.time_ns()
 
         def at_ns(time_s: float) -> int:

@@ -33,7 +33,7 @@ class Called(Struct, frozen=True, kw_only=True):
 
 
 class LookedUp(Struct, frozen=True, kw_only=True):
-    """Word of a tool on an earlier call."""
+    """Answer of a tool about an earlier call."""
 
     was_made: bool
     text: str = ""

@@ -1,4 +1,4 @@
-"""Keys of effects: digests of run, place and deed. They survive crashes, and a model has no part in them."""
+"""Keys of effects: digests of run, place, name and values. They survive crashes, and a model has no part in them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _at: ContextVar[tuple[str, str, object] | None] = ContextVar("_at", default=None
 
 
 def effect_key(run_id: str, path: str, what: str, value: object) -> EffectKey:
-    """Return the key of an effect: a deed, with these values, at a place of a run."""
+    """Return the key of an effect with these values at a place of a run."""
     asked = msgspec.json.encode([run_id, path, what, value], order="deterministic")
     return EffectKey(blake2b(asked, digest_size=16).hexdigest())
 

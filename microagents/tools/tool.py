@@ -63,7 +63,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
-    """Statements of a decorator on a function."""
+    """Declarations of a decorator about a function."""
 
     effect: Effect
     name: str | None = None

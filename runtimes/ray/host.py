@@ -106,7 +106,7 @@ class Host:
 
     @ray.method(enable_task_events=True)
     async def handle(self, number: int) -> None:
-        """Last as long as a request is handled."""
+        """Run until the handled request has ended."""
         await self._handled[number].wait()
         del self._handled[number]
 

@@ -64,15 +64,21 @@ def _cells(row: Row) -> tuple[str, ...]:
         cost = f"${row.cost_per_input:,.4f}"
     return (
         _named(row),
-        "-" if row.k is None else str(row.k),
+        _cell(row.k, ""),
         solved,
         rate,
         interval,
         f"{row.undecided:,}",
         f"{row.failed:,}",
-        "-" if row.argmax is None else f"{row.argmax:,}",
-        "-" if row.calls_per_input is None else f"{row.calls_per_input:,.1f}",
-        "-" if row.tokens_per_input is None else f"{row.tokens_per_input:,.0f}",
+        _cell(row.argmax, ","),
+        _cell(row.calls_per_input, ",.1f"),
+        _cell(row.tokens_per_input, ",.0f"),
         cost,
         f"{row.wall_s:,.1f} s",
     )
+
+
+def _cell(number: float | None, form: str) -> str:
+    if number is None:
+        return "-"
+    return f"{number:{form}}"

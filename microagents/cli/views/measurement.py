@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from microagents.cli.views.tables import Columns, closing_notes
 from microagents.runs.words.money import are_simulated, money, prices_of
@@ -47,7 +48,8 @@ def report_of(report: Measurement) -> Iterator[str | Columns]:
     if report.distances is not None:
         yield ""
         yield from _distances(report.distances)
-    asked = [*[each.model for each in report.models], *[name for each in report.agents for name in each.models]]
+    asked = [each.model for each in report.models]
+    asked += chain.from_iterable(each.models for each in report.agents)
     if asked and not all(each.judged for each in report.models):
         yield from ("", UNKNOWN)
     if asked and are_simulated(asked):
@@ -141,7 +143,8 @@ def _distances(found: Distances) -> Iterator[str | Columns]:
     numbers = [str(number) for number in range(1, len(found.models) + 1)]
     rows = [["model", "errors", *numbers]]
     for number, spec, errors, cells in zip(numbers, found.models, found.errors, found.matrix, strict=True):
-        rows.append([f"{number} {spec}", f"{errors:,}", *("-" if each is None else f"{each:.3f}" for each in cells)])
+        shown = ["-" if each is None else f"{each:.3f}" for each in cells]
+        rows.append([f"{number} {spec}", f"{errors:,}", *shown])
     yield Columns(rows)
 
 

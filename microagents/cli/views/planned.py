@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
@@ -53,11 +53,12 @@ def print_plan(
         notes = {" + ".join(models): said for models, said in found.notes.items()}
         echo(json_text({**structs.asdict(found), "notes": notes, "command": command_line}))
     else:
-        limits = {
-            "cost": None if budget is None else money(budget),
-            "duration": None if deadline is None else clock(deadline),
-        }
-        within = [f" with a known {name} of at most {most}" for name, most in limits.items() if most is not None]
+        limits = {}
+        if budget is not None:
+            limits["cost"] = money(budget)
+        if deadline is not None:
+            limits["duration"] = clock(deadline)
+        within = [f" with a known {name} of at most {most}" for name, most in limits.items()]
         echo(report_text([*_report(task, work, found), *_end(found, command_line, " and".join(within))]))
 
 
@@ -69,8 +70,7 @@ def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator
     size = counted(found.steps, "step") if found.unit == "steps" else f"one {found.unit}"
     yield f"{named}{size}"
     models = list(dict.fromkeys(model for run in found.runs for model in run.models))
-    letters = {name: chr(65 + at) if at < ALPHABET else f"model {at + 1}" for at, name in enumerate(models)}
-    letters = letters if len(models) > 1 else dict(zip(models, models, strict=True))
+    letters = _letters(models)
     for model, letter in letters.items():
         if letter != model:
             yield f"{letter} is {model}"
@@ -157,7 +157,16 @@ def command_of(task: str, default: str, options: list[str], run: PlannedRun, con
     return shlex.join(["microagents", "run", task, *given, *models, *strategy, *k, *chosen, *limit])
 
 
+def _letters(models: Sequence[str]) -> dict[str, str]:
+    """Return a short name for each model of several; a single one has its own."""
+    if len(models) <= 1:
+        return {name: name for name in models}
+    letters = {name: chr(65 + at) for at, name in enumerate(models[:ALPHABET])}
+    return letters | {name: f"model {at}" for at, name in enumerate(models[ALPHABET:], ALPHABET + 1)}
+
+
 def _named(run: PlannedRun) -> str:
     """Name a row: its k, or its strategy, with the options that make it another."""
-    shown = {name: value for name, value in run.options.items() if name != "p"}
-    return ", ".join([run.strategy if run.k is None else f"k = {run.k}", *[f"{name} {shown[name]}" for name in shown]])
+    name = run.strategy if run.k is None else f"k = {run.k}"
+    options = [f"{option} {value}" for option, value in run.options.items() if option != "p"]
+    return ", ".join([name, *options])

@@ -13,7 +13,7 @@ CHECKED = {True: "right by the task's own oracle", False: "WRONG by the task's o
 
 
 def print_question(shown: ShownStep) -> None:
-    """Print a question with all that came of it."""
+    """Print a question, its replies and its vote."""
     parts, price = Sections(), prices_of(reply.model for reply in shown.replies)
     parts.add(f"{shown.path}: system prompt", shown.system)
     parts.add("user prompt", shown.user)

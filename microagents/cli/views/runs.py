@@ -54,8 +54,11 @@ def _list(runs_dir: Path, columns: int, *, live: bool) -> Iterator[str]:
     if live:
         rows.reverse()
         rows.sort(key=lambda row: isinstance(row[1], InvalidUsage) or row[1].outcome != "running")
-    cells = [[name, str(row)] if isinstance(row, InvalidUsage) else [name, *_cells(row)] for name, row in rows]
-    yield from _lines([[printable(" ".join(cell.split())) for cell in row] for row in cells], columns)
+    cells = []
+    for name, row in rows:
+        texts = [name, str(row)] if isinstance(row, InvalidUsage) else [name, *_cells(row)]
+        cells.append([printable(" ".join(text.split())) for text in texts])
+    yield from _lines(cells, columns)
 
 
 def _cells(result: Result) -> Iterator[str]:

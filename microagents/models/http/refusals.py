@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from microagents.base.foreign_text import printable_line
 from microagents.base.logs import log
 from microagents.elections.red_flags import CONTENT_FILTER, ONLY_REASONING, REFUSAL, known_finish
 from microagents.models.http.replies import UNREADABLE, Said, finish_of, name_in, object_in
@@ -55,8 +56,7 @@ class Redaction:
     def sanitize(self, text: str) -> str:
         """Make text of a server safe for logs and screens: one printable line, cut, without anything that looks like a key."""
         text = _KEY_LIKE.sub(KEY, text.replace(self._key, KEY) if self._key else text)
-        printable = "".join(char if char.isprintable() else " " for char in text)
-        return " ".join(printable.split())[:MAX_MESSAGE_CHARS]
+        return printable_line(text)[:MAX_MESSAGE_CHARS]
 
     def request_id(self, response: Response) -> str | None:
         """Return the name that the provider gave the request; None for none."""

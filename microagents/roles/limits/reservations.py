@@ -64,7 +64,7 @@ class Reservation(Struct, frozen=True, kw_only=True):
         return tuple([name for name, told in is_told.items() if name in self.amounts and not told])
 
     def granted(self, held: Mapping[str, int]) -> Reservation:
-        """Return the reservation with the maximum that earlier calls have shown."""
+        """Return the reservation, raised to the most that earlier calls have used."""
         learned = {name: held[name] for name, amount in self.amounts.items() if held[name] > amount}
         if self.most is None or not learned:
             return self

@@ -23,7 +23,7 @@ class Unread:
         self._number = 0
 
     def add(self, error: str) -> None:
-        """Note a reply that cannot, by its error."""
+        """Note a reply that cannot be read, by its error."""
         now_s = asyncio.get_running_loop().time()
         if not self._number:
             self._since_s, self._first = now_s, error

@@ -31,7 +31,7 @@ class Prices:
         if cost_usd is None or self._total_usd is None:
             self._total_usd = None
         else:
-            self._total_usd = self._total_usd + cost_usd
+            self._total_usd += cost_usd
         if cost_usd is not None and cost_usd > self.largest_usd:
             self.largest_usd = cost_usd
         if not self._owed:
@@ -114,7 +114,7 @@ class CallAccounts:
         if cost_usd is None or self._cost_usd is None:
             self._cost_usd = None
         else:
-            self._cost_usd = self._cost_usd + cost_usd
+            self._cost_usd += cost_usd
         if owed_usd := prices.answered(cost_usd):
             self._add_estimate(owed_usd)
             if most is not None:  # as for the call that it is owed for

@@ -97,9 +97,8 @@ class Outage:
             )
         if not error.retryable:
             raise error
-        if (
-            self._unread.said is not None
-        ):  # replies to other samples can be read, else the limiter would have ended the run
+        if self._unread.said is not None:
+            # Replies to other samples can be read, else the limiter would have ended the run.
             raise ModelUnavailable("refused", *error.args[1:])
         if error.is_unread:
             self._unread.add(str(error))

@@ -98,7 +98,7 @@ class WrittenProblem(TextExpert, WorkedProblem[A], Generic[A]):
         return int(not self._is_right(asked.objective, asked.finished, text))
 
     def _left(self, objective: str, *texts: str) -> str:
-        """Return the rest of a problem after texts."""
+        """Return the part of a problem that texts leave to be solved."""
         lines: Iterable[str] = [line for text in texts for line in text.splitlines() if line.strip()]
         reply = self.reply_type()
         thoughts = tuple(line for line in lines if answer_in(line, reply) is None)

@@ -74,8 +74,10 @@ class Turns:
         if not drawn:
             return None
         decode = decoder_of(ask.reply_class(self.task)).decode
-        decoded = [decode(each) if isinstance(each, Raw) else each for each in drawn]
-        replies = [answer_in(each) for each in decoded]
+        replies = []
+        for each in drawn:
+            reply = decode(each) if isinstance(each, Raw) else each
+            replies.append(answer_in(reply))
         chosen = await self._voted(ask.at, asked or ask.asked, replies)
         return next(each for each, reply in zip(drawn, replies, strict=True) if reply is chosen)
 
