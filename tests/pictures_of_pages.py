@@ -26,7 +26,7 @@ RUNS = {
     "relay": ("relay", "--strategy", "swarm", "--model", "sim:perfect@error=0.3"),
     "ticket": ("desk", "--model", "sim:perfect@error=0.2"),
     "essay": (
-        *("writing", "-o", "brief=@brief.md", "-s", "same_model=true", "-s", "approval=all", "-s", "min_passing=3"),
+        *("writing", "-o", "brief=@brief.md", "-s", "same_model=true"),
         *("--model", UNSURE),
     ),
     "undecided": ("drift", "-k", "9", "--max-draws", "13", "--model", "sim:perfect@error=0.4,alternatives=1"),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from microagents.base.aio import TaskScope
-from microagents.base.errors import Stopped
 from microagents.work.durable import Work
 
 SLOW_S = 0.5
@@ -29,14 +28,12 @@ class PanelCall(NamedTuple):
 
 
 class Quorum(Struct, frozen=True, kw_only=True):
-    """Members of a panel that must answer, and the wait for the others."""
+    """Members of a panel that must answer, also if that takes longer, and the wait for the others."""
 
     members: int
     """Number of members that must have answered all their calls."""
     absent_after_s: float
     """Time after which the panel continues without the others; at least 1 s."""
-    if_fewer: Literal["wait", "stop"]
-    """What to do if fewer have answered by then: wait until enough have, or stop the run."""
 
 
 async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCall], quorum: Quorum) -> list[Any]:
@@ -51,7 +48,7 @@ async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCal
     async with TaskScope() as scope:
         started = [(call, scope.start(call.start())) for call in calls if absent is None or call.member not in absent]
         if absent is None:
-            absent = await _absent(work, at, started, quorum)
+            absent = await _absent(work, started, quorum)
             if absent:
                 await work.record_answer(place, absent)
             else:
@@ -68,7 +65,7 @@ async def flush_if_slow(work: Work[Any, Any], began_s: float) -> None:
 
 
 async def _absent(
-    work: Work[Any, Any], at: str, started: Sequence[tuple[PanelCall, asyncio.Task[Any]]], quorum: Quorum
+    work: Work[Any, Any], started: Sequence[tuple[PanelCall, asyncio.Task[Any]]], quorum: Quorum
 ) -> list[int]:
     """Wait for calls as long as the quorum says; returns the members with a call that has not ended."""
     members = list(dict.fromkeys(call.member for call, _ in started))
@@ -88,16 +85,5 @@ async def _absent(
         recalled = any(call.member not in absent for call in waiting)
         if not recalled and len(members) - len(absent) >= quorum.members:
             return absent
-        if (
-            timeout_s is not None
-            and absent
-            and quorum.if_fewer == "stop"
-            and len(members) - len(absent) < quorum.members
-        ):
-            raise Stopped(
-                f"only {len(members) - len(absent)} of {len(members)} agents answered at {work.path_of(at)} within "
-                f"{quorum.absent_after_s:g} s, and {quorum.members} are needed; all decisions so far are kept; resume once the models "
-                "deliver again"
-            )
         timeout_s = None
     return []

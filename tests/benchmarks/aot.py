@@ -3,7 +3,7 @@
 `--part table`: success over transitions beside chain of thought, self-consistency at equal tokens, self-refine and the ablations, each with
 the chance by a Monte Carlo that does not use the engine (`aot_monte_carlo`). `--part ablations`: these, and a judge that
 writes its answer, on more problems.
-`--part votes`: trees whose judge errs in 30 of 100 ballots, pruned and not.
+`--part votes`: trees whose judge errs in 30 of 100 ballots.
 `--part states`: do accepted contractions keep the answer, how long is the last answer, and figures 5 to 7 of the paper.
 `--part pairs`: aot before recursive, on products of six digits. `--part time`: virtual time beside the critical path.
 `--part digests`: over orders of events, runtimes and kills.
@@ -45,6 +45,33 @@ from tests.benchmarks.timed_solver import TimedSolver, digests_of, timed_run, wi
 
 MODEL = "sim:perfect@alternatives=1,tokens=1,price_out=1"
 """It errs in the same way whenever it is asked the same, and its replies are as long as their reasoning. A million tokens cost a dollar."""
+
+
+class TwoTrees(Aot):
+    """A forest of two trees."""
+
+    trees = 2
+
+
+class FourTrees(Aot):
+    """A forest of four trees."""
+
+    trees = 4
+
+
+class EightTrees(Aot):
+    """A forest of eight trees."""
+
+    trees = 8
+
+
+class ForestOfTrees(AotTree):
+    """A forest of two trees with branches."""
+
+    trees = 2
+
+
+FORESTS = (TwoTrees, FourTrees, EightTrees)
 RATES = Rates(
     answer=word_problems.ANSWER_ERROR,
     followed=word_problems.FOLLOWED_ERROR,
@@ -115,11 +142,8 @@ async def table(problems: int, seed: int) -> None:
     others: Mapping[str, Strategy] = {
         "aot, adaptive": Aot(transitions="adaptive"),
         **{f"aot, k = 2, {transitions} transitions": Aot(k=2, transitions=transitions) for transitions in range(4)},
-        "aot, refine = 2": Aot(refine=2),
         "aot+tree (3 branches)": AotTree(),
-        "aot+tree, pruned": AotTree(prune=True),
-        **{f"forest of {trees} trees": Aot(trees=trees) for trees in (2, 4, 8)},
-        "tree, refine = 2": AotTree(refine=2),
+        **{f"forest of {kind.trees} trees": kind() for kind in FORESTS},
     }
     for name, strategy in others.items():
         print(told(name, await solved(tasks, strategy, seed)), flush=True)
@@ -135,6 +159,12 @@ async def ablations(problems: int, seed: int) -> None:
         print(told(f"without {without}", row, lambda each, w=without: each.chain(3, w)[0]), flush=True)  # type: ignore[misc]
 
 
+class FiveBranches(Aot):
+    """A tree search with five branches."""
+
+    branches = 5
+
+
 class Misjudged(WordProblem):
     """A problem whose judge errs in 30 of 100 ballots."""
 
@@ -143,16 +173,14 @@ class Misjudged(WordProblem):
 
 
 async def votes(problems: int, seed: int) -> None:
-    """Print trees of several widths and depths with a judge that often errs, each beside a tree of the same that is pruned."""
+    """Print trees of several widths and depths with a judge that often errs."""
     tasks = [Misjudged(instance=instance) for instance in range(problems)]
     for transitions in (1, 2, 3):
-        for branches in (1, 3, 5):
-            for prune in (False, True)[: transitions if branches > 1 else 1]:
-                row = await solved(tasks, Aot(transitions=transitions, branches=branches, prune=prune), seed)
-                name = f"{transitions} transitions, {branches} branches{', pruned' if prune else ''}"
-                told_rates = structs.replace(RATES, judge=MISJUDGED)
-                chance = partial(MonteCarlo.tree, branches=branches, transitions=transitions, prune=prune)
-                print(told(name, row, chance, told_rates), flush=True)
+        for kind in (Aot, AotTree, FiveBranches):
+            row = await solved(tasks, kind(transitions=transitions), seed)
+            told_rates = structs.replace(RATES, judge=MISJUDGED)
+            chance = partial(MonteCarlo.tree, branches=kind.branches, transitions=transitions)
+            print(told(f"{transitions} transitions, {kind.branches} branches", row, chance, told_rates), flush=True)
 
 
 class Walk(Struct, frozen=True, kw_only=True):
@@ -365,8 +393,8 @@ def durations(problems: int, seed: int) -> None:
 
 FORMS: Mapping[str, Strategy | str] = {
     "aot": Aot(),
-    "voted, refined": Aot(k=2, refine=2),
-    "forest of trees": Aot(branches=2, trees=2),
+    "voted": Aot(k=2),
+    "forest of trees": ForestOfTrees(),
     "aot+recursive": "aot+recursive",
 }
 

@@ -76,11 +76,11 @@ class MonteCarlo:
             )
         return answer == 0, accepted, strayed
 
-    def tree(self, branches: int, transitions: int, *, prune: bool = False) -> bool:
+    def tree(self, branches: int, transitions: int) -> bool:
         """One question by a tree of transitions, each of which is walked by itself, and a vote of all leaves: whether it is solved."""
         question: Question = (tuple(self.layers()), 0)
         level, leaves = [(question, self._drawn(question))], list[Wrong]()
-        for depth in range(transitions):
+        for _ in range(transitions):
             following = []
             for state, answer in (each for each in level for _ in range(branches)):
                 contracted, candidates = self._tried(state, answer)
@@ -90,10 +90,6 @@ class MonteCarlo:
                 else:
                     following.append((contracted, chosen))
             level = following
-            if prune and level and depth < transitions - 1:
-                best = self._chosen([each for each, _ in level], lambda each: (each[1] != 0, sum(each[0])))
-                leaves += [answer for each, answer in level if each != best]
-                level = [next(each for each in level if each[0] == best)]
         leaves += [answer for _, answer in level]
         leader, _ = Counter(leaves).most_common(1)[0]
         return bool(leader == 0)

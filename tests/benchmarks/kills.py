@@ -43,7 +43,7 @@ TASKS = {
         *("-k", "2"),
     ),
     "relay": ("relay", "-o", "length=10", "-o", "reach=9", "--model", "sim:perfect@flag=0.05,latency=0.05,sigma=1"),
-    "aot": ("word-problems", "-o", "depth=5", "--model", _REASONING, "-s", "k=2", "-s", "refine=1"),
+    "aot": ("word-problems", "-o", "depth=5", "--model", _REASONING, "-s", "k=2"),
     "aot+recursive": (
         "word-problems",
         "-o",
@@ -52,8 +52,6 @@ TASKS = {
         _REASONING,
         "--strategy",
         "aot+recursive",
-        "-s",
-        "aot.branches=2",
     ),
     "consistency": ("consistency", "-o", "sections=5", *[word for agent in _AGENTS for word in ("--model", agent)]),
 }

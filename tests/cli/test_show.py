@@ -190,7 +190,7 @@ TWO_MODELS = ("--model", "sim:perfect@flag=0.1", "--model", "sim:o3-mini@error=0
         ),
         ("multiplication", "-o", "digits=3", "--strategy", "self-consistency"),
         ("consistency", "-o", "sections=3", *TWO_MODELS),
-        ("word-problems", "-o", "depth=3", "-s", "k=2", "-s", "refine=1", "-s", "branches=2"),
+        ("word-problems", "-o", "depth=3", "--strategy", "aot+tree", "-s", "k=2"),
         pytest.param(("word-problems", "-o", "depth=3", "--strategy", "aot+recursive"), marks=pytest.mark.slow),
         ("drift", "-o", "length=4", "--model", "sim:perfect@error=0.3", "--strategy", "aside.py:Aside"),
     ],

@@ -334,7 +334,7 @@ def test_each_branch_of_a_state_stands_on_lines_of_its_own_and_the_chosen_one_is
             Branch(number=2, ending="not picked", answer=Raw(b'{"text":"%s"}' % (b"x" * 90))),
             f'[2, judge picked "{"x" * 16}...] p -> 3',
         ),
-        (Branch(number=2, ending="worse", answer=Raw(b'{"total":4}')), "[2, worse] p -> 3"),
+        (Branch(number=2, ending="pruned", answer=Raw(b'{"total":4}')), "[2, pruned] p -> 3"),
     ],
 )
 def test_a_branch_says_what_became_of_it(branch: Branch, text: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.panels import ApprovalShare
+from microagents.elections.panels import Majority
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
 from microagents.replies.chat import Reply
 
@@ -155,8 +155,6 @@ def test_numbers_far_beyond_the_digits_of_a_float_are_different_candidates() -> 
     [
         *[(partial(rule, k), f"k must be at least 1, not {k}") for k in (0, -1) for rule in (FirstToAheadBy, FirstTo)],
         *[(partial(FirstTo, 3, at_most), "at_most must be at least 1") for at_most in (0, -1)],
-        (partial(ApprovalShare, 3, share=1.0), None),
-        (partial(ApprovalShare, 3, share=0, inclusive=True), None),
         (partial(BestOf, 0), None),
         (partial(FirstValid, n=0), None),
     ],
@@ -181,20 +179,9 @@ def test_first_valid_is_over_with_so_many_replies_whatever_they_say() -> None:
 
 # -- panels --------------------------------------------------------------------------------------------------------------------------
 
-panels = st.integers(1, 7).flatmap(
-    lambda members: st.sampled_from(
-        [
-            ApprovalShare(members),
-            ApprovalShare(members, inclusive=True),
-            ApprovalShare(members, share=0.25),
-            ApprovalShare(members, 1.0, inclusive=True),
-        ]
-    )
-)
 
-
-@given(panels, st.data())
-def test_a_panel_is_decided_as_soon_as_the_result_cannot_change(panel: ApprovalShare, data: st.DataObject) -> None:
+@given(st.integers(1, 7).map(Majority), st.data())
+def test_a_panel_is_decided_as_soon_as_the_result_cannot_change(panel: Majority, data: st.DataObject) -> None:
     votes = data.draw(st.lists(st.booleans(), min_size=panel.members, max_size=panel.members))
     approved = sum(votes) >= panel.approvals_needed
     tally = Tally(panel)
@@ -211,20 +198,9 @@ def test_a_panel_is_decided_as_soon_as_the_result_cannot_change(panel: ApprovalS
     assert list(tally.counts)[tally.leader or 0] is approved
 
 
-@pytest.mark.parametrize(
-    ("panel", "needed"),
-    [
-        (ApprovalShare(3), 2),
-        (ApprovalShare(4), 3),
-        (ApprovalShare(4, inclusive=True), 2),
-        (ApprovalShare(5, inclusive=True), 3),
-        (ApprovalShare(10, share=0.7, inclusive=True), 7),
-        (ApprovalShare(10, share=0.7), 8),
-        (ApprovalShare(4, share=1.0, inclusive=True), 4),
-    ],
-)
-def test_the_approvals_that_a_panel_needs(panel: ApprovalShare, needed: int) -> None:
-    assert panel.approvals_needed == needed
+@pytest.mark.parametrize(("members", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3)])
+def test_the_approvals_that_a_panel_needs(members: int, needed: int) -> None:
+    assert Majority(members).approvals_needed == needed
 
 
 def test_unanimity_takes_all_n_votes_and_one_dissent_leaves_it_open() -> None:

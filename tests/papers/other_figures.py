@@ -301,7 +301,7 @@ def _claim(lab: Lab, what: str, *, holds: bool) -> Line:
 
 async def trees(lab: Lab) -> list[Line]:
     """Figure 4."""
-    forests: dict[str, Strategy] = {f"forest of {count}": Aot(trees=count) for count in (2, 4, 8)}
+    forests: dict[str, Strategy] = {f"forest of {kind.trees}": kind() for kind in aot.FORESTS}
     lines, rows = await _solved(lab, {"AoT": Aot(), "AoT in a tree of 3 branches": AotTree(), **forests})
     right = [row.right for name, row in rows.items() if name.startswith("forest")]
     return [

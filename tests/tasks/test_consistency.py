@@ -256,7 +256,7 @@ def test_a_ranker_prefers_the_version_that_agrees_with_the_finished_text() -> No
 # -- whole runs --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", [Parallel(), Sequential(), SeqCV(), SeqCV(parallel_branches=True)], ids=repr)
+@pytest.mark.parametrize("strategy", [Parallel(), Sequential(), SeqCV()], ids=repr)
 async def test_without_errors_and_with_all_dependencies_every_strategy_is_consistent(strategy: Strategy) -> None:
     task = Consistency(undeclared=0, error=0, accuracy=1)
     assert task.contradictions(await written(task, strategy)) == 0

@@ -60,10 +60,8 @@ MANNERS = (
     "",
     "\nYour manner: think of the reader first, then of the form.",
     "\nYour manner: check each claim against what stands already before you put it down.",
-    "\nYour manner: look for what others overlook.",
-    "\nYour manner: prefer the plainest way that does all of it.",
 )
-"""Sentences that make agents with the same model differ. The first agent has none; beyond the last they are numbered."""
+"""Sentences that make agents with the same model differ. The first agent has none."""
 WINDOW_SHARE = 2
 """With ``compress``, finished text may take one part in this many of a model's window without the reply."""
 

@@ -14,9 +14,7 @@ class _Unvalidated(DocumentStrategy):
 
     def rules(self, agents: int) -> WritingRules:
         """Return the rules of writing: every segment passes."""
-        return WritingRules(
-            agents=agents, rounds=self.rounds, ranked_by="ranker", sees=self.sees, context_tokens=self.context_tokens
-        )
+        return WritingRules(agents=agents, rounds=self.rounds, sees=self.sees, context_tokens=self.context_tokens)
 
 
 class Sequential(_Unvalidated):

@@ -61,18 +61,6 @@ class Graph:
                 self._order.append(node)
         return self._order
 
-    def ancestors(self, at: str) -> set[str]:
-        """Find the places of all subtasks that lead to one, directly or through others."""
-        parents = {node.at: node.parents for node in self._nodes}
-        found: set[str] = set()
-        left = list(parents[at])
-        while left:
-            each = left.pop()
-            if each not in found:
-                found.add(each)
-                left += parents[each]
-        return found
-
     def split(self, at: str, parts: Sequence[Part]) -> list[Subtask]:
         """Put parts in the place of a subtask; returns the new nodes.
 

@@ -13,7 +13,8 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from microagents.elections.rules import Rule, Tally
+from microagents.elections.panels import Majority
+from microagents.elections.rules import Tally
 from microagents.replies.chat import Reply
 from microagents.systems.documents.questions import (
     Asked,
@@ -37,6 +38,10 @@ from microagents.work.notes import NotRecorded
 
 CHARS_PER_TOKEN = 4
 """Characters of a token, for estimates of the length of prompts."""
+MAX_SUBTASKS = 8
+"""Maximum number of parts of a split."""
+SPLIT_TRIES = 3
+"""Number of proposals for one split; if none is valid, the subtask is treated as at the depth limit."""
 SEGMENT_END = "\n"
 SUBTASK_END = "\n\n"
 
@@ -84,22 +89,20 @@ class WritingRules(Struct, frozen=True, kw_only=True):
     """Rules of writing."""
 
     agents: int
-    panel: Rule | None = None
-    """Rule of a panel of all agents on one segment, with True for an approval; None: no segment is validated."""
-    min_passing: int = 1
-    """Fewest agents with a segment that passes, or with a complete text. With fewer the subtask is split."""
-    approvals: int = 0
-    """Fewest approvals with which a segment can pass."""
+    validated: bool = False
+    """Whether all agents judge each segment, which passes with more than half of them."""
     rounds: int
     depth: int = 0
     """Maximum number of splits above a subtask."""
-    max_subtasks: int = 0
-    split_tries: int = 0
-    ranked_by: Literal["agents", "ranker"]
-    sees: Literal["all", "ancestors", "parents"]
-    """Finished subtasks whose text an author sees: all, the ones that lead to its subtask, or the direct parents only."""
+    sees: Literal["all", "parents"]
+    """Finished subtasks whose text an author sees: all, or the direct parents of its subtask only."""
     context_tokens: int | None
     """Greatest length of the finished text in a prompt; a longer one is summarized, oldest subtasks first. None: never."""
+
+    @property
+    def min_passing(self) -> int:
+        """Fewest agents with a segment that passes, or with a complete text. With fewer the subtask is split."""
+        return (self.agents + 1) // 2
 
 
 class NothingWritten(Exception):
@@ -202,9 +205,8 @@ class DocumentDraft:
             )
             for author in writers
         ]
-        needed = max(rules.approvals, rules.min_passing)
         complete = sum(author.complete and not author.absent for author in authors)
-        quorum = max(1, needed - complete)
+        quorum = max(1, Majority(rules.agents).approvals_needed - complete)
         replies = yield QuestionBatch(at=f"{at}/draft", asks=tuple(asks), quorum=quorum)
         drafts = [_draft(author, reply) for author, reply in zip(writers, replies, strict=True)]
         record.rounds.append(drafts)
@@ -219,7 +221,7 @@ class DocumentDraft:
     ) -> Asking[None]:
         """Let every agent that is there validate every segment, in the context of the segment's author."""
         rules = self._rules
-        if rules.panel is None:
+        if not rules.validated:
             for draft in drafts:
                 draft.outcome = "passed"
             return
@@ -240,7 +242,7 @@ class DocumentDraft:
             ]
         answers: list[Answer] = []
         if checks:
-            quorum = max(rules.approvals, rules.min_passing)
+            quorum = Majority(rules.agents).approvals_needed
             answers += yield QuestionBatch(at=at, asks=tuple(checks), quorum=quorum)
         for place, draft in enumerate(drafts):
             given = answers[place * len(panel) : (place + 1) * len(panel)]
@@ -254,21 +256,20 @@ class DocumentDraft:
 
     def _passes(self, draft: SegmentRecord) -> bool:
         """Return whether the panel approves a segment. A member without a valid judgement does not approve."""
-        assert self._rules.panel is not None
-        tally = Tally(self._rules.panel)
+        panel = Majority(self._rules.agents)
+        tally = Tally(panel)
         for each in draft.validations:
             if tally.votes_needed:
                 tally.count(each.passes is True)
-        return not tally.votes_needed and self._rules.panel.winner(tally) is True
+        return not tally.votes_needed and panel.winner(tally) is True
 
     def _split(self, record: SubtaskRecord, finished: str) -> Asking[Sequence[Part] | None]:
         """Propose parts that can take the place of a subtask; None if no valid split was proposed."""
-        rules = self._rules
-        for number in range(1, rules.split_tries + 1):
-            asked = ToSplit(**self._about(record, finished), max_subtasks=rules.max_subtasks)
+        for number in range(1, SPLIT_TRIES + 1):
+            asked = ToSplit(**self._about(record, finished), max_subtasks=MAX_SUBTASKS)
             reply = yield from _one_reply(f"{record.at}/split/{number}", asked, record)
             if isinstance(reply, Parts):
-                fault = fault_of(reply.subtasks, self._objectives_above(record), rules.max_subtasks)
+                fault = fault_of(reply.subtasks, self._objectives_above(record), MAX_SUBTASKS)
                 if fault is None:
                     return reply.subtasks
                 record.refused_splits.append(f"the subtasks {fault}")
@@ -308,11 +309,10 @@ class DocumentDraft:
         Ties go to the version with more first places, then to the lower agent. With three agents or more, none ranks its own version; if
         nobody else is there to rank, a neutral call does.
         """
-        rules = self._rules
         given = labels_of([author.text.encode() for author in versions])
         labels = {author.agent: label for author, label in zip(versions, given, strict=True)}
         asks = []
-        if rules.ranked_by == "agents" and rules.agents > 2:  # noqa: PLR2004 - of two agents each would rank the other's
+        if len(authors) > 2:  # noqa: PLR2004 - of two agents each would rank the other's
             for ranker in authors:
                 ranked = [author for author in versions if author.text != ranker.text]
                 if len(ranked) > 1 and not ranker.absent:
@@ -377,14 +377,10 @@ class DocumentDraft:
         return SUBTASK_END.join(text for text in shown if text)
 
     def _seen_by(self, record: SubtaskRecord) -> list[SubtaskRecord]:
-        sees = self._rules.sees
-        if sees == "all":
-            visible = set(self.records)
-        elif sees == "parents":
-            visible = set(record.parents)
-        else:
-            visible = self._graph.ancestors(record.at)
-        return [each for each in self.in_order if each.at in visible and each.state == "done"]
+        done = [each for each in self.in_order if each.state == "done"]
+        if self._rules.sees == "all":
+            return done
+        return [each for each in done if each.at in record.parents]
 
 
 class _Author:

@@ -24,7 +24,6 @@ class Turn(StrEnum):
     VOTE = "vote"
     GRAPH = "graph"
     CONTRACT = "contract"
-    REFLECT = "reflect"
     PRUNE = "prune"
     THINK = "think"
     JUDGE = "judge"
@@ -88,12 +87,10 @@ class SubtreeTotals(Struct, frozen=True, kw_only=True):
     """Number of problems with an undecided turn."""
 
 
-Ending = Literal[
-    "transitions", "not picked", "no subquestions", "nothing to contract", "no contraction", "worse", "pruned"
-]
+Ending = Literal["transitions", "not picked", "no subquestions", "nothing to contract", "no contraction", "pruned"]
 """Why a chain of states ended: at the greatest number of transitions; because the judge picked another answer; because no valid graph was
-drawn; because no subquestion needs another; because no valid contraction was drawn, or none but repetitions; because the next state was
-judged worse each time; because another state of its depth was judged better."""
+drawn; because no subquestion needs another; because no valid contraction was drawn, or none but repetitions; because another thought
+of its depth was judged better."""
 
 
 class Branch(Struct, kw_only=True):

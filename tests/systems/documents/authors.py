@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from microagents.elections.panels import ApprovalShare
 from microagents.systems.documents import (
     Part,
     Parts,
@@ -26,19 +25,7 @@ Author = Callable[[SegmentQuestion], Answer]
 
 def rules(agents: int = 3, **changed: Any) -> WritingRules:
     """The default rules of SeqCV with so many agents."""
-    panel = ApprovalShare(agents)
-    options: dict[str, Any] = {
-        "panel": panel,
-        "min_passing": (agents + 1) // 2,
-        "approvals": panel.approvals_needed,
-        "rounds": 10,
-        "depth": 2,
-        "max_subtasks": 8,
-        "split_tries": 3,
-        "ranked_by": "agents",
-        "sees": "all",
-        "context_tokens": None,
-    }
+    options: dict[str, Any] = {"validated": True, "rounds": 10, "depth": 2, "sees": "all", "context_tokens": None}
     return WritingRules(agents=agents, **(options | changed))
 
 

@@ -15,7 +15,7 @@ from microagents.base.errors import ModelUnavailable
 from microagents.journal.reading import reader_of
 from microagents.roles.solver import outages
 from microagents.runs.inspection.runs import solution_of
-from microagents.systems.documents import Part, Parts, Segment, ToSplit, ToValidate, ToWrite, Validation
+from microagents.systems.documents import Part, Parts, Segment, ToSplit, ToValidate, ToWrite, Validation, seqcv
 from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.documents.questions import Asked
 from microagents.systems.documents.seqcv import SeqCV
@@ -164,9 +164,10 @@ async def test_authors_who_disagree_split_the_subtask_and_bad_splits_are_refused
     assert recorded().subtasks[0].refused_splits == ["the subtasks repeat a subtask that is being split: 'Count 1-4'"]
 
 
-async def test_one_who_never_answers_is_absent_and_the_others_go_on() -> None:
+async def test_one_who_never_answers_is_absent_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seqcv, "ABSENT_AFTER_S", 1.0)
     async with authors(Counting(LAST), Counting(LAST), lambda _: silent()) as served:
-        result = await written(served, absent_after=1.0)
+        result = await written(served)
     assert (result.outcome, result.value["answer"]["text"]) == ("completed", COUNTED)
     assert outcomes(subtask=0, round_=1) == ["passed", "passed", "absent"]
 

@@ -23,7 +23,7 @@ from tests.systems.scripted import Script, scripted
 
 MODELS = tuple(f"sim:perfect@alternatives={number},tokens=1,flag=0.1" for number in (3, 4, 5))
 SLOW = tuple(f"{model},latency={place}" for place, model in enumerate(MODELS, 1))
-TWO = SeqCV(same_model=True, agent_count=2, rounds=2)
+THREE = SeqCV(same_model=True, rounds=2)
 STEP, END = "There were 6 limbs.\n", 'So 2 are lost.\n{"answer": "4"}'
 
 
@@ -40,20 +40,20 @@ def recorded() -> DocumentRecord:
 
 
 def one_round(number: int, text: str, status: Literal["ongoing", "complete"]) -> dict[str, Any]:
-    """Both agents write the same segment, and both approve of both."""
+    """All agents write the same segment, and approve of all."""
     at = f"write/round/{number}"
-    drafts = {f"{at}/draft/{agent}": [segment(text, status)] for agent in (0, 1)}
-    return drafts | {f"{at}/check/{author}/{agent}": [yes()] for author in (0, 1) for agent in (0, 1)}
+    drafts = {f"{at}/draft/{agent}": [segment(text, status)] for agent in range(3)}
+    return drafts | {f"{at}/check/{author}/{agent}": [yes()] for author in range(3) for agent in range(3)}
 
 
 async def written(script: Script) -> Result:
     model = scripted("script.jsonl", script)
-    return await run(Ask(text="How many limbs are left?"), models=model, strategy=TWO, run_id="r")
+    return await run(Ask(text="How many limbs are left?"), models=model, strategy=THREE, run_id="r")
 
 
 async def test_the_answer_is_what_the_verified_text_ends_with_and_nobody_else_is_asked() -> None:
     result = await written({**one_round(1, STEP, "ongoing"), **one_round(2, END, "complete")})
-    assert (result.outcome, result.value["answer"], result.calls) == ("completed", {"answer": "4"}, 12)
+    assert (result.outcome, result.value["answer"], result.calls) == ("completed", {"answer": "4"}, 24)
     assert recorded().text == f"{STEP}{END}\n"
 
 

@@ -18,7 +18,7 @@ from microagents.runs.inspection.runs import solution_of
 from microagents.runs.strategies import strategy_of
 from microagents.runs.words.summary import summary
 from microagents.runtimes.virtual import run_virtual
-from microagents.systems.questions.aot import MAX_QUESTION_CHARS, Aot, to_contract
+from microagents.systems.questions.aot import MAX_QUESTION_CHARS, Aot, AotTree, to_contract
 from microagents.systems.questions.problem import Problem
 from microagents.systems.questions.questions import (
     Contraction,
@@ -52,6 +52,18 @@ def chain(length: int) -> Subquestions:
 
 
 GRAPH = chain(3)
+
+
+class Forest(Aot):
+    """Three beginnings."""
+
+    trees = 3
+
+
+class ForestOfTrees(AotTree):
+    """Two beginnings, with three transitions from every state."""
+
+    trees = 2
 
 
 def transition(at: str, question: str, *, followed: str, solved: str, judged: Reply | None = None) -> Script:
@@ -270,40 +282,7 @@ async def test_with_k_2_every_turn_has_three_candidates_and_a_vote_where_they_di
     assert states() == [QUESTION, LAST]
 
 
-# -- refinement ------------------------------------------------------------------------------------------------------------------------
-
-BEFORE, BETTER = Contraction(question=QUESTION), Contraction(question=NEXT)
-
-
-async def test_a_transition_that_is_worse_is_tried_again_at_a_place_of_its_own() -> None:
-    worse = Contraction(question="How many limbs does a snake have?")
-    script: dict[str, Any] = {
-        "solve/answer": [way("4")],
-        **transition("solve/1/again/1", NEXT, followed="4", solved=""),
-        "solve/1/decompose": [GRAPH],
-        "solve/1/graph": [way("4")],
-        "solve/1/contract": [worse],
-        "solve/1/reflect/vote": [label(BEFORE, BEFORE, worse)],
-        "solve/1/again/1/reflect/vote": [label(BETTER, BEFORE, BETTER)],
-        "solve/1/answer": [way("4")],
-    }
-    result = await reduced(script, transitions=1, refine=2)
-    assert answer_of(result) == ("4", [1], ["transitions"])
-    assert states() == [QUESTION, NEXT]
-
-
-@pytest.mark.parametrize("refine", [1, 2])
-async def test_a_transition_that_stays_worse_ends_the_chain(refine: int) -> None:
-    script: dict[str, Any] = {"solve/answer": [way("4")]}
-    for place in ["solve/1", *(f"solve/1/again/{number}" for number in range(1, refine + 1))]:
-        script |= {
-            f"{place}/decompose": [GRAPH],
-            f"{place}/graph": [way("4")],
-            f"{place}/contract": [BETTER],
-            f"{place}/reflect/vote": [label(BEFORE, BEFORE, BETTER)],
-        }
-    result = await reduced(script, refine=refine)
-    assert (answer_of(result), result.calls) == (("4", [0], ["worse"]), 1 + 4 * (1 + refine))
+# -- a judge that writes -------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_writing_judge_sees_the_reasoning_and_may_answer_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +326,7 @@ def three_branches(*answers: str, questions: tuple[str, str, str] = (NEXT, NEXT,
 
 
 async def test_every_leaf_votes_its_own_answer_also_where_branches_lead_to_one_question() -> None:
-    result = await reduced(three_branches("7", "21", "21"), transitions=1, branches=3)
+    result = await reduced(three_branches("7", "21", "21"), strategy=AotTree(transitions=1))
     assert "picked the contracted question's answer at 3 of 3 transitions" in summary(result)
     assert answer_of(result) == ("21", [1, 1, 1], ["transitions"] * 3)
     assert result.value["argmax"] == [], "two of three"
@@ -355,28 +334,13 @@ async def test_every_leaf_votes_its_own_answer_also_where_branches_lead_to_one_q
 
 async def test_branches_to_one_question_go_on_as_one_with_their_most_frequent_answer() -> None:
     onward = {f"solve/1/{number}/decompose": [chain(1)] for number in (1, 2, 3)}
-    result = await reduced(three_branches("7", "21", "21") | onward, transitions=2, branches=3)
+    result = await reduced(three_branches("7", "21", "21") | onward, strategy=AotTree(transitions=2))
     assert answer_of(result) == ("21", [1, 1, 1], ["nothing to contract"] * 3)
-
-
-async def test_with_prune_the_best_state_of_a_depth_goes_on_and_the_answers_of_the_others_still_vote() -> None:
-    questions = [Contraction(question=each) for each in (NEXT, LAST)]
-    script = three_branches("7", "21", "7", questions=(NEXT, LAST, NEXT)) | {
-        "solve/prune/vote": [label(questions[1], *questions)],
-        **{f"solve/2/{number}/decompose": [chain(1)] for number in (1, 2, 3)},
-    }
-    result = await reduced(script, transitions=2, branches=3, prune=True)
-    assert answer_of(result) == ("21", [1] * 5, [*["pruned"] * 2, *["nothing to contract"] * 3])
-    with Reader(Path("runs/solved.sqlite")) as reader:
-        tree = solution_of(reader, 0)
-    assert isinstance(tree, ProblemNode)
-    assert [turn.turn for turn in tree.turns] == ["answer", "prune"]
-    assert [child.branch and child.branch.ending for child in tree.children] == ["pruned", None, "pruned"]
 
 
 async def test_trees_of_a_forest_begin_apart_and_vote() -> None:
     script = {f"solve/tree/{number}/answer": [way(answer)] for number, answer in enumerate(["5", "4", "4"], 1)}
-    result = await reduced(script, transitions=0, trees=3)
+    result = await reduced(script, strategy=Forest(transitions=0))
     assert answer_of(result) == ("4", [0, 0, 0], ["transitions"] * 3)
     with Reader(Path("runs/solved.sqlite")) as reader:
         tree = solution_of(reader, 0)
@@ -388,7 +352,11 @@ async def test_trees_of_a_forest_begin_apart_and_vote() -> None:
 
 
 async def test_without_decomposition_the_reasoning_itself_is_contracted() -> None:
-    script: dict[str, Any] = {"solve/answer": [way("4")], "solve/1/contract": [BETTER], "solve/1/answer": [way("4")]}
+    script: dict[str, Any] = {
+        "solve/answer": [way("4")],
+        "solve/1/contract": [Contraction(question=NEXT)],
+        "solve/1/answer": [way("4")],
+    }
     result = await reduced(script, transitions=1, without="decomposition")
     assert (answer_of(result), result.calls) == (("4", [1], ["transitions"]), 3)
 
@@ -440,12 +408,12 @@ def digests(result: Result) -> tuple[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"k": 2, "refine": 2}, {"branches": 3, "trees": 2}, {"branches": 3, "prune": True, "judge": "writes"}],
-    ids=["chain", "voted", "forest", "pruned and written"],
+    "strategy",
+    [Aot(), Aot(k=2), ForestOfTrees(), AotTree(judge="writes")],
+    ids=["chain", "voted", "forest", "tree and written"],
 )
-def test_decisions_do_not_depend_on_time_nor_on_where_roles_run(options: dict[str, Any]) -> None:
-    how: dict[str, Any] = {"models": f"{MODEL},latency=1", "strategy": Aot(**options), "runs_dir": None}
+def test_decisions_do_not_depend_on_time_nor_on_where_roles_run(strategy: Aot) -> None:
+    how: dict[str, Any] = {"models": f"{MODEL},latency=1", "strategy": strategy, "runs_dir": None}
     found = {
         digests(run_virtual(run(WordProblem(depth=3), **how, runtime=runtime), seed=seed))
         for seed in range(3)

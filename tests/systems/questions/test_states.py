@@ -13,15 +13,14 @@ from msgspec import Raw
 from microagents import Result, run
 from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import solution_of
-from microagents.runs.strategies import strategy_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions import ProblemNode
-from microagents.systems.questions.aot import Aot
+from microagents.systems.questions.aot import Aot, AotTree
 from microagents.systems.questions.questions import Contraction
 from microagents.systems.questions.tree import Branch, Turn
 from microagents.tasks.ask import Ask
 from microagents.tasks.word_problems import WordProblem
-from tests.systems.questions.test_aot import GRAPH, LAST, NEXT, QUESTION, chain, transition, way
+from tests.systems.questions.test_aot import GRAPH, LAST, NEXT, QUESTION, Forest, ForestOfTrees, chain, transition, way
 from tests.systems.questions.test_tree import nodes
 from tests.systems.scripted import Script, four, label, scripted
 
@@ -44,8 +43,14 @@ def calls(of: ProblemNode) -> int:
     return of.calls + of.below.calls
 
 
-async def searched(script: Script, **options: Any) -> Result:
-    strategy = Aot(**{"transitions": 1, "branches": 3, **options})
+class Pairs(Aot):
+    """Two transitions from every state."""
+
+    branches = 2
+
+
+async def searched(script: Script, kind: type[Aot] = AotTree, **options: Any) -> Result:
+    strategy = kind(**{"transitions": 1, **options})
     return await run(Ask(text=QUESTION), models=scripted("script.jsonl", script), strategy=strategy, run_id="r")
 
 
@@ -109,27 +114,13 @@ async def test_a_branch_to_the_question_of_an_earlier_one_says_so() -> None:
         ({"decompose": ["?"] * 2}, "no subquestions"),
         ({"decompose": [chain(1)]}, "nothing to contract"),
         ({"decompose": [GRAPH], "graph": [way("4")], "contract": [Contraction(question=QUESTION)]}, "no contraction"),
-        (
-            {
-                "decompose": [GRAPH],
-                "graph": [way("4")],
-                "contract": [Contraction(question=NEXT)],
-                "reflect/vote": [
-                    label(Contraction(question=QUESTION), Contraction(question=QUESTION), Contraction(question=NEXT))
-                ],
-            },
-            "worse",
-        ),
     ],
 )
 async def test_a_branch_that_led_to_no_question_says_why(replies: dict[str, Any], ending: str) -> None:
-    places = ["solve/1", "solve/2"]
-    if ending in ("no contraction", "worse"):
-        places += [f"{place}/again/1" for place in places]
     script = {"solve/answer": [way("4")]} | {
-        f"{place}/{turn}": each for place in places for turn, each in replies.items()
+        f"solve/{number}/{turn}": each for number in (1, 2) for turn, each in replies.items()
     }
-    result = await searched(script, branches=2, refine=1, max_draws=2)
+    result = await searched(script, Pairs, max_draws=2)
     assert result.value["endings"] == [ending] * 2
     assert calls(drawn()) == result.calls
     answer = Raw(msgspec.json.encode(four("4")))
@@ -147,7 +138,7 @@ async def test_of_an_undecided_run_no_branch_is_chosen() -> None:
         **transition("solve/2", LAST, followed="5", solved="5"),
         "solve/1/judge/vote": nobody,
     }
-    result = await searched(script, branches=2, max_draws=3)
+    result = await searched(script, Pairs, max_draws=3)
     assert result.outcome == "undecided"
     assert [(node.branch.ending, node.branch.chosen) for node in drawn().children if node.branch] == [
         (None, None),
@@ -155,43 +146,28 @@ async def test_of_an_undecided_run_no_branch_is_chosen() -> None:
     ]
 
 
-async def test_a_branch_whose_transition_is_about_to_be_tried_again_has_not_ended() -> None:
-    first_try = {"decompose": [GRAPH], "graph": [way("4")], "contract": [Contraction(question=QUESTION)]}
-    script: dict[str, Any] = {"solve/answer": [way("4")]}
-    script |= {f"solve/{number}/{turn}": replies for number in (1, 2) for turn, replies in first_try.items()}
-    strategy = Aot(transitions=1, branches=2, refine=1)
-    result = await run(
-        Ask(text=QUESTION), models=scripted("script.jsonl", script), strategy=strategy, run_id="r", max_calls=7
-    )
-    assert result.outcome == "stopped"
-    assert [node.branch for node in drawn().children] == [Branch(number=1), Branch(number=2)]
-
-
 # -- runs ------------------------------------------------------------------------------------------------------------------------------
 
-SEARCHES: list[dict[str, Any]] = [
-    {"branches": 3},
-    {"branches": 2, "trees": 3},
-    {"trees": 4},
-    {"trees": 2, "k": 2, "refine": 2},
-    {"branches": 2, "trees": 2, "k": 2, "refine": 2},
-    {"branches": 3, "transitions": "adaptive"},
-    {"branches": 3, "without": "decomposition"},
-    {"branches": 3, "transitions": 0, "trees": 2},
+SEARCHES = [
+    AotTree(),
+    Forest(),
+    ForestOfTrees(k=2),
+    AotTree(transitions="adaptive"),
+    AotTree(without="decomposition"),
+    ForestOfTrees(transitions=0),
 ]
 
 
-@pytest.mark.parametrize("options", SEARCHES, ids=str)
-@pytest.mark.parametrize("instance", range(1))
-async def test_the_branches_are_the_chains_of_the_result(options: dict[str, Any], instance: int) -> None:
-    result = await run(WordProblem(depth=4, instance=instance), models=MODEL, strategy=Aot(**options), run_id="r")
+@pytest.mark.parametrize("strategy", SEARCHES, ids=str)
+async def test_the_branches_are_the_chains_of_the_result(strategy: Aot) -> None:
+    result = await run(WordProblem(depth=4, instance=0), models=MODEL, strategy=strategy, run_id="r")
     tree = drawn()
     found, questions = branches(tree), {node.at: node.problem for node in nodes(tree)}
     chosen = [at for at, branch in found.items() if branch.chosen]
     assert all(inner.startswith(f"{outer}/") for outer, inner in itertools.pairwise(chosen)), "one way from the whole"
     last = chosen[-1]
     assert calls(tree) == result.calls
-    if "branches" not in options:
+    if strategy.branches == 1:
         assert result.value["question"] in [question for at, question in questions.items() if at.startswith(last)]
         return
     assert sorted(branch.ending for branch in found.values() if branch.ending) == sorted(result.value["endings"])
@@ -204,21 +180,7 @@ async def test_the_branches_are_the_chains_of_the_result(options: dict[str, Any]
 def test_what_is_drawn_does_not_depend_on_time() -> None:
     found = set()
     for seed in range(4):
-        strategy = Aot(branches=3, trees=2)
-        run_virtual(
-            run(WordProblem(depth=3), models=f"{MODEL},latency=1", strategy=strategy, run_id=f"r{seed}"), seed=seed
-        )
+        how: dict[str, Any] = {"models": f"{MODEL},latency=1", "strategy": ForestOfTrees(), "run_id": f"r{seed}"}
+        run_virtual(run(WordProblem(depth=3), **how), seed=seed)
         found.add(msgspec.json.encode(drawn(f"r{seed}")))
     assert len(found) == 1
-
-
-async def test_branches_before_a_plus_are_marked_too() -> None:
-    task = WordProblem(depth=3)
-    strategy = strategy_of("aot+cot", task, {"aot.branches": 2})
-    await run(task, models=MODEL, strategy=strategy, run_id="r")
-    tree = drawn()
-    assert tree.children[0].at == "before"
-    (*_, last) = [node for node in nodes(tree) if node.branch is not None and node.branch.chosen]
-    assert tree.children[1].problem in [node.problem for node in nodes(tree.children[0])]
-    assert last.branch is not None
-    assert last.branch.ending is not None

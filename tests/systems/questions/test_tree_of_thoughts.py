@@ -23,7 +23,7 @@ from tests.systems.questions.test_aot import QUESTION, digests, way
 from tests.systems.scripted import Script, four, label, scripted
 
 MODEL = "sim:perfect@alternatives=1,tokens=1,flag=0.1"
-FIRST, SECOND, THIRD = "There are 2 legs.", "There are 4 arms.", "There is a tail."
+FIRST, SECOND = "There are 2 legs.", "There are 4 arms."
 
 
 def ways(*thoughts: str) -> list[Thoughts]:
@@ -73,24 +73,6 @@ async def test_the_thought_that_a_vote_keeps_goes_on_and_equal_ones_are_one() ->
     assert [turn.turn for turn in found.turns] == ["prune"]
 
 
-async def test_every_place_of_the_breadth_is_a_vote_on_the_states_that_are_left() -> None:
-    first, second, third = ways(FIRST, SECOND, THIRD)
-    script: Script = {
-        **drawn("solve", FIRST, SECOND, THIRD),
-        "solve/level/1/1/prune/vote": [label(third, first, second, third)],
-        "solve/level/1/2/prune/vote": [label(first, first, second)],
-        **concluded("solve/3", "4", "4", "4"),
-        **concluded("solve/1", "5", "5", "5"),
-        "solve/judge/vote": [label(four("5"), four("4"), four("5"))],
-    }
-    assert await grown(script, steps=1, breadth=2) == "5"
-    assert [(ending, chosen) for _, ending, _, chosen in branches(tree())] == [
-        (None, True),
-        ("pruned", False),
-        (None, False),
-    ]
-
-
 async def test_the_answers_of_a_state_are_voted_on_as_well() -> None:
     script: Script = {
         **concluded("solve", "4", "5", "5"),
@@ -108,6 +90,12 @@ async def test_where_no_thought_is_valid_the_ways_so_far_give_the_answer() -> No
     assert await grown(script, max_draws=3) == "4"
 
 
+class ForestOfThree(ForestOfThoughts):
+    """Three trees."""
+
+    trees = 3
+
+
 @pytest.mark.parametrize(
     ("answers", "expert", "taken"),
     [(("5", "4", "4"), None, "4"), (("5", "4", "7"), "7", "7")],
@@ -118,25 +106,21 @@ async def test_a_forest_takes_the_answer_of_most_trees_and_else_asks_an_expert(
 ) -> None:
     script: dict[str, Any] = {}
     for number, answer in enumerate(answers, 1):
-        script |= concluded(f"solve/tree/{number}", answer)
+        script |= concluded(f"solve/tree/{number}", *[answer] * 3)
     if expert is not None:
         script["solve/judge/vote"] = [label(four(expert), *map(four, answers))]
-    assert await grown(script, ForestOfThoughts(steps=0, branches=1, trees=3)) == taken
+    assert await grown(script, ForestOfThree(steps=0)) == taken
     found = tree()
     assert [child.at for child in found.children] == [f"solve/tree/{number}" for number in (1, 2, 3)]
     assert [chosen for *_, chosen in branches(found)].count(True) == 1
 
 
-OPTIONS: list[dict[str, Any]] = [{}, {"k": 2, "breadth": 2}, {"trees": 3, "branches": 2}]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("options", OPTIONS, ids=["tree", "breadth", "forest"])
-def test_decisions_and_what_is_drawn_do_not_depend_on_time_nor_on_where_roles_run(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("strategy", [TreeOfThoughts(steps=2, k=2), ForestOfThree(steps=2)], ids=["tree", "forest"])
+def test_decisions_and_what_is_drawn_do_not_depend_on_time_nor_on_where_roles_run(strategy: Strategy) -> None:
     found = set()
     for seed in range(8):
         runtime, named = ("local", "linked")[seed % 2], f"r{seed}"
-        strategy = TreeOfThoughts(steps=2, **options)
         result = run_virtual(
             run(WordProblem(depth=3), models=f"{MODEL},latency=1", strategy=strategy, run_id=named, runtime=runtime),
             seed=seed,
@@ -147,7 +131,7 @@ def test_decisions_and_what_is_drawn_do_not_depend_on_time_nor_on_where_roles_ru
 
 @pytest.mark.usefixtures("ray_here")
 async def test_decisions_on_ray_are_those_of_one_process() -> None:
-    how: dict[str, Any] = {"models": MODEL, "strategy": TreeOfThoughts(steps=2, **OPTIONS[2]), "runs_dir": None}
+    how: dict[str, Any] = {"models": MODEL, "strategy": ForestOfThree(steps=2), "runs_dir": None}
     here, there = [await run(WordProblem(depth=3), **how, runtime=each) for each in ("local", "ray")]
     assert digests(here) == digests(there)
 
@@ -171,13 +155,6 @@ async def test_a_tree_solves_what_one_answer_does_not_and_a_forest_more() -> Non
     assert one <= 25 < single <= forest
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"k": 11}, "a vote at k = 11 may take 21 ballots, but max_draws = 20"),
-        ({"branches": 5, "max_draws": 4}, "5 answers are drawn from a state, but max_draws = 4"),
-    ],
-)
-def test_options_that_will_not_do_are_refused_in_one_sentence(options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InvalidUsage, match=sentence):
-        strategy_of("tot", Ask(text="?"), options)
+def test_a_vote_that_may_take_more_ballots_than_the_cap_is_refused_in_one_sentence() -> None:
+    with pytest.raises(InvalidUsage, match="a vote at k = 11 may take 21 ballots, but max_draws = 20"):
+        strategy_of("tot", Ask(text="?"), {"k": 11})
