@@ -185,6 +185,13 @@ class Task(BaseModel, Generic[V]):
         """Name by tool the arguments that are left out of votes on replies of a class; by default none. For kinds of tasks."""
         return NO_PROSE
 
+    def fields_of_vote(self, reply: type[Reply], /) -> tuple[tuple[str, ...], ...]:  # noqa: ARG002 - as above
+        """Name the fields of a reply class that vote each by themselves, in groups that vote together; none if replies vote as a whole.
+
+        For kinds of tasks.
+        """
+        return ()
+
     def as_declared(self, reply: Reply, /) -> Reply:
         """Return a reply with the arguments of its calls as its tools declare them: equal ones alike. For kinds of tasks."""
         return reply

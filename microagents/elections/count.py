@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
+from operator import eq, itemgetter
+from typing import Any, cast
+
+from msgspec import structs
 
 from microagents.base.messages import resolve
 from microagents.elections.certainty import FLAGGED, SeenMasses, is_audited
 from microagents.elections.election import Ballot, ElectionId, Flagged, MassTest, Question, Verdict, total_usd
-from microagents.elections.rules import ORDERS, Certain, Tally
-from microagents.replies.chat import Reply, decoder_of, vote_of
+from microagents.elections.rules import ORDERS, ByField, Certain, Tally
+from microagents.replies.chat import Reply, decoder_of, encode_reply, vote_of, voted_fields
 from microagents.replies.masses import Mass
 
 REFUSALS = 2
@@ -16,15 +20,29 @@ REFUSALS = 2
 
 
 class Count:
-    """Counted ballots of an election and their tally. The caller adds ballots in launch order."""
+    """Counted ballots of an election and their tally. The caller adds ballots in launch order.
 
-    def __init__(self, election: ElectionId, question: Question) -> None:
+    Args:
+        election: its id.
+        question: its question.
+        fits: whether a reply that is composed of the fields of several may win; else the vote goes on.
+    """
+
+    def __init__(
+        self, election: ElectionId, question: Question, fits: Callable[[bytes], bool] = lambda _: True
+    ) -> None:
         self.ballots: list[Ballot | Flagged] = []
         self._election, self._question = election, question
         self._models = {model: index for index, model in enumerate(dict.fromkeys(question.models))}
         """The index of each different model of the pool."""
         self.tally = Tally(question.rule, len(self._models))
         self._decoder = decoder_of(resolve(question.reply, Reply))
+        self._fits = fits
+        self._parts: list[Callable[[Any], Hashable]] = []
+        """Take the part of each group of fields out of a whole vote; empty if replies are voted on as a whole."""
+        if isinstance(question.rule, ByField):
+            names = voted_fields(resolve(question.reply, Reply))
+            self._parts = [itemgetter(*map(names.index, each)) for each in question.rule.fields]
         self._left_out = question.left_out
         self._masses: SeenMasses | None = None
         """The masses of the counted replies; None before the first."""
@@ -59,6 +77,10 @@ class Count:
                 self.tally.weigh(vote, ballot.shares, ballot.seq % ORDERS, model)
             else:
                 self.tally.count(vote, model)
+        if self._parts and self.tally.is_composed:
+            reply = self._composed()
+            if reply is None or not self._fits(reply):
+                self.tally.votes_needed = 1
 
     def _refusing_with(self, ballot: Ballot | Flagged) -> list[str]:
         is_refusal = isinstance(ballot, Flagged) and ballot.said != "" and not self.tally.counts
@@ -78,17 +100,25 @@ class Count:
 
     def _see(self, ballot: Ballot | Flagged, mass: Mass, vote: Hashable) -> None:
         """Take in the mass of a reply, which also tests the masses before it."""
-        question, rule = self._question, self._question.rule
+        question, rule, fields = self._question, self._question.rule, self.tally.of_fields
+        if isinstance(rule, ByField):
+            rule = rule.rule
         if not isinstance(rule, Certain):
             return
         if self._masses is None:
             self._masses = SeenMasses(rule.margin, by_branches=rule.branches)
             if not is_audited(self._election.path):
                 self.tally.masses = self._masses
+                for field in fields:
+                    field.masses = SeenMasses(rule.margin, by_branches=False)
         spec, prompts = question.model_of(self._election, ballot.seq), len(question.prompts)
         share = question.models.count(spec) / len(question.models) / prompts
         part = self._models[spec] * prompts + question.prompt_number(ballot.seq)
         led, claimed = self._masses.add(part, share, vote, mass)
+        for index, field in enumerate(fields):
+            if field.masses is not None:
+                of_field = FLAGGED if vote is FLAGGED else cast("tuple[Hashable, ...]", vote)[index]
+                field.masses.add(part, share, of_field, mass)
         if claimed:
             self._tests.append(MassTest(spec, claimed, repeated=vote == led))
 
@@ -123,16 +153,44 @@ class Count:
         if value in self._votes:  # most ballots of an election are the same text
             return self._votes[value]
         vote = vote_of(self._decoder.decode(value), self._left_out)
+        if self._parts:
+            vote = tuple([part(vote) for part in self._parts])
         self._votes[value] = vote
         self._first.setdefault(vote, value)
         return vote
 
+    def _composed(self) -> bytes | None:
+        """Compose the winning reply of the fields of several, each of the first launched that has it; None if the fields do not fit.
+
+        Fields without a vote are those of the reply that shares most parts with it.
+        """
+        assert isinstance(self._question.rule, ByField)
+        winner = cast("tuple[Hashable, ...]", self.tally.winner)
+        votes = cast("list[tuple[Hashable, ...]]", list(self.tally.counts))
+        alike = [sum(map(eq, vote, winner)) for vote in votes]
+        nearest = votes[alike.index(max(alike))]
+        fields: dict[str, Any] = {}
+        for index, names in enumerate(self._question.rule.fields):
+            if nearest[index] != winner[index]:
+                source = next(vote for vote in votes if vote[index] == winner[index])
+                reply = self._decoder.decode(self._first[source])
+                fields.update({name: getattr(reply, name) for name in names})
+        try:
+            return encode_reply(structs.replace(self._decoder.decode(self._first[nearest]), **fields))
+        except (ValueError, TypeError):  # its class checks that its fields fit together
+            return None
+
     def verdict(self) -> Verdict:
         """Return the verdict of the ballots counted so far."""
+        tally = [(self._first[vote], votes) for vote, votes in self.tally.counts.items()]
+        if self._parts and self.tally.is_composed:
+            reply = self._composed()
+            assert reply is not None  # else the vote went on
+            tally.append((reply, 0))
         return Verdict(
             outcome="refused" if self.is_refused else self.tally.outcome or "undecided",
             leader=self.tally.leader,
-            tally=tuple((self._first[vote], votes) for vote, votes in self.tally.counts.items()),
+            tally=tuple(tally),
             ballots=tuple(self.ballots),
             cost_usd=total_usd([ballot.cost_usd for ballot in self.ballots]),
             probability=self.tally.probability,
@@ -141,8 +199,7 @@ class Count:
 
     def losers(self) -> list[int]:
         """List the seqs of valid ballots for another vote than the leading one."""
-        leader = self.tally.leader
-        if leader is None or len(self.tally.counts) == 1:
+        leading = self.tally.winner
+        if len(self.tally.counts) == 1:
             return []
-        leading = list(self.tally.counts)[leader]
         return [each.seq for each in self.ballots if isinstance(each, Ballot) and self._votes[each.value] != leading]

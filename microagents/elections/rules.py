@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from math import ceil
 from statistics import fmean
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -305,6 +305,44 @@ def without_doubt(rule: PortableRule) -> PortableRule:
             return rule.rule
         case Certain():
             return msgspec.structs.replace(rule, otherwise=without_doubt(rule.otherwise))
+        case ByField():
+            return msgspec.structs.replace(rule, rule=without_doubt(rule.rule))
+    return rule
+
+
+class ByField(Rule, frozen=True):
+    """Decided once all fields of the reply are, at the same time: each field votes by a rule, over the same samples.
+
+    A vote is a tuple with one part for each of the ``fields``. The winner may be one that no sample cast. A field that is ahead goes on
+    counting: if fields were closed one by one, samples that read another entity could mix two in one reply.
+    """
+
+    rule: PortableRule
+    """The rule of each field: one that decides by a majority."""
+    fields: tuple[tuple[str, ...], ...]
+    """Names of the fields that vote together, for each part of a vote: mostly one."""
+
+    def votes_needed(self, tally: Tally) -> int:
+        """Return the greatest number that a field needs."""
+        return max([each.votes_needed for each in tally.of_fields])
+
+    def winner(self, tally: Tally) -> Hashable:
+        """Return the winners of all fields."""
+        return tuple([each.winner for each in tally.of_fields])
+
+    def outcome(self, tally: Tally) -> RuleOutcome:
+        """``argmax`` if a field did not reach the bar of its rule."""
+        if all(each.outcome == "decided" for each in tally.of_fields):
+            return "decided"
+        return "argmax"
+
+
+def by_field(rule: PortableRule, fields: tuple[tuple[str, ...], ...]) -> PortableRule:
+    """Return a rule by which the fields of a reply vote; the rule itself if it decides by no majority, or there is one part only."""
+    majority = FirstToAheadBy | FirstTo | UntilImprobable | RuleByAddress
+    inner = rule.otherwise if isinstance(rule, Certain) else rule
+    if len(fields) > 1 and isinstance(inner, majority):
+        return ByField(rule, fields)
     return rule
 
 
@@ -387,6 +425,7 @@ PortableRule = (
     | UntilImprobable
     | Weighed
     | Certain
+    | ByField
     | RuleByAddress
 )
 """The rules that a question can hold."""
@@ -454,6 +493,10 @@ class Tally:
         """The option of each vote that led in one order."""
         self.masses: SeenMasses | None = None
         """The masses of the replies, if they may decide."""
+        self.of_fields: tuple[Tally, ...] = ()
+        """The votes on each field; empty if replies are voted on as a whole."""
+        if isinstance(rule, ByField):
+            self.of_fields = tuple([Tally(rule.rule) for _ in rule.fields])
         if models > 1:
             self.of_models = tuple([Tally(rule) for _ in range(models)])
         else:
@@ -484,6 +527,9 @@ class Tally:
             self.leading = votes
         else:
             self.second = max(self.second, votes)
+        if self.of_fields:
+            for field, part in zip(self.of_fields, cast("tuple[Hashable, ...]", vote), strict=True):
+                field.count(part)
         self.votes_needed = self.rule.votes_needed(self)
         if not self.votes_needed and not self.decided_with:
             self.decided_with = self.counted
@@ -496,12 +542,20 @@ class Tally:
 
     def flag(self) -> None:
         """Note that a reply was flagged whose mass is among the masses."""
+        for field in self.of_fields:
+            field.flag()
         if not self.is_contested:
             self.votes_needed = self.rule.votes_needed(self)
 
     @property
     def certain(self) -> tuple[Hashable, float] | None:
         """The vote that is cast most often, by the masses of the replies, and the least that its probability can be; None if unknown."""
+        if self.of_fields:
+            found = [field.certain for field in self.of_fields]
+            known = [each for each in found if each is not None]
+            if len(known) < len(found):
+                return None
+            return tuple([vote for vote, _ in known]), min([least for _, least in known])
         if self.masses is None:
             return None
         return self.masses.certain
@@ -526,12 +580,23 @@ class Tally:
         return max(self.counts, key=self.counts.__getitem__, default=None)
 
     @property
+    def winner(self) -> Hashable:
+        """The vote that wins; while the election is open, the plurality. None before the first vote."""
+        if self.votes_needed or self.is_contested:
+            return self.plurality
+        return self.rule.winner(self)
+
+    @property
+    def is_composed(self) -> bool:
+        """Whether no ballot casts the vote that wins: its fields are from several."""
+        return bool(self.counts) and self.winner not in self.counts
+
+    @property
     def leader(self) -> int | None:
-        """Winner's place in ``counts``; while the election is open, the place of the plurality. None before the first vote."""
+        """Winner's place in ``counts``, behind its end if it is composed. None before the first vote."""
         if not self.counts:
             return None
-        is_open = self.votes_needed or self.is_contested
-        return list(self.counts).index(self.plurality if is_open else self.rule.winner(self))
+        return [*self.counts, self.winner].index(self.winner)
 
     @property
     def probability(self) -> float | None:

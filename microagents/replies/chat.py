@@ -646,3 +646,7 @@ def write(reply: Reply, form: Format = "lines") -> str:
 def decoder_of(reply: type[A]) -> msgspec.json.Decoder[A]:
     """Build the decoder from the JSON of a ballot to its reply."""
     return msgspec.json.Decoder(reply)
+
+
+encode_reply = msgspec.json.Encoder().encode
+"""Encode a reply as the JSON of a ballot."""

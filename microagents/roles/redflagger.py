@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from microagents.actors.role import Context, Messenger, Role, eager
 from microagents.base.foreign_text import visible
 from microagents.base.messages import resolve
 from microagents.elections.election import Ballot, Flagged, Screen, input_of
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread, refusal_in
-from microagents.replies.chat import CheckedReply, Reply
+from microagents.replies.chat import CheckedReply, Reply, encode_reply
 from microagents.replies.parsing import Malformed, parse
 from microagents.task import Task, flag_of
 
-_encode = msgspec.json.Encoder().encode
 MAX_WHY = 120
 """Characters of the reason why a reply is malformed."""
 MAX_JUDGED = 64
@@ -43,7 +40,7 @@ class RedFlagger(Role):
         if isinstance(screened, str):
             said = refusal_in(request.sample)
             return Flagged(seq=seq, flag=screened, cost_usd=cost_usd, mass=mass, said=said)
-        value = _encode(screened)
+        value = encode_reply(screened)
         # A state is read and a flag is asked for once an answer, not once a ballot: 7 us a step of a tower.
         judged, key = self._judged, (of_input, request.reply, request.state, value)
         if key not in judged:

@@ -32,7 +32,7 @@ from microagents.elections.election import (
 )
 from microagents.elections.rules import FirstValid
 from microagents.journal.messages import FollowDecisions, FollowDoubts, Recall, RecordDraws, RecordReply, RecordSample
-from microagents.replies.chat import Reply, decoder_of
+from microagents.replies.chat import CheckedReply, Reply, decoder_of
 from microagents.roles.executor import Execute
 from microagents.roles.matcher import MeanTheSame
 from microagents.roles.meanings import Meanings
@@ -242,7 +242,7 @@ class RunningElection:
         self._question = question
         self._hedge = hedge or 0
         """Number of draws in flight beyond those needed."""
-        self._count = Count(election_id, question)
+        self._count = Count(election_id, question, self._fits)
         self._trace, self._fewest = None, 0
         """Its trace, and the number of ballots that decide it if all agree, in a run that is traced."""
         if voter.tracer is not None:
@@ -290,6 +290,11 @@ class RunningElection:
                 on_found=self._count_after_comparison,
                 on_failure=self.close_count,
             )
+
+    def _fits(self, composed: bytes) -> bool:
+        """Whether a reply that no sample gave may win: it passes the checks of samples. One that would have to be verified may not."""
+        task = self._voter.context.tasks[self.id.input]
+        return not verifies(type(task)) and _mistake_in(composed, self._question, task, self.id.path) is None
 
     def begin(self, paid: Sequence[Ballot | Flagged | Rejected]) -> None:
         """Launch the election with its paid ballots, and the draws that it needs beyond them."""
@@ -475,7 +480,7 @@ class RunningElection:
         if self.count_is_closed:
             return
         if has_joined and self._meanings is not None:
-            counted, self._count = self._count.ballots, Count(self.id, self._question)
+            counted, self._count = self._count.ballots, Count(self.id, self._question, self._fits)
             for each in counted:
                 self._count.add(self._as_counted(each, self._meanings) or each)
         self._count_on()
@@ -528,6 +533,8 @@ def _mistake_in(value: bytes, question: Question, task: Task, path: str) -> str 
     reply = decoder_of(resolve(question.reply, Reply)).decode(value)
     if question.choices and reply.vote() not in question.choices:
         return "it names none of the candidates"
+    if isinstance(reply, CheckedReply) and (flaw := reply.flaw()) is not None:
+        return f"its parts do not fit together: {flaw}"
     flag = flag_of(task, reply, question.state, at=path)
     if flag is None:
         return None

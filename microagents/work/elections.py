@@ -26,9 +26,10 @@ from microagents.elections.election import (
     Follow,
     Question,
     Verdict,
+    Votes,
 )
 from microagents.elections.red_flags import REFUSED
-from microagents.elections.rules import Rule, certain, portable, without_doubt
+from microagents.elections.rules import Rule, by_field, certain, portable, without_doubt
 from microagents.journal.messages import Recall, Recalled, RecordDecision
 from microagents.models.weighing import at_least, options_of, rule_for
 from microagents.replies.chat import (
@@ -221,8 +222,14 @@ class Elections(Generic[T, G]):
             )
         context, task, model = self.role.context, self.task, options.get("model")
         rule = portable(options.get("rule") or context.strategy.default_rule)
+        if options.get("choices") or not has_prose(reply):
+            votes: Votes = "exact"
+        else:
+            votes = context.strategy.votes
+        fields = task.fields_of_vote(reply) if votes == "exact" else ()
         if context.strategy.certain != "off":
-            rule = certain(rule, branches=context.strategy.certain == "branches")
+            rule = certain(rule, branches=context.strategy.certain == "branches" and not fields)
+        rule = by_field(rule, fields)
         limits = {name: limit for name in _SAMPLING_LIMITS if (limit := context.settings.get(name)) is not None}
         return Question(
             prompts=(),
@@ -235,7 +242,7 @@ class Elections(Generic[T, G]):
             choices=tuple(options.get("choices", ())),
             reading=context.reading,
             prose={name: tuple(each) for name, each in task.prose_in(reply).items()},
-            votes="exact" if options.get("choices") or not has_prose(reply) else context.strategy.votes,
+            votes=votes,
         )
 
     async def may_be_recorded(self) -> bool:
@@ -382,7 +389,7 @@ def _was_not_paid(recalled: Recalled) -> bool:
 
 def verdict_of(election: ElectionId, question: Question, recalled: Recalled) -> Verdict:
     """Return the verdict in the record of an election."""
-    count = Count(election, question)
+    count = Count(election, question, lambda _: recalled.value is not None)
     for ballot in recalled.ballots:
         count.add(ballot)
     verdict = structs.replace(count.verdict(), cost_usd=recalled.cost_usd)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Generic, Self
+from itertools import chain
+from typing import Any, ClassVar, Generic, Literal, Self
 
 import msgspec
 from pydantic import Field
 
+from microagents.base.errors import InvalidDefinition
 from microagents.base.plain_values import is_table, jsonable, read_fields
-from microagents.replies.chat import A, Prompt
+from microagents.replies.chat import A, Prompt, Reply, voted_fields
 from microagents.task import ChainTask
 
 Row = dict[str, Any]
@@ -25,6 +27,12 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
     """
 
     required_methods: ClassVar[tuple[str, ...]] = ("prompt",)
+    vote_by: ClassVar[Literal["field", "row"]] = "field"
+    """Parts that are voted on: each field of the reply over the same samples, until all are decided at once; or the reply as a whole.
+
+    Replies with a ``vote()`` of their own are voted on as a whole."""
+    together: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Fields that vote together, because their values belong to each other: ``(("street", "city"),)``."""
 
     row: Row = Field(min_length=1)
     """The columns of the row: texts, if it is from a CSV file."""
@@ -46,6 +54,23 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
     def read_result(cls, found: Any) -> Row:
         """Read a reply by its fields."""
         return read_fields(cls.reply_type(), found)
+
+    def fields_of_vote(self, reply: type[Reply], /) -> tuple[tuple[str, ...], ...]:
+        """Name the voted fields of its replies, each alone or with those that it votes together with.
+
+        Raises:
+            InvalidDefinition: ``together`` names a field that is not voted on, or one twice.
+        """
+        if self.vote_by == "row" or reply is not self.reply_type() or reply.vote is not Reply.vote:
+            return ()
+        names, grouped = voted_fields(reply), list(chain.from_iterable(self.together))
+        wrong = [name for name in grouped if name not in names or grouped.count(name) > 1]
+        if wrong:
+            raise InvalidDefinition(
+                f"together of {type(self).__name__} must name voted fields of {reply.__name__}, each once; {wrong[0]!r} is none or "
+                f"is there twice; voted are {', '.join(names)}"
+            )
+        return *self.together, *[(name,) for name in names if name not in grouped]
 
     def prompt(self, row: Row, /) -> Prompt:
         """Ask the question about the row. The format instructions are added to it."""
