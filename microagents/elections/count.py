@@ -195,7 +195,16 @@ class Count:
             cost_usd=total_usd([ballot.cost_usd for ballot in self.ballots]),
             probability=self.tally.probability,
             mass_tests=tuple(self._tests),
+            open_fields=self._open_fields,
         )
+
+    @property
+    def _open_fields(self) -> tuple[tuple[str, ...], ...]:
+        rule = self._question.rule
+        if not isinstance(rule, ByField) or not self.tally.votes_needed:
+            return ()
+        fields = zip(rule.fields, self.tally.of_fields, strict=True)
+        return tuple([names for names, field in fields if field.votes_needed])
 
     def losers(self) -> list[int]:
         """List the seqs of valid ballots for another vote than the leading one."""

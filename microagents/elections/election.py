@@ -29,6 +29,7 @@ from microagents.replies.chat import (
     Sample,
     Sampling,
     disagreement,
+    open_votes,
     wordings,
 )
 from microagents.replies.masses import Mass
@@ -280,6 +281,8 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     """Probability of the leading vote, when a model weighed the options, or the least if its masses decided; None after a vote."""
     mass_tests: tuple[MassTest, ...] = ()
     """Draws that tested masses. The journal keeps only their sums."""
+    open_fields: tuple[tuple[str, ...], ...] = ()
+    """The fields without a decision, of an undecided vote by field."""
 
     @property
     def refusal(self) -> str:
@@ -333,6 +336,8 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
     """Words of the provider that refused the question last; empty if none did."""
     malformed: str = ""
     """The most frequent reason why replies are malformed; empty if none is."""
+    open_fields: tuple[tuple[str, ...], ...] = ()
+    """The fields without a decision, of an undecided vote by field."""
 
     @property
     def decided(self) -> bool:
@@ -353,6 +358,8 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
             shown = self._votes()
             if advice := wordings(self.tally, self.prose):
                 shown = f"{shown}; {advice}"
+            elif self.open_fields:
+                shown = open_votes(self.tally, self.open_fields)
             elif len(replies) >= MANY_VOTES and all(votes == 1 for _, votes in self.tally):
                 shown = disagreement(replies) or shown
             names = [each.path.rpartition("/")[2] for each in self.rungs]

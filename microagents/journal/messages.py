@@ -383,6 +383,8 @@ class Account(Struct, kw_only=True):
     """Valid replies that were drawn without a vote."""
     certified: int = 0
     """Decided elections that the masses of replies decided."""
+    composed: int = 0
+    """Elections that were decided for a reply that no sample gave: its fields are from several."""
     masses: dict[str, MassAudit] = field(default_factory=dict)
     """The test of the masses of each model, by its spec."""
     outvoted: int = 0

@@ -38,6 +38,8 @@ Prose = Annotated[str, Unvoted]
 ProseByTool = Mapping[str, Collection[str]]
 """By the name of a tool, its arguments that are declared as `Prose`."""
 NO_PROSE: ProseByTool = MappingProxyType({})
+MAX_SHOWN, MAX_SHOWN_CHARS = 4, 60
+"""Number of fields, and of values of each, that a message lists, and the length of a value in it."""
 
 
 class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -220,6 +222,19 @@ def disagreement(replies: Sequence[Reply]) -> str:
         f"no two replies agree, though all agree in {', '.join(agreed)}: they differ in {', '.join(differing)}; "
         "mark a field that need not agree as Annotated[..., Unvoted]"
     )
+
+
+def open_votes(tally: Sequence[tuple[Reply, int]], fields: Sequence[tuple[str, ...]]) -> str:
+    """Count the values of fields without a decision, most frequent first; of many fields or values the first few."""
+    counted = []
+    for names in fields[:MAX_SHOWN]:
+        votes = Counter[str]()
+        for reply, number in tally:
+            votes[", ".join([repr(getattr(reply, name))[:MAX_SHOWN_CHARS] for name in names])] += number
+        values = [f"{number} x {value}" for value, number in votes.most_common(MAX_SHOWN)]
+        counted.append(f"{' and '.join(names)} ({', '.join(values)})")
+    more = f" and {len(fields) - MAX_SHOWN} more" if len(fields) > MAX_SHOWN else ""
+    return f"open: {', '.join(counted)}{more}"
 
 
 def vote_of(reply: Reply, prose: ProseByTool = NO_PROSE) -> Hashable:

@@ -440,4 +440,5 @@ def decision_of(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
         probability=verdict.probability,
         refusal=verdict.refusal,
         malformed=verdict.malformed,
+        open_fields=verdict.open_fields,
     )

@@ -338,6 +338,8 @@ def _voting_text(result: RunFacts) -> str | None:
     wrong = "wrong " if account.errors is not None and account.decided == account.steps else ""
     samples = counted(account.outvoted, f"{wrong}sample") if account.outvoted else "no sample was"
     parts = [f"k = {result.k}{' or certified' * bool(account.masses or account.certified)}", f"{samples} outvoted"]
+    if account.composed:
+        parts.append(f"{account.composed:,} composed of the fields of several samples")
     misled = account.outvoted + account.misled
     if account.errors and 2 * misled >= account.votes:
         share = f"at least {misled:,} of {account.votes:,} votes were for wrong replies"

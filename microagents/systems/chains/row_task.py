@@ -55,22 +55,30 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
         """Read a reply by its fields."""
         return read_fields(cls.reply_type(), found)
 
-    def fields_of_vote(self, reply: type[Reply], /) -> tuple[tuple[str, ...], ...]:
-        """Name the voted fields of its replies, each alone or with those that it votes together with.
+    @classmethod
+    def reply_type(cls) -> type[Reply]:
+        """Return the class of replies to its question.
 
         Raises:
-            InvalidDefinition: ``together`` names a field that is not voted on, or one twice.
+            InvalidDefinition: the class names no types, or ``together`` names a field that is not voted on, or one twice.
         """
+        reply = super().reply_type()
+        grouped = list(chain.from_iterable(cls.together))
+        for name in grouped:
+            if name not in voted_fields(reply) or grouped.count(name) > 1:
+                raise InvalidDefinition(
+                    f"together of {cls.__name__} must name voted fields of {reply.__name__}, each once; {name!r} is none, or is there "
+                    f"twice; voted are {', '.join(voted_fields(reply))}"
+                )
+        return reply
+
+    def fields_of_vote(self, reply: type[Reply], /) -> tuple[tuple[str, ...], ...]:
+        """Name the voted fields of its replies, each alone or with those that it votes together with."""
         if self.vote_by == "row" or reply is not self.reply_type() or reply.vote is not Reply.vote:
             return ()
-        names, grouped = voted_fields(reply), list(chain.from_iterable(self.together))
-        wrong = [name for name in grouped if name not in names or grouped.count(name) > 1]
-        if wrong:
-            raise InvalidDefinition(
-                f"together of {type(self).__name__} must name voted fields of {reply.__name__}, each once; {wrong[0]!r} is none or "
-                f"is there twice; voted are {', '.join(names)}"
-            )
-        return *self.together, *[(name,) for name in names if name not in grouped]
+        grouped = list(chain.from_iterable(self.together))
+        alone = [(name,) for name in voted_fields(reply) if name not in grouped]
+        return *self.together, *alone
 
     def prompt(self, row: Row, /) -> Prompt:
         """Ask the question about the row. The format instructions are added to it."""
