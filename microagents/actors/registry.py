@@ -46,10 +46,8 @@ class Registry(Struct, frozen=True, kw_only=True):
     @property
     def addresses(self) -> dict[str, str]:
         """Addresses by name, of shipped classes and of installed packages. A package cannot replace a shipped class."""
-        return {
-            **self.shipped,
-            **{name: address for name, address in _installed(self.group) if name not in self.shipped},
-        }
+        # First for their place at the beginning, last for their addresses.
+        return {**self.shipped, **_every_installed().get(self.group, {}), **self.shipped}
 
     def find(self, name: str, base: type[C]) -> type[C]:
         """Find the class of a name. A ``file.py`` is imported by its stem, with its folder last on the path.
@@ -243,12 +241,12 @@ def unknown(kind: str, name: str, known: Sequence[str]) -> str:
 
 
 @lru_cache
-def _every_installed() -> Any:
-    return entry_points()
-
-
-def _installed(group: str) -> tuple[tuple[str, str], ...]:
-    return tuple((each.name, each.value) for each in _every_installed().select(group=group))
+def _every_installed() -> dict[str, dict[str, str]]:
+    every, found = entry_points(), {}
+    for group in every.groups:
+        if group.startswith("microagents."):
+            found[group] = {each.name: each.value for each in every.select(group=group)}
+    return found
 
 
 def _not_found(module: ModuleType, attribute: str, base: type[C]) -> InvalidUsage:

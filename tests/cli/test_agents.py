@@ -91,16 +91,13 @@ def test_many_tickets_are_many_inputs_and_each_waits_at_a_place_of_its_own() -> 
     [
         (("--tool", "foo"), "a tool is FILE.py:function, or mcp:COMMAND"),
         (("--tool", "tools.py:nothing"), "there is no function in tools called 'nothing'; known: order, refund"),
-        (("--tool", "gone.py:refund"), "the tool's file 'gone.py' is not there"),
         (("--tool", "tools.py:order"), "two tools are called order"),
-        (("--tool", "mcp:no-such-command"), "no such command: 'no-such-command'"),
         (
             ("-s", "approve=refnud"),
             "approve names 'refnud', which is neither a tool nor an effect; tools: order, refund",
         ),
         (("-s", "approve=refund.cent>5"), "approve names the argument 'cent', which refund lacks"),
         (("-s", "approve=order"), "approve names 'order', which only reads"),
-        (("-s", "approve=refund>5"), "'refund>5' is neither an effect, nor TOOL, nor TOOL.ARGUMENT OP NUMBER"),
     ],
 )
 def test_a_wrong_option_is_told_in_one_sentence(words: tuple[str, ...], said: str) -> None:
@@ -121,11 +118,9 @@ def test_bounds_are_options_and_a_higher_one_lets_the_agent_go_on() -> None:
     [
         ("approve", Approval, Approval(approved=True)),
         ("reject  not yet", Approval, Approval(approved=False, text="not yet")),
-        ("yes", Approval, None),
         ("done paid back", FoundOutcome, FoundOutcome(was_made=True, value="paid back")),
         ('done {"id": 5}', FoundOutcome, FoundOutcome(was_made=True, value={"id": 5})),
         ("done", FoundOutcome, FoundOutcome(was_made=True, value="done")),
-        ("not-done", FoundOutcome, FoundOutcome(was_made=False)),
         ("not done", FoundOutcome, None),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from microagents.cli import COMMANDS, GROUPS
-from tests.cli.commands import COMPLETED, WRONG_USAGE, microagents, write
+from tests.cli.commands import COMPLETED, WRONG_USAGE, command_line, microagents, write
 
 
 def help_of(*words: str) -> str:
@@ -28,9 +28,9 @@ def test_the_version_is_that_of_the_package() -> None:
 # -- debug -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", COMMANDS.addresses)
-def test_every_command_has_debug(command: str) -> None:
-    assert "--debug" in help_of(command)
+def test_every_command_has_debug() -> None:
+    for name in COMMANDS.addresses:
+        assert "--debug" in [flag for each in command_line().get_command(None, name).params for flag in each.opts]
 
 
 def test_debug_shows_the_traceback_of_an_expected_error_above_its_sentence() -> None:
@@ -69,7 +69,7 @@ def test_debug_logs_at_its_level() -> None:
 # -- help on what is named -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["run", "try", "compare"])
+@pytest.mark.parametrize("command", ["run", "compare"])
 def test_help_behind_a_task_lists_its_options_and_those_of_its_strategy(command: str) -> None:
     shown = help_of(command, "hanoi")
     assert "Options of the task hanoi (-o NAME=VALUE): disks Number of disks; n disks take 2^n - 1 steps." in shown
@@ -158,12 +158,8 @@ def test_completion_reads_no_files_and_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("top", "list --live"),
-        ("attach", "show --live"),
         ("report", "view -o FILE"),
         ("step", "try TASK --one"),
-        ("doctor", "try --setup"),
-        ("graph", "show TASK --graph"),
         ("rm", "list --remove RUN"),
     ],
 )
@@ -176,7 +172,6 @@ def test_a_command_that_was_renamed_answers_with_its_new_name(old: str, new: str
     ("words", "said"),
     [
         (("view", "-o", "r.html"), "name it: microagents view RUN -o FILE"),
-        (("list", "--live", "--json"), "give one of them"),
         (("show", "r", "step/1", "--live"), "--live shows the progress of a whole run"),
     ],
 )
@@ -189,7 +184,6 @@ def test_options_that_exclude_each_other_are_refused(words: tuple[str, ...], sai
     ("words", "said"),
     [
         (("run", "hanoi", "-k", "three"), "-k must be a whole number, not 'three'\n"),
-        (("plan", "--p", "high"), "--p must be a number, not 'high'\n"),
         (("measur", "hanoi"), "there is no command 'measur'; did you mean 'measure'?"),
         (("run", "hanoi", "--strategy", "x"), "known: maker, lead, recursive, aot, seqcv, swarm, "),
         (("run", "agent", "-o", "goal=x", "--tool", "mine.py:loook"), "called 'loook'; did you mean 'look'?"),

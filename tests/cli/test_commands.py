@@ -135,18 +135,6 @@ def test_a_seed_repeats_every_ballot_in_every_process_and_another_seed_draws_oth
         assert len(here[digest]) == 64
 
 
-@pytest.mark.slow
-def test_a_linked_runtime_takes_the_same_ballots_to_the_same_decisions() -> None:
-    words = ("run", "drift", "-o", "length=40", "--model", "sim:perfect@error=0.4,flag=0.1", "-k", "2", "--json")
-    local, linked = microagents(*words).json, microagents(*words, "--runtime", "linked").json
-    assert linked["runtime"] == "linked"
-    timing = (
-        *("run_id", "journal", "runtime", "wall_s", "calls", "wasted_calls", "input_tokens", "output_tokens"),
-        "cost_usd",
-    )
-    assert {key: local[key] for key in CONTRACT - {*timing}} == {key: linked[key] for key in CONTRACT - {*timing}}
-
-
 def test_a_person_is_told_that_the_model_is_simulated() -> None:
     ran = microagents("run", "hanoi", "-o", "disks=3")
     assert (ran.code, ran.err) == (COMPLETED, "")
@@ -155,14 +143,12 @@ def test_a_person_is_told_that_the_model_is_simulated() -> None:
     assert "all checked by the task's own oracle: none wrong" in ran.out
 
 
-@pytest.mark.parametrize("run_id", ["a", "My-run_2.1", "7" * 100])
+@pytest.mark.parametrize("run_id", ["My-run_2.1", "7" * 100])
 def test_a_run_bears_the_name_it_is_given(run_id: str) -> None:
     assert microagents("run", "drift", "-o", "length=1", "--run-id", run_id, "--json").json["run_id"] == run_id
 
 
-@pytest.mark.parametrize(
-    "words", [["-o", "length=1"], ["-o", "length=1", "--known-inputs"], STALEMATE[2:]], ids=" ".join
-)
+@pytest.mark.parametrize("words", [["-o", "length=1", "--known-inputs"], STALEMATE[2:]], ids=" ".join)
 def test_every_end_of_a_run_prints_every_key_of_the_contract(words: list[str]) -> None:
     assert CONTRACT <= microagents("run", "drift", *words, "--json").json.keys() <= CONTRACT | BEYOND
 
@@ -217,13 +203,11 @@ def test_a_failure_of_the_users_own_code_ends_the_run_with_1_and_one_sentence() 
     assert "raised KeyError('no such line') at step " in sentence
 
 
-@pytest.mark.parametrize("runtime", ["local", "linked"])
-async def test_calls_in_flight_when_a_run_is_terminated_are_counted(runtime: str) -> None:
+async def test_calls_in_flight_when_a_run_is_terminated_are_counted() -> None:
     terminate = asyncio.Event()
     result = await run(
         Drift(length=3),
         models="sim:perfect@latency=50",
-        runtime=runtime,
         terminate=terminate,
         on_progress=lambda _: terminate.set(),
     )
@@ -280,28 +264,6 @@ def test_a_second_ctrl_c_leaves_at_once() -> None:
 # -- known inputs ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_known_inputs_show_both_curves_of_how_elections_came_to_an_end() -> None:
-    words = (
-        *("run", "drift", "-o", "length=150", "--model", "sim:gpt-4.1-nano@flag=0.3,alternatives=1"),
-        *("--known-inputs", "--json"),
-    )
-    shown = microagents(*words).json
-    result = shown["result"]
-    assert result.keys() == {"steps", "wrong", "undecided", "sampling_rounds", "voting_rounds"}
-    assert (result["steps"], result["wrong"], result["undecided"]) == (150, shown["errors"], 0)
-    assert result["wrong"] > 0, "decisions can be wrong, and are counted"
-    for curve in (result["sampling_rounds"], result["voting_rounds"]):
-        assert curve[:3] == [150, 150, 150]
-        assert curve[3] < 150, "three equal votes decide"
-        assert curve == sorted(curve, reverse=True)
-        assert curve[-1] == 0
-    assert len(result["sampling_rounds"]) > len(result["voting_rounds"]), (
-        "flagged replies take rounds of sampling, not of voting"
-    )
-    assert sum(result["voting_rounds"]) == shown["valid"]
-
-
 def test_known_inputs_with_undecided_steps_end_with_4_after_all_steps() -> None:
     ran = microagents(*HALFWAY, "--known-inputs")
     assert ran.code == UNDECIDED
@@ -332,10 +294,8 @@ def test_half_a_character_in_an_option_is_refused_since_no_journal_can_keep_it()
 @pytest.mark.parametrize(
     ("kind", "value", "said"),
     [
-        ("Any", "float('inf')", "held is inf, and would come back as None"),
         ("list[float]", "[0.5, float('nan')]", "held[1] is nan, which JSON lacks"),
         ("Any", "(1, 2)", "held is (1, 2), and would come back as [1, 2]"),
-        ("Any", "[{1: 2}]", "held[0] is {1: 2}, and would come back as {'1': 2}"),
     ],
 )
 def test_an_option_that_a_journal_cannot_give_back_is_named_before_anything_starts(
@@ -386,10 +346,6 @@ def test_a_text_that_is_the_name_of_a_file_is_warned_of_and_taken() -> None:
     )
     for brief in ("@brief.md", "brief", "b" * 5000, "."):
         assert microagents("run", "texts.py", "-o", f"brief={brief}").err == ""
-
-
-def test_a_value_may_hold_equals_signs() -> None:
-    assert_one_sentence(microagents("run", "hanoi", "-o", "disks=a=b"), "not 'a=b'")
 
 
 def test_repeated_models_are_a_pool_that_samples_rotate_through() -> None:
@@ -445,17 +401,8 @@ def test_a_table_of_the_config_gives_options_of_the_task() -> None:
     assert microagents("run", "hanoi", "--config", config, "-o", "disks=2", "--json").json["steps"] == 3
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        pytest.param("known-inputs = true\nmodel = ['sim:perfect']", id="known-inputs"),
-        pytest.param("model = 'sim:perfect'\nknown-inputs = true", id="one model as a text"),
-        pytest.param(
-            "model = ['sim:perfect']\nknown-inputs = true\n[set]\nk = 3", id="a table of the strategy's options"
-        ),
-    ],
-)
-def test_keys_of_the_config_are_the_flags_names(table: str) -> None:
+def test_keys_of_the_config_are_the_flags_names() -> None:
+    table = "model = 'sim:perfect'\nknown-inputs = true\n[set]\nk = 3"
     shown = microagents(
         "run", "drift", "-o", "length=2", "--config", write("run.toml", table), "-s", "window=9", "--json"
     ).json
@@ -541,11 +488,8 @@ def test_a_step_that_would_climb_says_where_to_what_was_not_counted_and_whether_
     ("words", "path"),
     [
         (("multiplication",), "0/solve/decompose"),
-        (("word-problems", "--strategy", "aot"), "0/solve/answer"),
-        (("word-problems", "--strategy", "cot-sc"), "0/answer"),
         (("relay",), "0/loop/0/plan/workers/2"),
         (("consistency", "--model", "sim:perfect", "--model", "sim:o3-mini"), "0/write"),
-        (("sorting",), "0/solve/decompose"),
     ],
 )
 def test_step_shows_the_first_question_of_work_without_given_steps(words: tuple[str, ...], path: str) -> None:
@@ -575,9 +519,6 @@ MUTE = """
     "words",
     [
         ("multiplication", "--strategy", "cot"),
-        ("gsm8k", "-o", "question=How many?"),
-        ("multi-hop", "-o", "question=Who?"),
-        ("consistency", "-s", "same_model=true"),
         ("sorting", "--strategy", "aot+tree"),
         ("desk",),
     ],
@@ -598,27 +539,14 @@ def test_a_question_is_shown_with_every_strategy_also_where_no_reply_can_be_read
         (("try", "drift", "--one", "--setup"), "give one of them"),
         (("try", "drift", "--one", "--steps", "9"), "--steps goes without --one only"),
         (("try", "drift", "--step", "1"), "--step goes with --one only"),
-        (("try", "drift", "--setup"), "TASK goes without --setup only"),
         (("try", "drift", "--runtime", "ray"), "--runtime goes with --setup only"),
         (("try", "drift", "--steps", "2"), "a try takes 3 or more steps, not 2"),
         (("show", "drift", "--graph", "--verify"), "--verify goes without --graph only"),
-        (("show", "r", "--output", "r.svg"), "--output goes with --graph only"),
-        (("list", "--yes"), "--yes goes with --remove RUN only"),
-        (("list", "--live", "--remove", "r"), "give one of them"),
     ],
     ids=str,
 )
 def test_an_option_of_another_part_of_a_command_is_refused(words: tuple[str, ...], said: str) -> None:
     assert_one_sentence(microagents(*words), said)
-
-
-@pytest.mark.slow
-def test_step_ends_where_its_model_is_out_for_longer_than_max_outage() -> None:
-    ran = microagents(
-        "try", "--one", "drift", "--model", "openai:m@base_url=http://127.0.0.1:9/v1", "--max-outage", "0", "--json"
-    )
-    assert ran.code == STOPPED
-    assert "127.0.0.1:9" in ran.out + ran.err
 
 
 HOSTILE = "x\x7f\x9b31m\u202e\U000e0041\n=> vote 7\nmicroagents: all is well"
@@ -654,7 +582,6 @@ def test_step_refuses_a_step_behind_the_last(step: str, said: str) -> None:
     ("words", "said"),
     [
         ("hanoi --disks 3", "disks is an option of the task; write -o disks=3"),
-        ("--disks=3 hanoi", "disks is an option of the task; write -o disks=3"),
         ("hanoi disks=3", "disks is an option of the task; write -o disks=3"),
         ("hanoi --k 3", "there is no option --k; write -k 3"),
         ("hanoi --strategy lead --samples 3", "samples is an option of the strategy; write -s samples=3"),
@@ -708,37 +635,24 @@ BLIND = """
     [
         ("hanio", ["no task 'hanio'", "did you mean 'hanoi'", "hanoi, ", "path/file.py:Class"]),
         ("hanoi -o disk=3", ["'disk'", "did you mean 'disks'", "known: disks"]),
-        ("hanoi -o disks=0", ["task 'hanoi': disks must be an integer from 1 to 64, not '0'"]),
-        ("hanoi -o disks=abc", ["disks must be an integer from 1 to 64, not 'abc'"]),
+        ("hanoi -o disks=a=b", ["disks must be an integer from 1 to 64, not 'a=b'"]),
         ("hanoi -o disks", ["-o 'disks'", "NAME=VALUE"]),
-        ("hanoi -o =3", ["-o '=3'", "NAME=VALUE"]),
         ("hanoi -o disks=@nowhere.txt", ["microagents: 'nowhere.txt' cannot be read: no such file or directory"]),
-        ("hanoi -o disks=@.", ["'.' cannot be read"]),
         ("hanoi -o disks=@/dev/zero", ["'/dev/zero' cannot be read: it has more than 16 MiB"]),
-        ("hanoi --prices /dev/zero", ["'/dev/zero' cannot be read: it has more than 16 MiB"]),
-        ("hanoi -o disks=@binary.dat", ["'binary.dat' cannot be read"]),
         ("nowhere.py:Mine", ["'nowhere.py' is not there"]),
-        ("folder.py:Mine", ["'folder.py' is not there"]),
         ("broken.py:Mine", ["'broken.py:Mine' cannot be imported", "SyntaxError", "line 2"]),
         ("raising.py:Mine", ["cannot be imported", "ZeroDivisionError"]),
-        ("leaving.py:Mine", ["leaving.py"]),
         ("two_lines.py:Mine", ["first second"]),
-        ("binary.py:Mine", ["cannot be imported", "SyntaxError"]),
         ("no-name.py:Mine", ["'no-name.py'", "rename 'no-name.py'"]),
         ("blind.py:Bland", ["'Bland' is not there in blind; it has Blind, Seeing"]),
         ("blind.py:At", ["'At' is no Task", "Blind"]),
         ("json.py:Mine", ["'json.py'", "already another module", "rename"]),
         ("nowhere.module:Mine", ["cannot be imported", "ModuleNotFoundError"]),
-        ("microagents.tasks.hanoi:Mine", ["'Mine' is not there", "Hanoi"]),
     ],
 )
 def test_a_task_that_cannot_be_had_is_refused(words: str, said: list[str]) -> None:
-    Path("binary.dat").write_bytes(b"\xff\xfe\x00")
-    Path("binary.py").write_bytes(b"\xff\xfe\x00")
-    Path("folder.py").mkdir()
     write("broken.py", "x = 1\ndef (\n")
     write("raising.py", "1 / 0")
-    write("leaving.py", "raise SystemExit(0)")
     write("two_lines.py", "raise ValueError('first\\nsecond')")
     write("no-name.py", "")
     write("json.py", "")
@@ -750,28 +664,20 @@ def test_a_task_that_cannot_be_had_is_refused(words: str, said: list[str]) -> No
     ("words", "said"),
     [
         (["--strategy", "makr"], ["no strategy 'makr'", "did you mean 'maker'", "known: ", " maker, "]),
-        (["-s", "kk=2"], ["'kk'", "did you mean 'k'"]),
         (["-s", "k"], ["-s 'k'", "NAME=VALUE"]),
         (["-k", "0"], ["k must be an integer of at least 1, not 0"]),
-        (["-s", "max_draws=0"], ["max_draws must be an integer from 1 to 1000000, not '0'"]),
         (["-s", "rule=loudest"], ["rule must be one of ahead-by, first-to, not 'loudest'"]),
         (["--model", "sim:gpt-4.1-mni"], ["did you mean sim:gpt-4.1-mini", "sim:o3-mini"]),
         (["--model", "smi:perfect"], ["'smi:perfect'", "did you mean sim:", "openai, "]),
-        (["--model", "perfect"], ["write a model as provider:model", "not 'perfect'"]),
         (["--model", "sim:perfect@error=1.5"], ["error must be a share from 0 to 1, not 1.5"]),
         (["--model", "openai:gpt-6-luna"], ["OPENAI_API_KEY"]),
-        (["--model", "anthropic:claude-haiku-5-5"], ["ANTHROPIC_API_KEY"]),
         (
             ["--model", "scripted:nowhere.jsonl"],
             ["the script 'nowhere.jsonl' cannot be read: no such file or directory"],
         ),
         (["--run-id", "a/b"], ["run_id='a/b'", "letters, digits, dots, dashes and underscores"]),
-        (["--run-id", ""], ["run_id=''"]),
         (["--run-id", "../a"], ["run_id='../a'"]),
-        (["--run-id", "a\n"], ["run_id='a\\n'"]),
-        (["--run-id", "x" * 101], ["run_id='xxx"]),
         (["--strategy", "mine.py:Lonely"], ["Asker asks for mine:Ping", "no deployed role handles", "deployments()"]),
-        (["--strategy", "mine.py:Blind"], ["'Blind' is not there in mine", "Lonely"]),
         (["--strategy", "wrong_argument.py:Lonely"], ["Asker.ping", "annotate `request` with a Request or a Stream"]),
         (["--strategy", "wrong_reply.py:Lonely"], ["Asker.ping returns str, but Ping is answered with int"]),
         (["--strategy", "wrong_task.py:Picky"], ["Picky solves hanoi, and RunControl is a chain of steps"]),
@@ -821,22 +727,17 @@ def test_a_task_without_an_expert_is_refused_for_the_simulated_model() -> None:
     assert_one_sentence(microagents("run", "blind.py:Blind"), "Blind has no `expert`", "--model openai:")
 
 
-NO_TOML = "k = = 3"
-
-
-@pytest.mark.parametrize("command", ["run", "try"])
-@pytest.mark.parametrize("config", ["broken.toml", "nowhere.toml", ".", "binary.toml", "/dev/zero"])
-def test_a_config_that_cannot_be_read_is_refused(command: str, config: str) -> None:
-    write("broken.toml", NO_TOML)
+@pytest.mark.parametrize("config", ["broken.toml", "nowhere.toml", "binary.toml", "/dev/zero"])
+def test_a_config_that_cannot_be_read_is_refused(config: str) -> None:
+    write("broken.toml", "k = = 3")
     Path("binary.toml").write_bytes(b"\xff\xfe")
-    assert_one_sentence(microagents(command, watched_task(), "--config", config), "cannot be read")
+    assert_one_sentence(microagents("run", watched_task(), "--config", config), "cannot be read")
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        *("run", "run drift --bogus", "run drift -k few", "walk drift", "plan --p 0.9 --steps 1.5"),
-        "plan --p 0.9 --steps 1e99",
+        *("run", "run drift --bogus", "walk drift", "plan --p 0.9 --steps 1e99"),
     ],
 )
 def test_words_that_no_command_has_end_with_2_and_without_a_traceback(words: str) -> None:
@@ -928,12 +829,12 @@ def test_an_installed_package_brings_a_command_of_its_own_and_a_broken_one_says_
     assert "Do a task" in shown.out, "a package replaces no shipped command"
 
 
-@pytest.mark.parametrize("words", [("--max-draws", "2"), ("-s", "max_draws=2")], ids=" ".join)
-@pytest.mark.parametrize("command", [("run",), ("try", "--one"), ("compare",)], ids=str)
-def test_a_short_form_says_the_same_as_the_option_in_every_command(
-    command: tuple[str, ...], words: tuple[str, ...]
-) -> None:
-    ran = microagents(*command, "drift", "--model", "sim:perfect", *words)
+@pytest.mark.parametrize(
+    "words",
+    ["run drift -s max_draws=2", "try --one drift --max-draws 2", "compare drift --max-draws 2"],
+)
+def test_a_short_form_says_the_same_as_the_option_in_every_command(words: str) -> None:
+    ran = microagents(*words.split(), "--model", "sim:perfect")
     assert_one_sentence(ran, "k = 3 votes cannot come from max_draws = 2 samples")
 
 
@@ -1026,18 +927,15 @@ def test_a_file_in_the_place_of_a_command_or_a_task_is_told() -> None:
     [
         (("drift", "--runtime", "moon"), "no runtime 'moon'; known: local, linked, ray"),
         (("drift", "--concurrency", "0"), "concurrency must be an integer from 1 to 1000000000000000, not 0"),
-        (("drift", "--prices", "none.toml"), "the prices file 'none.toml' cannot be read: no such file"),
         (
             ("drift", "--max-cost", "-1"),
             "max_cost_usd (--max-cost) must be a number above 0 and at most 1000000000, not -1",
         ),
-        (("drift", "--max-cost", "1e300"), "max_cost_usd (--max-cost) must be a number above 0 and at most 1000000000"),
         (
             ("drift", "--max-outage", "inf"),
             "max_outage_s (--max-outage) must be a number from 0 to 1000000000, not inf",
         ),
         (("drift", "--max-tokens", "9" * 30), "max_tokens must be an integer from 1 to 1000000000000000"),
-        (("drift", "--max-output-tokens", "9" * 30), "max_output_tokens must be an integer from 1 to 1000000000000000"),
         (("desk", "-s", f"k_end={10**30}"), "a number in an option has at most 64 bits, unlike 1000000000"),
         (
             ("drift", "--lanes", "2"),
@@ -1047,8 +945,6 @@ def test_a_file_in_the_place_of_a_command_or_a_task_is_told() -> None:
             ("drift", "--spread"),
             "--spread gives roles Ray actors of their own, but the runtime is 'local'; add --runtime",
         ),
-        (("drift", "--address", "auto"), "the address 'auto' is a Ray cluster's, but the runtime is 'local'"),
-        (("drift", "--max-wait-nodes", "9"), "--max-wait-nodes is for nodes of Ray, but the runtime is 'local'"),
         (("gsm8k", "-o", "question= "), "question must be a text of 1 or more characters that is not blank, not ' '"),
         (("drift", "--prices", "prices.toml"), "there is no field called 'ouput'; did you mean 'output'"),
     ],

@@ -54,6 +54,8 @@ def figures(shown: dict[str, Any]) -> list[tuple[Any, ...]]:
 def test_a_comparison_is_a_table_with_a_row_for_each_strategy_and_k() -> None:
     ran = microagents(*SMALL, "--repeat", "10")
     assert (ran.code, ran.err) == (COMPLETED, "")
+    lines = ran.out.split("\n\n")[1].splitlines()
+    assert ({*map(len, lines)}, max(map(len, ran.out.splitlines())) <= 120) == ({len(lines[0])}, True)
     head, *rows = table(ran)
     assert head == [
         *("strategy", "k", "solved", "rate", "95 % interval", "undecided", "failed", "argmax", "calls", "tokens"),
@@ -76,17 +78,6 @@ def test_a_comparison_is_a_table_with_a_row_for_each_strategy_and_k() -> None:
         ]
     assert "multiplication (digits=3, by=None, instance=0): 10 inputs; sim:gpt-4.1-mini, seed 0" in ran.out
     assert "simulated: no real model was asked" in ran.out
-
-
-@pytest.mark.slow
-def test_the_table_is_aligned_and_fits_120_columns() -> None:
-    ran = microagents(
-        *("compare", "multiplication", "-o", "digits=1", "--strategy", "self-consistency"),
-        *("--strategy", "recursive", "--repeat", "100"),
-    )
-    lines = ran.out.split("\n\n")[1].splitlines()
-    assert len({len(line) for line in lines}) == 1
-    assert max(map(len, ran.out.splitlines())) <= 120
 
 
 @pytest.mark.slow
@@ -164,10 +155,7 @@ def test_inputs_that_fail_are_counted_and_the_first_is_named() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "words", [("measure", "worded.py"), ("compare", "worded.py", "--repeat", "2")], ids=["measure", "compare"]
-)
-def test_another_prompt_is_refused_with_the_remedies_that_the_command_has(words: tuple[str, ...]) -> None:
+def test_another_prompt_is_refused_with_the_remedies_that_the_command_has() -> None:
     worded = """
         from microagents import Prompt
         from microagents.tasks.drift import Drift
@@ -177,7 +165,10 @@ def test_another_prompt_is_refused_with_the_remedies_that_the_command_has(words:
                 asked = super().prompt(state)
                 return Prompt(system=asked.system + "%s", user=asked.user)
         """
-    words = (*words, "-o", "length=2", "--model", "sim:perfect", "--run-id", "w")
+    words = (
+        *("compare", "worded.py", "--repeat", "2"),
+        *("-o", "length=2", "--model", "sim:perfect", "--run-id", "w"),
+    )
     write("worded.py", worded % "One.")
     assert microagents(*words).code == COMPLETED
     write("worded.py", worded % "Another.")
@@ -209,13 +200,8 @@ def test_a_failure_of_the_whole_comparison_ends_with_1_and_one_sentence() -> Non
     ("words", "said"),
     [
         (["-k", "0"], ["strategy 'recursive': k must be"]),
-        (
-            ["--strategy", "sequential"],
-            ["sequential solves documents, and multiplication is a problem; its own strategy is recursive"],
-        ),
         (["-s", "depth"], ["-s 'depth' is not of the form NAME=VALUE"]),
         (["-o", "digit=3"], ["'digit'; did you mean 'digits'"]),
-        (["--max-cost", "0"], ["max_cost_usd (--max-cost) must be a number above 0 and at most 1000000000, not 0.0"]),
     ],
     ids=str,
 )
@@ -243,7 +229,7 @@ def test_a_limit_ends_with_3_and_names_the_row_and_the_same_command_with_more_go
 
 @pytest.mark.slow
 def test_ctrl_c_saves_with_130_and_the_same_command_goes_on_to_the_same_figures() -> None:
-    words = (*SMALL, "--repeat", "6", "--model", "sim:gpt-4.1-mini@latency=0.02")
+    words = (*SMALL, "--repeat", "6", "--model", "sim:gpt-4.1-mini@latency=0.005")
     whole = microagents(*words, "--json", "--runs-dir", "whole").json
     first, second, third = (row["calls"] for row in whole["rows"])
     with Sitting(*words, paced=True) as sitting:
@@ -265,7 +251,7 @@ def test_ctrl_c_saves_with_130_and_the_same_command_goes_on_to_the_same_figures(
 def test_progress_names_the_row_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("microagents.cli.views.display.LINE_EVERY_S", 0)
     monkeypatch.setattr("microagents.runs.driver.conducting.PROGRESS_EVERY_S", 0.001)
-    ran = microagents(*SMALL, "--repeat", "5", "--model", "sim:gpt-4.1-mini@latency=0.05", "--json")
+    ran = microagents(*SMALL, "--repeat", "5", "--model", "sim:gpt-4.1-mini@latency=0.01", "--json")
     named = [line.partition(": ")[0] for line in ran.err.splitlines()]
     assert list(dict.fromkeys(named)) == [
         "single-shot (row 1 of 3)",
@@ -293,9 +279,7 @@ def test_a_config_and_the_environment_name_what_is_compared() -> None:
 def test_with_a_file_of_inputs_every_row_does_these_and_the_same_command_finds_them() -> None:
     write("items.jsonl", '{"a": 123, "b": 45}\n\n{"a": 7, "b": 8}\n{"digits": 3}\n')
     words = ("compare", "multiplication", "--inputs", "items.jsonl", "-k", "2", "--model", "sim:perfect", "--json")
-    strategies = [
-        word for name in ("maker", "recursive", "self-consistency", "single-shot") for word in ("--strategy", name)
-    ]
+    strategies = [word for name in ("maker", "single-shot") for word in ("--strategy", name)]
     ran, bought = shopping(*words, *strategies)
     assert ran.code == COMPLETED
     assert (ran.json["repeat"], ran.json["options"]) == (3, {"by": None, "instance": 0})

@@ -179,10 +179,7 @@ def test_of_many_objections_the_last_to_discarded_segments_are_kept() -> None:
     lines = drawn(subtask(state="writing", rounds=rounds))
     assert sum("it is wrong" in line for line in lines) == MAX_OBJECTIONS
     assert [line.split(":")[0].strip() for line in lines if "approve" in line] == [
-        "round 17",
-        "round 18",
-        "round 19",
-        "round 20",
+        *[f"round {number}" for number in range(17, 21)]
     ]
     assert lines[-1].strip() == "and 36 more segments with objections; --json has them all"
 
@@ -377,22 +374,17 @@ async def test_a_callback_that_wants_no_more_is_not_called_again_and_one_that_ra
 # -- the output file ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("journal", [(), ("--no-journal",)])
-def test_the_text_is_written_into_the_output_and_the_summary_says_so(journal: tuple[str, ...]) -> None:
-    ran = wrote(*journal)
+def test_the_text_is_written_into_the_output_and_the_summary_says_so() -> None:
+    ran = wrote("--no-journal")
     assert ran.code == WRONG
+    write("other.txt", "")
+    assert Path("lines.txt").stat().st_mode == Path("other.txt").stat().st_mode
     assert contents("lines.txt") == TEXT
     assert not list(Path.cwd().glob("lines.txt.*"))
     assert (
         ran.rows["result"]
         == f"{Path.cwd() / 'lines.txt'}, 21 characters, 6 words; checks FAILED: short; checks not made: links"
     )
-
-
-def test_the_output_has_the_mode_of_any_new_file() -> None:
-    wrote()
-    write("other.txt", "")
-    assert Path("lines.txt").stat().st_mode == Path("other.txt").stat().st_mode
 
 
 def test_a_document_without_an_output_is_printed() -> None:
@@ -419,7 +411,7 @@ def test_an_output_that_exists_is_kept_and_nothing_is_started() -> None:
     assert not list(Path.cwd().glob("runs/*"))
 
 
-@pytest.mark.parametrize("folder", ["missing", "/proc", "lines.py"])
+@pytest.mark.parametrize("folder", ["missing", "lines.py"])
 def test_a_folder_that_cannot_be_written_is_refused_before_the_start(folder: str) -> None:
     ran = wrote("-o", f"name={folder}/lines.txt")
     assert ran.code == WRONG_USAGE
@@ -427,16 +419,13 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_start(folder: str
     assert not list(Path.cwd().glob("runs/*"))
 
 
-@pytest.mark.parametrize(
-    "how", [("run", "lines.py:Lines", "--model", TWO[0], "--model", TWO[1], "--run-id", "r"), ("resume", "r")]
-)
-def test_a_completed_run_writes_its_output_again_only_if_it_is_missing(how: tuple[str, ...]) -> None:
+def test_a_completed_run_writes_its_output_again_only_if_it_is_missing() -> None:
     wrote()
     Path("lines.txt").write_text("corrected by hand", encoding="utf-8")
-    assert microagents(*how).code == WRONG
+    assert microagents("resume", "r").code == WRONG
     assert contents("lines.txt") == "corrected by hand"
     Path("lines.txt").unlink()
-    ran = microagents(*how)
+    ran = microagents("resume", "r")
     assert (ran.code, ran.rows["result"].partition(",")[0]) == (WRONG, str(Path.cwd() / "lines.txt"))
     assert contents("lines.txt") == TEXT
 

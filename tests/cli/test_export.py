@@ -71,13 +71,10 @@ def test_parquet_holds_the_same_rows() -> None:
     assert [row | {name: json.loads(row[name]) for name in ("value", "flags")} for row in rows] == exported()
 
 
-@pytest.mark.parametrize("form", [("--format", "parquet"), ()])
-def test_without_pyarrow_parquet_is_refused_with_what_to_install(
-    form: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pyarrow_parquet_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("microagents.base.packages.find_spec", lambda _: None)
     microagents("run", *NOISY)
-    assert_refused(microagents("export", "r", *form, "--output", "r.parquet"), "pip install pyarrow")
+    assert_refused(microagents("export", "r", "--output", "r.parquet"), "pip install pyarrow")
     assert not Path("r.parquet").exists()
 
 

@@ -44,9 +44,8 @@ def at_terminal(answer: str, *given: str) -> Asked:
         return Asked(process.wait(WAIT_S), said)
 
 
-@pytest.mark.parametrize("answer", ["n\n", pytest.param("\x04", id="end of input", marks=pytest.mark.slow)])
-def test_a_run_above_a_dollar_asks_on_a_terminal_and_no_leaves_nothing_behind(answer: str) -> None:
-    asked = at_terminal(answer, *words(1.1))
+def test_a_run_above_a_dollar_asks_on_a_terminal_and_no_leaves_nothing_behind() -> None:
+    asked = at_terminal("n\n", *words(1.1))
     assert (asked.code, Path("runs").exists()) == (INTERRUPTED, False)
     assert "expected cost: $1." in asked.said
     assert "nothing was started" in asked.said
@@ -54,8 +53,8 @@ def test_a_run_above_a_dollar_asks_on_a_terminal_and_no_leaves_nothing_behind(an
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("asks", "given"), [(True, words(1.1)), (False, words(1.1, "--yes")), (False, words(0.9))])
-def test_a_run_begins_after_yes_or_with_it_or_where_it_costs_little(*, asks: bool, given: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("asks", "given"), [(True, words(1.1)), (False, words(1.1, "--yes"))])
+def test_a_run_begins_after_yes_or_with_it(*, asks: bool, given: tuple[str, ...]) -> None:
     asked = at_terminal("y\n", *given)
     assert (asked.code, Path("runs/r.sqlite").exists()) == (STOPPED, True)
     assert (QUESTION in asked.said) == asks

@@ -78,10 +78,8 @@ def test_a_picture_is_as_wide_as_its_lines() -> None:
             "a graph is drawn as SVG; name a file that ends with .svg, not 'graph.png'",
         ),
         (["hanoi", "--output", "no/graph.svg"], "'no/graph.svg' cannot be written: no such file or directory"),
-        (["hanoi", "--strategy", "swarm"], "swarm"),
         (["nowhere.py:Task"], "nowhere.py"),
         (["--strategy", "recursive"], "Missing argument 'RUN'"),
-        (["gsm8k", "--strategy", "recursive"], "question"),
     ],
 )
 def test_wrong_usage_is_one_sentence(words: list[str], said: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -21,10 +20,8 @@ from microagents.tasks.drift import Drift
 from tests.cli.commands import (
     COMPLETED,
     FAILED,
-    INTERRUPTED,
     STOPPED,
     UNDECIDED,
-    WAIT_S,
     WRONG,
     WRONG_USAGE,
     Ran,
@@ -33,7 +30,6 @@ from tests.cli.commands import (
     shopping,
     write,
 )
-from tests.forking import Forked
 
 NOISY = ("drift", "--model", "sim:perfect@error=0.4,flag=0.1,latency=0.002,sigma=1,price_out=1", "-k", "2")
 """Replies that come in another order than they were asked for, and one wrong count would lead a walk elsewhere."""
@@ -103,14 +99,6 @@ def test_results_stand_in_the_order_of_inputs_a_line_each_and_the_summary_on_std
     assert f"{len(LENGTHS)} of {len(LENGTHS)} inputs, {sum(LENGTHS)} of {sum(LENGTHS)} steps" in ran.err
 
 
-@pytest.mark.slow
-def test_with_json_the_result_is_the_list_of_results() -> None:
-    ran = microagents("run", *NOISY, "--inputs", walks(), "--json")
-    assert [result["steps_done"] for result in ran.json["result"]] == list(LENGTHS)
-    assert (ran.json["inputs"], ran.json["inputs_done"], ran.json["failed_inputs"]) == (len(LENGTHS), len(LENGTHS), [])
-    assert ran.json["steps"] == sum(LENGTHS)
-
-
 def test_one_line_gives_a_list_of_one_and_no_file_gives_no_list() -> None:
     listed = microagents("run", "drift", *PERFECT, "--inputs", walks([3]), "--json").json
     alone = microagents("run", "drift", *PERFECT, "-o", "length=3", "--json").json
@@ -123,9 +111,7 @@ def test_one_line_gives_a_list_of_one_and_no_file_gives_no_list() -> None:
     "words",
     [
         ("--concurrency", "1", "--no-journal"),
-        pytest.param(("--concurrency", "3"), marks=pytest.mark.slow),
         pytest.param(("--runtime", "linked"), marks=pytest.mark.slow),
-        pytest.param(("--no-speculate", "--no-journal"), marks=pytest.mark.slow),
     ],
     ids=" ".join,
 )
@@ -173,10 +159,9 @@ def test_stdin_is_read_for_a_dash() -> None:
     "content",
     [
         b'\xef\xbb\xbf{"length": 2}\r\n{"length": 3}\r\n',
-        b'\n{"length": 2}\n   \n\r\n{"length": 3}',
-        b'{"length": "2"}\n\t{"length" :3 }  \n',
+        b'\n{"length": "2"}\n   \n\r\n\t{"length" :3 }  ',
     ],
-    ids=["from Windows", "blank lines", "spaces"],
+    ids=["from Windows", "blank lines and spaces"],
 )
 def test_files_are_read_however_they_were_written(content: bytes) -> None:
     Path("items.jsonl").write_bytes(content)
@@ -190,6 +175,7 @@ def test_files_are_read_however_they_were_written(content: bytes) -> None:
 def test_an_input_that_fails_is_named_and_stops_no_other() -> None:
     ran = brittle("--json")
     assert (ran.code, ran.json["outcome"]) == (FAILED, "failed")
+    assert (ran.json["inputs"], ran.json["inputs_done"], ran.json["steps"]) == (3, 2, 13)
     assert [result and result["steps_done"] for result in ran.json["result"]] == [5, None, 4]
     ((failed),) = ran.json["failed_inputs"]
     assert (failed["input"], failed["outcome"]) == (1, "failed")
@@ -198,18 +184,10 @@ def test_an_input_that_fails_is_named_and_stops_no_other() -> None:
     assert ran.json["go_on"] == "microagents resume stones"
 
 
-def test_stdout_has_null_for_an_input_that_failed() -> None:
-    ran = brittle()
-    assert [line and line["steps_done"] for line in lines(ran)] == [5, None, 4]
-    assert "input 1: " in ran.err
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("which", [(), ("--input", "1")], ids=["all", "the one"])
-def test_a_failed_input_is_done_again_alone_and_from_where_it_failed(which: tuple[str, ...]) -> None:
+def test_a_failed_input_is_done_again_alone_and_from_where_it_failed() -> None:
     brittle()
     write("mended", "")
-    ran, bought = shopping("resume", "stones", *which, "--json")
+    ran, bought = shopping("resume", "stones", "--input", "1", "--json")
     assert (ran.code, ran.json["failed_inputs"]) == (COMPLETED, [])
     assert {sample.split("/step/")[0] for sample in bought.sent} == {"1"}
     assert min(int(sample.split()[0].rpartition("/")[2]) for sample in bought.sent) >= 3, (
@@ -218,13 +196,6 @@ def test_a_failed_input_is_done_again_alone_and_from_where_it_failed(which: tupl
     whole = microagents("run", "brittle.py:Brittle", "--inputs", "items.jsonl", *PERFECT, "--json").json
     assert (ran.json["result"], digests(ran.json)) == (whole["result"], digests(whole))
     assert microagents("show", "stones", "--verify").code == COMPLETED
-
-
-def test_what_fails_again_is_told_again_and_nothing_else_is_bought() -> None:
-    first = brittle("--json").json
-    again, bought = shopping("resume", "stones", "--json")
-    assert (again.code, again.json["failed_inputs"]) == (FAILED, first["failed_inputs"])
-    assert {sample.split("/step/")[0] for sample in bought.sent} <= {"1"}
 
 
 def test_the_first_input_may_fail_before_its_first_question() -> None:
@@ -315,26 +286,6 @@ def test_progress_counts_inputs_and_steps(capfd: pytest.CaptureFixture[str], mon
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_comes_to_the_end_that_it_comes_to_undisturbed() -> None:
-    words = ("run", *NOISY, "--inputs", walks(), "--run-id", "killed", "--json")
-    right = undisturbed()
-    with Sitting(*words, paced=True) as sitting:
-        sitting.until_sent(right["calls"] // 2)
-        assert sitting.end(signal.SIGKILL).code == -signal.SIGKILL
-    shown = microagents("show", "killed", "--json").json
-    assert (shown["outcome"], shown["inputs"]) == ("cut off", len(LENGTHS))
-    assert 0 < shown["steps"] < sum(LENGTHS)
-    done = {number for number, result in enumerate(shown["result"]) if result is not None}
-    assert len(done) == shown["inputs_done"]
-    ran, bought = shopping("resume", "killed", "--json")
-    assert (ran.code, ran.json["result"], digests(ran.json)) == (WRONG, right["result"], digests(right))
-    assert not done.intersection(int(sample.partition("/")[0]) for sample in bought.sent), (
-        "what was completed is not done again"
-    )
-    assert microagents("show", "killed", "--verify").code == COMPLETED
-
-
-@pytest.mark.slow
 def test_streamed_results_are_printed_as_their_inputs_end_and_not_again() -> None:
     right = undisturbed()
     ran = microagents("run", *NOISY, "--inputs", walks(), "--stream")
@@ -358,16 +309,11 @@ def test_what_was_streamed_is_recorded_already() -> None:
     assert microagents("show", "r", "--json").json["result"] == [*printed, None]
 
 
-def test_a_resumed_run_streams_what_it_does_itself() -> None:
-    brittle()
-    Path("mended").touch()
-    (line,) = microagents("resume", "stones", "--stream").out.splitlines()
-    assert (json.loads(line)["input"], json.loads(line)["outcome"]) == (1, "completed")
-
-
 def test_a_failed_or_undecided_input_is_streamed_with_its_reason() -> None:
     lines = {line["input"]: line for line in map(json.loads, brittle("--stream").out.splitlines())}
     assert (lines[1]["outcome"], lines[1]["result"]) == ("failed", None)
+    again = microagents("resume", "stones", "--stream").out.splitlines()
+    assert [json.loads(line)["input"] for line in again] == [1], "only what the resumed run does itself"
     assert "a stone" in lines[1]["reason"]
     words = ("--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3", "--known-inputs")
     ran = microagents("run", "drift", *words, "--inputs", walks([1, 60]), "--stream")
@@ -381,7 +327,6 @@ def test_a_failed_or_undecided_input_is_streamed_with_its_reason() -> None:
     [
         (("--inputs", "items.jsonl", "--json"), "give one of them"),
         ((), "and this is one task"),
-        (("--json",), "--json"),
     ],
 )
 def test_streaming_is_refused_where_nothing_can_be_streamed(words: tuple[str, ...], said: str) -> None:
@@ -389,30 +334,6 @@ def test_streaming_is_refused_where_nothing_can_be_streamed(words: tuple[str, ..
     ran = microagents("run", "drift", "--stream", *words)
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (WRONG_USAGE, "", 1)
     assert said in ran.err
-
-
-@pytest.mark.slow
-def test_a_reader_that_leaves_ends_the_run_in_order() -> None:
-    slow = ("--model", "sim:perfect@latency=0.01", "--concurrency", "1", "--run-id", "r")
-    with Forked("run", "drift", *slow, "--inputs", walks([1] * 9), "--stream") as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        process.stdout.close()
-        _, err = process.communicate(timeout=WAIT_S)
-    assert process.returncode in {COMPLETED, INTERRUPTED}
-    assert "Traceback" not in err
-    assert "Exception" not in err
-    assert microagents("show", "r", "--json").json["outcome"] in {"completed", "interrupted"}
-
-
-@pytest.mark.slow
-def test_a_limit_stops_all_and_prints_no_half_list() -> None:
-    words = ("run", *NOISY, "--inputs", walks(), "--run-id", "limited")
-    ran = microagents(*words, "--max-calls", "60", "--concurrency", "4")
-    assert (ran.code, ran.out) == (STOPPED, "")
-    assert "--max-calls 60 is reached" in ran.err
-    ran = microagents("resume", "limited", "--max-calls", "100000", "--json")
-    assert (ran.code, digests(ran.json)) == (WRONG, digests(undisturbed()))
 
 
 @pytest.mark.slow
@@ -455,10 +376,8 @@ def test_decisions_are_read_in_the_order_of_inputs() -> None:
             ['input 3 of this run was started as nothing, now it is {"length":8}', "line 4 of 'items.jsonl'"],
         ),
         ([5, 3], ['input 2 of this run was started as {"length":7}, now it is nothing']),
-        ([5], ['input 1 of this run was started as {"length":3}, now it is nothing']),
-        ([5, 5, 5], ['input 1 of this run was started as {"length":3}, now it is {"length":5}']),
     ],
-    ids=["another", "one more", "one less", "one alone", "all alike"],
+    ids=["another", "one more", "one less"],
 )
 def test_other_inputs_under_the_same_name_are_refused_by_the_first_that_differs(
     changed: list[int], said: list[str]
@@ -468,14 +387,6 @@ def test_other_inputs_under_the_same_name_are_refused_by_the_first_that_differs(
     before = Path("runs/r.sqlite").read_bytes()
     assert_one_sentence(microagents(*words, walks(changed)), *said, "pass --accept-change inputs")
     assert Path("runs/r.sqlite").read_bytes() == before
-
-
-def test_blank_lines_are_counted_where_a_line_is_named() -> None:
-    microagents("run", "drift", *PERFECT, "--run-id", "r", "--inputs", walks([5, 3]))
-    Path("items.jsonl").write_text('{"length": 5}\n\n\n{"length": 4}\n', encoding="utf-8")
-    assert_one_sentence(
-        microagents("run", "drift", *PERFECT, "--run-id", "r", "--inputs", "items.jsonl"), "input 1 ", "line 4 of"
-    )
 
 
 def test_inputs_may_be_changed_and_added_on_purpose_but_not_taken_away() -> None:
@@ -521,20 +432,14 @@ def test_a_list_of_inputs_is_another_run_than_one_task() -> None:
     ("content", "said"),
     [
         (b"", ["'items.jsonl' holds no input"]),
-        (b"\n \n\r\n", ["'items.jsonl' holds no input"]),
         (b'{"length": 2}\n{"length": \n', ["line 2 of 'items.jsonl' is not JSON:"]),
         (b'{"length": 2}\n[{"length": 2}]\n', ["line 2 of 'items.jsonl' is not a JSON object: '[{"]),
-        (b'{"length": NaN}\n', ["line 1 of 'items.jsonl' is not JSON: JSON is malformed: invalid character"]),
-        (b'{"length": 1e400}\n', ["line 1 of 'items.jsonl': length must be an integer of at least 1"]),
-        (b'{"length": 2}\n{"length": "\\ud800"}\n', ["line 2 of 'items.jsonl' is not JSON:"]),
         (b'{"length": 2}\n\xff{}\n', ["line 2 of 'items.jsonl' is not JSON:"]),
-        (b"[" * 100_000, ["'items.jsonl' is not JSON:"]),
         (b'{"length": 2}\n{"lenght": 2}\n', ["line 2 of 'items.jsonl'", "'lenght'; did you mean 'length'?"]),
         (
             b'{"length": 2}\n\n{"length": 0}\n',
             ["line 3 of 'items.jsonl': length must be an integer of at least 1, not 0"],
         ),
-        (b'{"length": "many"}\n', ["line 1 of 'items.jsonl': length must be an integer of at least 1, not 'many'"]),
     ],
 )
 def test_what_is_no_input_is_refused_by_its_line(content: bytes, said: list[str]) -> None:
@@ -556,19 +461,13 @@ def test_an_option_that_a_line_lacks_is_named() -> None:
     )
 
 
-@pytest.mark.parametrize("number", ["3", "-1", "100"])
-def test_an_input_that_is_not_there_is_refused(number: str) -> None:
+def test_an_input_that_is_not_there_is_refused() -> None:
     brittle()
-    assert_one_sentence(
-        microagents("resume", "stones", "--input", number),
-        f"there is no input {number} in run stones: it has inputs 0 to 2",
-    )
-
-
-def test_one_task_has_one_input() -> None:
+    for number in ("3", "-1"):
+        ran = microagents("resume", "stones", "--input", number)
+        assert_one_sentence(ran, f"there is no input {number} in run stones: it has inputs 0 to 2")
     microagents("run", "drift", *PERFECT, "-o", "length=3", "--run-id", "r")
     assert_one_sentence(microagents("resume", "r", "--input", "1"), "there is no input 1 in run r: it has only input 0")
-    assert microagents("resume", "r", "--input", "0").code == COMPLETED
 
 
 def test_a_line_without_an_end_is_not_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def test_a_measurement_that_was_killed_and_continued_prints_what_an_undisturbed_
     words = (*MEASURE, "--model", OTHER, "--run-id", "m", "--json")
     undisturbed = microagents(*words).out
     assert microagents(*words).out == undisturbed, "answered from the journals"
-    for records in (20, 700, 1_500, 2_300):
+    for records in (20, 1_500):
         killed_after(records, *words, "--runs-dir", f"killed-{records}")
         assert microagents(*words, "--runs-dir", f"killed-{records}").out == undisturbed
 
@@ -167,16 +167,12 @@ def test_a_chain_that_does_not_tell_its_number_of_steps_is_planned_by_the_steps_
 
 
 @pytest.mark.slow
-def test_a_plan_above_the_budget_fails() -> None:
+def test_a_plan_can_be_simulated_and_fails_above_its_budget() -> None:
+    words = ("plan", "drift", "-o", "length=20", "-k", "3", "--simulate", "5")
     ran = microagents("plan", "drift", "--from", measured(), "--budget", "0.0001")
     assert ran.code == FAILED
     assert ran.out.splitlines()[-1] == "no run reaches 0.95 for sure with a known cost of at most $0.0001"
-
-
-@pytest.mark.slow
-def test_a_plan_can_be_simulated() -> None:
-    words = ("plan", "drift", "-o", "length=20", "-k", "3", "--simulate", "5")
-    assert microagents(*words, "--from", measured(), "--json").json["simulation"]["runs"] == 5
+    assert microagents(*words, "--from", "cal", "--json").json["simulation"]["runs"] == 5
     assert "all steps right    1.000" in microagents(*words, "--p", "0.9999").out
 
 
@@ -189,7 +185,7 @@ def test_given_rates_need_no_task() -> None:
     assert "$0.19" in microagents(*agent).out
 
 
-@pytest.mark.parametrize("old", ["calibrate", "study", "estimate", "simulate"])
+@pytest.mark.parametrize("old", ["calibrate", "simulate"])
 def test_an_old_name_says_the_new_one(old: str) -> None:
     ran = microagents(old, "hanoi")
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (WRONG_USAGE, "", 1)
@@ -240,14 +236,11 @@ def test_a_run_from_a_measurement_asks_its_model_and_is_expected_as_measured(wor
     ("words", "said"),
     [
         (("plan", "drift", "--p", "0.9", "--target", "1"), "the target must be above 0 and below 1"),
-        (("measure", "drift", "--draws", "1"), "draws must be"),
         (("measure", "drift", "--inputs", "d.jsonl", "--states", "r"), "leave out --states or --inputs"),
-        (("plan", "drift", "--from", "none"), "there is no run 'none'"),
         (("plan", "drift"), "give either what was measured, --from RUN, or rates"),
         (("plan", "drift", "--from", "none", "--valid", "0.5"), "go with --p"),
         (("plan", "--p", "0.9"), "--actions read=6,write=2,end=1"),
         (("plan", "--p", "0.9", "--actions", "read=1", "--steps", "3"), "leave out the options of steps"),
-        (("plan", "--p", "0.9", "--steps", "10", "-s", "bogus=1"), "bogus"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(words: tuple[str, ...], said: str) -> None:

@@ -17,8 +17,8 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Sequence
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -64,9 +64,7 @@ EXPERT = "sim:perfect@tokens=9"
 
 CASES = {
     "drift": ("drift", "-o", "length=40", *NOISY),
-    "hanoi": ("hanoi", "-o", "disks=5", "--model", "sim:gpt-4.1-mini@error=0.02,flag=0.05,latency=0.003,sigma=1"),
     "known inputs": ("drift", "-o", "length=60", *NOISY, "--known-inputs", "-s", "window=6"),
-    "linked": ("drift", "-o", "length=40", *NOISY, "--runtime", "linked"),
     "own strategy": ("drift", "-o", "length=15", *NOISY, "--strategy", "aside.py:Aside"),
 }
 
@@ -175,14 +173,8 @@ def contents() -> dict[str, str]:
 # -- a run that is over --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "more",
-    [(), ("--known-inputs",), ("--runtime", "linked"), ("--strategy", "aside.py:Aside")],
-    ids=["drift", "known inputs", "linked", "own strategy"],
-)
-def test_a_run_that_is_over_answers_again_without_a_call_and_to_the_letter(more: tuple[str, ...]) -> None:
-    words = ("run", *QUICK, *more, "--run-id", "over")
+def test_a_run_that_is_over_answers_again_without_a_call_and_to_the_letter() -> None:
+    words = ("run", *QUICK, "--run-id", "over")
     first, before = microagents(*words, "--json"), contents()
     for again in (words, ("resume", "over")):
         ran, bought = shopping(*again, "--json")
@@ -199,7 +191,7 @@ def test_a_run_that_is_over_answers_again_without_a_call_and_to_the_letter(more:
     [
         ("drift", "resume", 1),
         pytest.param("own strategy", "run", 2, marks=pytest.mark.slow),
-        *(pytest.param(case, "run", 1, marks=pytest.mark.slow) for case in ("hanoi", "known inputs", "linked")),
+        pytest.param("known inputs", "run", 1, marks=pytest.mark.slow),
     ],
 )
 def test_a_killed_run_comes_to_the_same_end_and_buys_nothing_that_was_recorded_again(
@@ -273,42 +265,26 @@ def cut_off(db: sqlite3.Connection, *statements: str) -> None:
     assert [path.stat().st_size > 0 for path in Path("killed").glob("*.sqlite-journal")] == [True]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        pytest.param(("show", "cut"), marks=pytest.mark.slow),
-        ("resume", "cut", "--max-calls", "999", "--trust-journal"),
-        pytest.param(("run", *STEPWISE, "--run-id", "cut", "--max-calls", "999"), marks=pytest.mark.slow),
-    ],
-    ids=["show", "resume", "run"],
-)
-def test_a_transaction_that_was_cut_off_without_a_write_ahead_log_is_rolled_back(words: tuple[str, ...]) -> None:
+def test_a_transaction_that_was_cut_off_without_a_write_ahead_log_is_rolled_back() -> None:
     """As on a network file system, where journals have no such log."""
     microagents("run", *STEPWISE, "--run-id", "cut", "--max-calls", "40")
     with closing(sqlite3.connect("runs/cut.sqlite", isolation_level=None)) as db:
         cut_off(db, "UPDATE decision SET value = ballots", "CREATE TABLE more AS SELECT hex(randomblob(99999)) AS text")
-    ran = microagents(*words, "--runs-dir", "killed", "--json")
-    assert ran.code in OVER
-    if words[0] != "show":
-        assert_undisturbed(ran.json, *STEPWISE)
+    assert microagents("show", "cut", "--runs-dir", "killed").code == COMPLETED
+    ran = microagents("resume", "cut", "--max-calls", "999", "--trust-journal", "--runs-dir", "killed", "--json")
+    assert_undisturbed(ran.json, *STEPWISE)
 
 
 # -- signals -------------------------------------------------------------------------------------------------------------------------
 
-DRAINED = {
-    "step by step": STEPWISE,
-    "guessing right": ("drift", "-o", "length=60", "--model", "sim:perfect@flag=0.1,latency=0.005,sigma=1", "-k", "2"),
-    "known inputs": CASES["known inputs"],
-    "own strategy": CASES["own strategy"],
-}
-"""Runs that drop no guess, so that every call that was sent is needed."""
-
 
 @pytest.mark.parametrize(
-    "case", [name if name == "step by step" else pytest.param(name, marks=pytest.mark.slow) for name in DRAINED]
+    "words",
+    [STEPWISE, pytest.param(CASES["known inputs"], marks=pytest.mark.slow)],
+    ids=["step by step", "known inputs"],
 )
-def test_ctrl_c_waits_for_the_calls_in_flight_and_none_is_bought_twice(case: str) -> None:
-    words = DRAINED[case]
+def test_ctrl_c_waits_for_the_calls_in_flight_and_none_is_bought_twice(words: tuple[str, ...]) -> None:
+    """These runs drop no guess, so that every call that was sent is needed."""
     with Sitting("run", *words, "--run-id", "stopped", paced=True) as sitting:
         sitting.until_sent(undisturbed(*words)["calls"] // 3)
         ran = sitting.end(signal.SIGINT)
@@ -329,18 +305,6 @@ def test_ctrl_c_waits_for_the_calls_in_flight_and_none_is_bought_twice(case: str
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_run_that_guesses_wrong_with_every_call_accounted_for() -> None:
-    words = CASES["drift"]
-    with Sitting("run", *words, "--run-id", "stopped", "--json", paced=True) as sitting:
-        sitting.until_sent(undisturbed(*words)["calls"] // 3)
-        ran = sitting.end(signal.SIGINT)
-    assert (ran.code, ran.json["outcome"], ran.json["calls"]) == (INTERRUPTED, "interrupted", len(sitting.sent))
-    ran, bought = shopping("run", *words, "--run-id", "stopped", "--json")
-    assert_undisturbed(ran.json, *words)
-    assert ran.json["calls"] == len(sitting.sent) + len(bought.sent)
-
-
-@pytest.mark.slow
 def test_ctrl_c_buys_no_call_that_only_waited_for_its_turn() -> None:
     words = (
         *("drift", "-o", "length=60", "--model", "sim:perfect@latency=0.01,sigma=0", "-k", "2", "--known-inputs"),
@@ -351,13 +315,6 @@ def test_ctrl_c_buys_no_call_that_only_waited_for_its_turn() -> None:
         ran = sitting.end(signal.SIGINT)
     assert ran.code == INTERRUPTED
     assert len(sitting.sent) < 60
-
-
-def until_closed(terminal: int) -> Iterator[bytes]:
-    """What is still to be read of a terminal that nobody writes to any more."""
-    with suppress(OSError):
-        while said := os.read(terminal, 4096):
-            yield said
 
 
 def left_at_once(*words: str) -> bytes:
@@ -389,15 +346,9 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_run_goes_on_later() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "work"),
-    [(("compare", "drift"), "comparison"), (("measure", "drift"), "measurement")],
-    ids=["compare", "measure"],
-)
-def test_a_second_ctrl_c_names_the_same_command_where_it_has_many_runs(words: tuple[str, ...], work: str) -> None:
-    said = left_at_once(*words, "-o", "length=1", "--model", "sim:perfect@latency=60")
-    sentence = f"the {work} was left at once, and its recorded decisions are kept; the same command continues, and reuses finished runs"
-    assert sentence.encode() in said
+def test_a_second_ctrl_c_names_the_same_command_where_it_has_many_runs() -> None:
+    said = left_at_once("compare", "drift", "-o", "length=1", "--model", "sim:perfect@latency=60")
+    assert b"the comparison was left at once, and its recorded decisions are kept; the same command continues" in said
 
 
 @pytest.mark.slow
@@ -449,20 +400,17 @@ def test_an_option_of_the_experiment_is_refused_with_the_command_that_changes_it
 
 
 @pytest.mark.parametrize(
-    ("case", "limit", "higher"),
+    ("limit", "higher"),
     [
-        ("drift", ("--max-calls", "40"), ("--max-calls", "9999")),
-        ("drift", ("--max-cost", "0.02"), ("--max-cost", "99")),
-        pytest.param("drift", ("--max-tokens", "9000"), ("--max-tokens", "inf"), marks=pytest.mark.slow),
-        pytest.param("drift", ("--max-time", "0.1"), ("--max-time", "99"), marks=pytest.mark.slow),
-        pytest.param("own strategy", ("--max-cost", "0.02"), ("--max-cost", "99"), marks=pytest.mark.slow),
+        (("--max-calls", "40"), ("--max-calls", "9999")),
+        (("--max-cost", "0.02"), ("--max-cost", "99")),
+        pytest.param(("--max-tokens", "9000"), ("--max-tokens", "inf"), marks=pytest.mark.slow),
+        pytest.param(("--max-time", "0.1"), ("--max-time", "99"), marks=pytest.mark.slow),
     ],
-    ids=["calls", "cost", "tokens", "time", "own strategy"],
+    ids=["calls", "cost", "tokens", "time"],
 )
-def test_a_limit_stops_a_run_and_a_higher_one_takes_it_on(
-    case: str, limit: tuple[str, str], higher: tuple[str, str]
-) -> None:
-    words = CASES[case]
+def test_a_limit_stops_a_run_and_a_higher_one_takes_it_on(limit: tuple[str, str], higher: tuple[str, str]) -> None:
+    words = CASES["drift"]
     ran, first = shopping("run", *words, "--run-id", "limited", *limit)
     assert (ran.code, ran.err) == (STOPPED, "")
     assert ran.rows["why"].startswith(f"{' '.join(limit)} is reached")
@@ -476,39 +424,21 @@ def test_a_limit_stops_a_run_and_a_higher_one_takes_it_on(
     shown = show("limited")
     assert (shown["outcome"], shown["calls"]) == ("stopped", len(first.sent))
     assert shown["steps"] < shown["decided"] + 1 < undisturbed(*words)["decided"]
+    if limit[0] != "--max-time":
+        again, bought = shopping("resume", "limited")
+        assert (again.code, bought.sent) == (STOPPED, []), "the limit still holds"
     ran, second = shopping("resume", "limited", *higher, "--json")
     assert ran.code in OVER
     assert_undisturbed(ran.json, *words)
     assert ran.json["calls"] == len(first.sent) + len(second.sent)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("again", [("resume",), ("run", *STEPWISE, "--run-id")], ids=["resume", "run"])
-def test_a_limit_that_is_reached_still_holds_and_buys_nothing(again: tuple[str, ...]) -> None:
-    first = microagents("run", *STEPWISE, "--max-calls", "40", "--run-id", "limited", "--json")
-    for _ in range(3):
-        ran, bought = shopping(*again, "limited", "--json")
-        assert (ran.code, ran.json["calls"], bought.sent) == (STOPPED, first.json["calls"], [])
-
-
-@pytest.mark.slow
-def test_the_limit_of_calls_is_that_of_all_sittings() -> None:
-    calls = [
-        microagents("run", *STEPWISE, "--run-id", "limited", "--max-calls", limit, "--json").json["calls"]
-        for limit in ("20", "40", "60")
-    ]
-    assert calls == [20, 40, 60]
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        ("--known-inputs",),
         ("--known-inputs", "--no-journal"),
-        ("--known-inputs", "--concurrency", "2"),
         ("--known-inputs", "--runtime", "linked"),
         ("--speculate",),
-        ("--no-speculate",),
     ],
     ids=" ".join,
 )
@@ -543,15 +473,6 @@ def test_a_limit_of_cost_without_a_price_says_what_to_do_and_is_lifted() -> None
     assert microagents("run", *words, "--max-calls", "3").code == STOPPED
     assert_one_sentence(microagents("resume", "free", "--max-cost", "1"), "so --max-cost 1 cannot be kept")
     assert microagents("resume", "free", "--max-calls", "inf").code == COMPLETED
-
-
-@pytest.mark.slow
-def test_a_limit_that_comes_to_nothing_is_refused() -> None:
-    for flag in ("--max-calls", "--max-tokens", "--max-cost", "--max-time"):
-        for amount in ("0", "-3", "nan", "much"):
-            ran = microagents("run", "drift", flag, amount)
-            assert (ran.code, ran.out) == (WRONG_USAGE, "")
-    assert not Path("runs").exists()
 
 
 # -- what stays undecided ------------------------------------------------------------------------------------------------------------
@@ -606,23 +527,13 @@ def test_a_leader_that_is_taken_is_marked_wherever_the_run_is_seen() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("again", [("resume",), ("run", *STALEMATE, "--run-id")], ids=["resume", "run"])
-def test_leaders_taken_on_a_resume_lead_where_leaders_taken_at_once_lead(again: tuple[str, ...]) -> None:
+def test_leaders_taken_on_a_resume_lead_where_leaders_taken_at_once_lead() -> None:
     stalemate()
-    ran = microagents(*again, "stuck", "--on-undecided", "leader", "--json")
+    ran = microagents("resume", "stuck", "--on-undecided", "leader", "--json")
     assert ran.code == COMPLETED
     assert digests(ran.json) == digests(led())
     assert ran.json["settled_at"] == led()["settled_at"]
     assert len(led()["settled_at"]) > 1
-
-
-@pytest.mark.slow
-def test_leaders_taken_on_a_resume_lead_there_with_known_inputs_too() -> None:
-    stalemate_side_by_side()
-    ran = microagents("resume", "stuck", "--on-undecided", "leader", "--json")
-    assert ran.code == COMPLETED
-    assert digests(ran.json) == digests(led("--known-inputs"))
-    assert microagents("show", "stuck", "--verify").code == COMPLETED
 
 
 def stalemate_side_by_side() -> list[str]:
@@ -664,18 +575,11 @@ UNSURE = "sim:perfect@flag=1"
 """A second model that decides nothing either."""
 
 
-def test_where_the_other_model_decides_nothing_either_the_run_ends_undecided_there() -> None:
+def test_where_the_other_model_decides_nothing_either_the_run_ends_undecided_and_a_person_decides_there() -> None:
     ran = microagents("run", *STALEMATE, "--run-id", "stuck", "--on-undecided", UNSURE, "--json")
     assert ran.code == UNDECIDED
     (path,) = ran.json["undecided_at"]
     assert path == f"0/step/{ran.json['decided']}/undecided"
-    ran = microagents("resume", "stuck", "--on-undecided", "leader", "--json")
-    assert digests(ran.json) == digests(led())
-
-
-def test_a_person_who_decides_what_the_other_model_could_not_is_marked_as_a_person() -> None:
-    ran = microagents("run", *STALEMATE, "--run-id", "stuck", "--on-undecided", UNSURE, "--json")
-    (path,) = ran.json["undecided_at"]
     assert microagents("decide", "stuck", path, '{"number": 5}').code == COMPLETED
     assert microagents("resume", "stuck", "--json").json["settled_at"] == {path: "person"}
 
@@ -697,15 +601,6 @@ def test_a_persons_decision_takes_the_run_on_and_is_marked_as_a_persons() -> Non
     assert microagents("show", "stuck", "--verify").code == COMPLETED
 
 
-@pytest.mark.slow
-def test_the_same_decision_of_a_person_leads_to_the_same_end() -> None:
-    ends = []
-    for run in ("one", "other"):
-        microagents("decide", run, stalemate(run), '{"number": 5}')
-        ends.append(digests(microagents("resume", run, "--on-undecided", "leader", "--json").json))
-    assert ends[0] == ends[1] != digests(led())
-
-
 def test_a_person_may_think_again_until_the_run_goes_on() -> None:
     path = stalemate()
     for number, words in ((5, ()), (6, ("--again",))):
@@ -720,7 +615,7 @@ def test_a_person_may_think_again_until_the_run_goes_on() -> None:
 def test_only_what_is_undecided_can_be_decided() -> None:
     undecided = stalemate()
     before = contents()
-    for written in ("0/step/0", "0/step/59", "1/step/0", "0/step", "step", "", "%s/", " %s", "%s/undecided"):
+    for written in ("0/step/0", "0/step/59", "", "%s/undecided"):
         path = written.replace("%s", undecided)
         ran = microagents("decide", "stuck", path, '{"number": 5}')
         assert_one_sentence(ran, f"{path!r} is not undecided", f"undecided is {undecided}")
@@ -729,13 +624,9 @@ def test_only_what_is_undecided_can_be_decided() -> None:
 
 NO_REPLIES = {
     "": "truncated",
-    "number = 5": "malformed",
     '{"number": 5': "truncated",
-    '{"number": NaN}': "invalid",
-    "null": "Expected `object`",
     "{}": "missing required field `number`",
     '{"number": "5"}': "Expected `int`, got `str`",
-    '{"number": 5.5}': "Expected `int`, got `float`",
     '{"number": 5} and more': "trailing",
 }
 
@@ -749,30 +640,17 @@ def test_a_person_decides_by_a_reply_that_a_model_could_have_given() -> None:
     assert contents() == before
 
 
-def test_a_run_that_there_is_not_cannot_be_decided() -> None:
-    assert_one_sentence(
-        microagents("decide", "nowhere", "0/step/0", '{"number": 5}'), "there is no run 'nowhere'", "microagents list"
-    )
-
-
 @pytest.mark.slow
 def test_a_word_for_the_undecided_that_says_nothing_is_refused_and_leaves_the_run_as_it_was() -> None:
     path = stalemate()
     before = show("stuck")
-    for word in ("", "wait", "leadr", "openai", "sim:perfct"):
+    for word in ("", "leadr", "sim:perfct"):
         for command in (("run", *STALEMATE), ("resume", "stuck")):
             assert_one_sentence(microagents(*command, "--on-undecided", word), repr(word.removeprefix("sim:")))
     assert_one_sentence(microagents("resume", "stuck", "--on-undecided", "openai:x"))
     assert show("stuck") == before
     ran = microagents("resume", "stuck", "--json")
     assert (ran.code, ran.json["undecided_at"]) == (UNDECIDED, [path])
-
-
-def test_a_run_that_ended_in_order_has_lost_no_call() -> None:
-    microagents(
-        "run", "drift", "--model", "sim:perfect@error=0.5,alternatives=1,flag=0.9", "-k", "9", "--run-id", "stuck"
-    )
-    assert microagents("resume", "stuck", "--json").json["lost_in_flight"] == 0
 
 
 # -- looking on ----------------------------------------------------------------------------------------------------------------------
@@ -816,12 +694,10 @@ def test_list_as_json_shows_of_each_run_what_show_shows() -> None:
     assert json.loads(microagents("list", "--json").out) == [show(run) for run in ("over", "stuck", "killed")]
 
 
-@pytest.mark.parametrize("folder", ["runs", "empty"])
-def test_a_folder_without_runs_is_listed_as_such(folder: str) -> None:
-    Path("empty").mkdir()
-    ran = microagents("list", "--runs-dir", folder)
-    assert (ran.code, ran.out, ran.err) == (COMPLETED, f"there is no run in '{folder}'\n", "")
-    assert microagents("list", "--runs-dir", folder, "--json").out == "[]\n"
+def test_a_folder_without_runs_is_listed_as_such() -> None:
+    ran = microagents("list")
+    assert (ran.code, ran.out, ran.err) == (COMPLETED, "there is no run in 'runs'\n", "")
+    assert microagents("list", "--json").out == "[]\n"
     assert not Path("runs").exists()
 
 
@@ -943,13 +819,14 @@ def test_verify_finds_a_row_that_was_changed(statement: str, said: str) -> None:
 def test_a_name_with_path_characters_is_no_run() -> None:
     microagents("run", "drift", "-o", "length=1", "--runs-dir", ".", "--run-id", "x")
     for word, *rest in (("resume",), ("show",), ("decide", "0/step/0", "{}")):
-        for run in ("../x", "a/b", ".hidden", "..", "/x", "a\\b", ""):
+        for run in ("../x", ".hidden", ""):
             assert_one_sentence(microagents(word, run, *rest), repr(run), "not a valid run id")
 
 
-@pytest.mark.parametrize("command", ["resume", "show"])
-def test_a_run_that_there_is_not_is_refused_and_leaves_no_file(command: str) -> None:
-    assert_one_sentence(microagents(command, "nowhere"), "there is no run 'nowhere' in", "microagents list")
+@pytest.mark.parametrize("words", [("resume",), ("show",), ("decide", "0/step/0", "{}")], ids=lambda words: words[0])
+def test_a_run_that_there_is_not_is_refused_and_leaves_no_file(words: tuple[str, ...]) -> None:
+    command, *rest = words
+    assert_one_sentence(microagents(command, "nowhere", *rest), "there is no run 'nowhere' in", "microagents list")
     assert not Path("runs").exists()
 
 
@@ -984,12 +861,10 @@ def test_a_run_of_a_users_file_goes_on_from_any_folder(tmp_path: Path, monkeypat
     [
         (None, ["mine.py' is not there"]),
         ("class Yours: pass", ["'Mine' is not there"]),
-        ("Mine = 3", ["'Mine' is no Task"]),
-        ("class Mine(", ["cannot be imported", "SyntaxError"]),
         (MINE.replace("length", "breadth"), ["started with code=", "--accept-change code"]),
         (MINE + "    size: int\n", ["needs size"]),
     ],
-    ids=["file gone", "class gone", "no task", "broken", "other options", "another option"],
+    ids=["file gone", "class gone", "other options", "another option"],
 )
 def test_a_run_whose_task_is_not_there_any_more_is_refused(changed: str | None, said: list[str]) -> None:
     write("mine.py", MINE)
@@ -1004,9 +879,8 @@ def test_a_run_whose_task_is_not_there_any_more_is_refused(changed: str | None, 
     assert show("mine") == before, "it can still be looked at"
 
 
-@pytest.mark.parametrize("runs", ["runs", "else/where", "my runs"])
-def test_the_command_that_is_shown_takes_the_run_on(runs: str) -> None:
-    ran = microagents("run", *STALEMATE, "--run-id", "stuck", "--runs-dir", runs)
+def test_the_command_that_is_shown_takes_the_run_on() -> None:
+    ran = microagents("run", *STALEMATE, "--run-id", "stuck", "--runs-dir", "my runs")
     command, *words = shlex.split(ran.rows["go on"])
     assert command == "microagents"
     assert microagents(*words, "--on-undecided", "leader").code == COMPLETED
@@ -1027,43 +901,12 @@ def test_a_folder_of_runs_that_is_made_is_ignored_by_git_and_one_that_was_there_
     assert not Path("runs/.gitignore").exists()
 
 
-@pytest.mark.parametrize("words", [("-o", "length=1"), STALEMATE[1:]], ids=["completed", "undecided"])
-def test_a_run_without_a_journal_leaves_nothing(words: tuple[str, ...]) -> None:
+def test_a_run_without_a_journal_leaves_nothing() -> None:
     before = sorted(Path().rglob("*"))
-    ran = microagents("run", "drift", *words, "--no-journal", "--run-id", "x")
+    ran = microagents("run", *STALEMATE, "--no-journal", "--run-id", "x")
     assert {"journal", "go on"}.isdisjoint(ran.rows)
-    assert microagents("run", "drift", *words, "--no-journal", "--json").json["journal"] is None
+    assert microagents("run", *STALEMATE, "--no-journal", "--json").json["journal"] is None
     assert sorted(path for path in Path().rglob("*") if "__pycache__" not in path.parts) == before
-
-
-@pytest.mark.slow
-def test_what_a_run_bought_before_its_users_code_failed_is_not_bought_again_once_that_is_mended() -> None:
-    faulty = """
-        from microagents.tasks.drift import Drift
-
-        class Faulty(Drift):
-            length: int = 30
-
-            def advance(self, state, reply):
-                if state.steps_done == 20:
-                    raise KeyError("no such line")
-                return super().advance(state, reply)
-        """
-    words = ("run", write("faulty.py", faulty) + ":Faulty", *QUICK[3:], "--run-id", "faulty", "--json")
-    ran, first = shopping(*words)
-    assert_one_sentence(ran, "raised KeyError('no such line') at step ", code=FAILED)
-    shown = microagents("show", "faulty")
-    assert next(iter(shown.rows)) == "failed"
-    assert "raised KeyError('no such line') at step " in shown.rows["why"]
-    assert shown.rows["go on"] == "microagents resume faulty"
-    assert_one_sentence(microagents("resume", "faulty"), "raised KeyError('no such line') at step ", code=FAILED)
-    write("faulty.py", faulty.replace("== 20", "== 99"))
-    sys.modules.pop("faulty")
-    assert_one_sentence(microagents("resume", "faulty"), "code=", "--accept-change code")
-    ran, second = shopping("resume", "faulty", "--accept-change", "code", "--json")
-    assert digests(ran.json) == digests(undisturbed(*QUICK))
-    assert max(Counter([*first.sent, *second.sent]).values()) == 1
-    assert ran.json["calls"] == len(first.sent) + len(second.sent)
 
 
 # -- changes on purpose --------------------------------------------------------------------------------------------------------------
@@ -1117,9 +960,7 @@ COUNT = """
     """
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("return state + 1", "return state + 2"), ("state >= last()", "state > last()"), ("40", "41")]
-)
+@pytest.mark.parametrize(("old", "new"), [("return state + 1", "return state + 2"), ("40", "41")])
 def test_changed_code_is_refused_on_a_resume_unless_it_is_meant(old: str, new: str) -> None:
     write("count.py", COUNT)
     sys.modules.pop("count", None)
@@ -1135,18 +976,6 @@ def test_changed_code_is_refused_on_a_resume_unless_it_is_meant(old: str, new: s
     ran = microagents("resume", "c", "--max-calls", "99", "--accept-change", "code", "--json")
     assert (ran.code, ran.json["result"] > 40 or new == "return state + 2") == (COMPLETED, True)
     assert "changed on purpose" in microagents("show", "c").out
-
-
-@pytest.mark.slow
-def test_comments_docstrings_and_other_classes_of_the_file_may_change_on_a_resume() -> None:
-    write("count.py", COUNT)
-    sys.modules.pop("count", None)
-    microagents("run", "count.py", "--run-id", "c", "--model", "sim:perfect", "-k", "1", "--max-calls", "9")
-    changed = COUNT.replace("# A class of replies.", "LIMIT = 7").replace("return 40", "return (  # steps\n        40)")
-    write("count.py", changed + '\n    """The end."""\n')
-    sys.modules.pop("count")
-    ran = microagents("resume", "c", "--max-calls", "99", "--json")
-    assert (ran.code, ran.json["result"]) == (COMPLETED, 40)
 
 
 def test_another_prompt_is_refused_on_a_resume_unless_it_is_meant() -> None:
@@ -1171,31 +1000,13 @@ def test_another_prompt_is_refused_on_a_resume_unless_it_is_meant() -> None:
 
 def test_the_folder_of_runs_can_be_given_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MICROAGENTS_RUNS_DIR", "kept")
-    path = stalemate_in("kept")
+    path = stalemate()
     assert show("stuck")["journal"] == "kept/stuck.sqlite"
     assert microagents("list").out.startswith("stuck  undecided")
     assert microagents("decide", "stuck", path, '{"number": 5}').code == COMPLETED
     assert microagents("resume", "stuck", "--json").json["settled_at"] == {path: "person"}
     assert_one_sentence(microagents("show", "stuck", "--runs-dir", "runs"), "there is no run")
     assert not Path("runs").exists()
-
-
-def stalemate_in(folder: str) -> str:
-    path = stalemate()
-    assert Path(folder, "stuck.sqlite").exists()
-    return path
-
-
-@pytest.mark.slow
-def test_what_is_done_where_nothing_is_decided_can_be_given_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    stalemate()
-    monkeypatch.setenv("MICROAGENTS_ON_UNDECIDED", "leader")
-    assert digests(microagents("resume", "stuck", "--json").json) == digests(led())
-    ran = microagents("run", *STALEMATE, "--run-id", "other", "--json")
-    assert (ran.code, digests(ran.json)) == (COMPLETED, digests(led()))
-    assert microagents("run", *STALEMATE, "--run-id", "third", "--on-undecided", "stop").code == UNDECIDED
-    monkeypatch.setenv("MICROAGENTS_ON_UNDECIDED", "nobody")
-    assert_one_sentence(microagents("run", *STALEMATE), "nobody")
 
 
 TORN = (
@@ -1233,23 +1044,13 @@ def test_with_a_higher_cap_failed_rungs_of_an_undecided_step_are_tried_again() -
 
 
 @pytest.mark.slow
-def test_failed_rungs_of_steps_that_the_leader_settles_are_left_in_whichever_sitting() -> None:
-    words = ("run", *TORN, *LADDER, "-s", "ladder=lookahead", "-s", "margin=7", "--json")
-    (path,) = microagents(*words).json["undecided_at"]
-    resumed = microagents("resume", "climbed", "--on-undecided", "leader", "--json").json
-    assert outcome_at(f"{path}/lookahead") == "climbed"
-    led = microagents(*words, "--on-undecided", "leader", "--run-id", "led").json
-    assert digests(resumed) == digests(led)
-
-
-@pytest.mark.slow
 def test_a_kill_in_the_first_moments_leaves_a_small_limit_to_go_on_with() -> None:
     """What was allotted and may have been sent counts at its most, but never at more than the limit."""
     words = (
         *("run", "hanoi", "-o", "disks=3", "--model", "sim:gpt-4.1-mini@latency=0.5,sigma=0", "--run-id", "a"),
         *("--max-cost", "0.05"),
     )
-    for _ in range(3):
+    for _ in range(2):
         with Sitting(*words, paced=True) as sitting:
             sitting.until_sent(1)
             sitting.end(signal.SIGKILL)

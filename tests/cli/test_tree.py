@@ -67,28 +67,17 @@ def test_the_first_line_is_the_problem_its_answer_and_how_it_came_to_it() -> Non
 
 
 @pytest.mark.slow
-def test_deeper_problems_are_added_up() -> None:
+def test_each_problem_down_to_a_depth_has_a_line_and_deeper_ones_are_added_up() -> None:
     completed(*FIVE)
-    (most, *_) = (each["folded"] for each in nodes(whole("--depth", "2")) if each["folded"])
+    for depth in (0, 3):
+        problems = [each["problem"] for each in nodes(whole()) if each["depth"] <= depth]
+        lines = [line for line in shown("--depth", str(depth)) if "What" in line]
+        assert [line[line.index("What") :].partition("?")[0] + "?" for line in lines] == problems
+    assert shown() == shown("--depth", "2") != shown("--depth", "3")
+    (most, *others) = (each["folded"] for each in nodes(whole("--depth", "2")) if each["folded"])
     folded = [line for line in shown() if " problems, " in line]
     assert any(f"+{most['problems']} problems, {most['calls']} calls, $" in line for line in folded)
-    assert len(folded) == sum(each["folded"] is not None for each in nodes(whole("--depth", "2")))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("depth", range(7))
-def test_each_problem_down_to_a_depth_has_a_line(depth: int) -> None:
-    completed(*FIVE)
-    problems = [each["problem"] for each in nodes(whole()) if each["depth"] <= depth]
-    assert [
-        line[line.index("What") :].partition("?")[0] + "?" for line in shown("--depth", str(depth)) if "What" in line
-    ] == problems
-
-
-@pytest.mark.slow
-def test_the_default_depth_is_two() -> None:
-    completed(*FIVE)
-    assert shown() == shown("--depth", "2") != shown("--depth", "3")
+    assert len(folded) == 1 + len(others)
 
 
 @pytest.mark.slow
@@ -210,15 +199,6 @@ def test_json_keeps_long_numbers() -> None:
     assert f'"product":{answer["product"]}' in microagents("show", "r", "--json").out
 
 
-def test_what_the_tasks_code_prints_does_not_get_into_the_json() -> None:
-    write("wavering.py", WAVERING)
-    completed("run", "wavering.py:Wavering", "--run-id", "r", "--json")
-    write("wavering.py", "    print('here I am')\n" + WAVERING)
-    del sys.modules["wavering"]
-    ran = microagents("show", "r", "--json")
-    assert (ran.err, ran.json["solution"]["at"]) == ("here I am\n", "solve")
-
-
 # -- of many inputs, and where there is no tree ------------------------------------------------------------------------
 
 
@@ -239,10 +219,10 @@ def test_of_many_inputs_one_is_named() -> None:
     assert "there is no input 3 in run r: it has inputs 0 to 2" in refused("--input", "3")
 
 
-@pytest.mark.parametrize("words", [("--depth", "1"), ("--input", "0")])
-def test_runs_of_another_strategy_have_no_tree(words: tuple[str, str]) -> None:
+def test_runs_of_another_strategy_have_no_tree() -> None:
     completed("run", "multiplication", "--strategy", "single-shot", "--run-id", "r")
-    assert "run r used the strategy single-shot, whose decisions are its whole record" in refused(*words)
+    for words in (("--depth", "1"), ("--input", "0")):
+        assert "run r used the strategy single-shot, whose decisions are its whole record" in refused(*words)
     assert shown() == []
     assert "solution" not in microagents("show", "r", "--json").json
 
@@ -324,7 +304,6 @@ def test_each_branch_of_a_state_stands_on_lines_of_its_own_and_the_chosen_one_is
 @pytest.mark.parametrize(
     ("branch", "text"),
     [
-        (Branch(number=2), "[2] p -> 3"),
         (Branch(number=2, ending="transitions", answer=Raw(b'{"total":3}'), chosen=False), "[2] p -> 3"),
         (
             Branch(number=2, ending="not picked", answer=Raw(b'{"total":4}'), chosen=True),
@@ -334,7 +313,6 @@ def test_each_branch_of_a_state_stands_on_lines_of_its_own_and_the_chosen_one_is
             Branch(number=2, ending="not picked", answer=Raw(b'{"text":"%s"}' % (b"x" * 90))),
             f'[2, judge picked "{"x" * 16}...] p -> 3',
         ),
-        (Branch(number=2, ending="pruned", answer=Raw(b'{"total":4}')), "[2, pruned] p -> 3"),
     ],
 )
 def test_a_branch_says_what_became_of_it(branch: Branch, text: str) -> None:

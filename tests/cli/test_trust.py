@@ -87,7 +87,7 @@ def as_another_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("try", "--setup"), ("try", "drift", "--one"), ("run", "drift", "--max-outage", "0")],
+    [("try", "--setup"), ("run", "drift", "--max-outage", "0")],
     ids=lambda words: words[-1],
 )
 @pytest.mark.parametrize("file", ["microagents.toml", ".env"])
@@ -140,21 +140,15 @@ def test_a_detached_run_of_a_folder_that_nobody_trusts_is_refused() -> None:
     [
         'model = "openai:m@api_key_env=AWS_SECRET_ACCESS_KEY"',
         'model = "mine.py:answer"',
-        'model = "mine:answer"',
         'model = ["sim:perfect", "verifier=openai:m@base_url=http://h"]',
-        'fallback = "openai:m@base_url=http://h"',
         'on-undecided = "openai:m@base_url=http://h"',
         'strategy = "mine:Mine"',
-        'runtime = "mine.py:Mine"',
         'tool = "mcp:sh -c id"',
-        'tool = "os:system"',
         "option = ['tool=[\"mine.py:answer\"]']",
         'option = { brief = "@/etc/passwd" }',
         'option = { output = "../.bashrc" }',
-        'set = { ladder = "judge,model=openai:m@base_url=http://h" }',
         'address = "10.0.0.1:6379"',
         "insecure = true",
-        "yes = true",
         'run-id = "theirs"',
     ],
 )
@@ -170,11 +164,8 @@ def test_what_reaches_out_of_a_folder_is_refused_unless_it_is_trusted(line: str)
         'model = ["sim:gpt-4.1-mini@error=0.01", "openai-responses:gpt-6-luna"]',
         'runs-dir = "/data/runs"',
         "insecure = false",
-        "max-cost = 5",
-        'strategy = "aot+tree"',
         'option = { goal = "Say: this and/or that", numbers = [1, 2], brief = "@brief.md" }',
         'set = { ladder = "judge,model=openai:gpt-6" }',
-        'deploy = { "solver.num_replicas" = 2 }',
     ],
 )
 def test_models_limits_and_plain_options_of_a_folder_are_taken_unasked(line: str) -> None:
@@ -252,10 +243,9 @@ def test_a_task_file_by_the_name_of_a_package_is_refused_and_its_folder_is_searc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", ["tasks.py", "sub/runtimes.py"])
-def test_a_task_file_may_be_named_like_a_folder_of_the_checkout(file: str) -> None:
-    write(file, "from microagents.tasks.drift import Drift\nclass Thing(Drift): ...\n")
-    ran = installed("run", f"{file}:Thing", "-o", "length=1", "--model", "sim:perfect", cwd=Path.cwd())
+def test_a_task_file_may_be_named_like_a_folder_of_the_checkout() -> None:
+    write("tasks.py", "from microagents.tasks.drift import Drift\nclass Thing(Drift): ...\n")
+    ran = installed("run", "tasks.py:Thing", "-o", "length=1", "--model", "sim:perfect", cwd=Path.cwd())
     assert (ran.code, ran.out.startswith("completed  Thing")) == (COMPLETED, True), ran
 
 
@@ -281,12 +271,6 @@ LOOKS = (
     ("show", "r", "--live"),
     ("ctl", "r", "status"),
 )
-
-
-@pytest.mark.usefixtures("begun")
-def test_looking_at_a_journal_that_this_user_began_imports_its_task() -> None:
-    assert "is not in the journal" not in anew("show", "r", "step/4").out
-    assert Path("imported").exists()
 
 
 @pytest.mark.slow
@@ -346,16 +330,6 @@ async def test_a_program_resumes_a_foreign_run_only_where_it_says_so() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("as_another_user")
-def test_a_task_on_the_command_line_is_trusted_with_a_foreign_journal(monkeypatch: pytest.MonkeyPatch) -> None:
-    write("mine.py", MINE)
-    assert anew("run", "mine.py", *NOISY, "--max-calls", "9").code != COMPLETED
-    monkeypatch.setenv("XDG_STATE_HOME", str(Path("nobody").absolute()))
-    assert anew("run", "mine.py", *NOISY, "--max-calls", "9999").code == COMPLETED
-    assert "is not in the journal" not in anew("show", "r", "step/4").out
-
-
-@pytest.mark.slow
 def test_the_measurement_of_somebody_else_names_no_model_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     write(
         "theirs.py",
@@ -390,8 +364,7 @@ def test_a_changed_first_record_is_not_the_one_on_the_list() -> None:
 
 def test_a_run_without_a_journal_leaves_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(Path("state").absolute()))
-    for words in ((), ("--runtime", "linked")):
-        assert microagents("run", "drift", "-o", "length=2", "--model", "sim:perfect", "--no-journal", *words).code == 0
+    assert microagents("run", "drift", "-o", "length=2", "--model", "sim:perfect", "--no-journal").code == COMPLETED
     assert not Path("state").exists()
 
 
@@ -426,9 +399,8 @@ for n in range(60):
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-@pytest.mark.parametrize("state", ["/dev/null", ""])
-def test_without_a_state_folder_nothing_is_known_and_runs_go_on(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", state)
+def test_without_a_state_folder_nothing_is_known_and_runs_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "")
     monkeypatch.setenv("HOME", "/dev/null")
     ran: Ran = microagents("run", "drift", "-o", "length=2", "--model", "sim:perfect", "--run-id", "r")
     assert ran.code == COMPLETED

@@ -75,7 +75,6 @@ def test_more_steps_of_many_inputs_are_tried_after_fewer() -> None:
     [
         ("error=0.9,flag=0", "voting-hurts", FAILED),
         ("error=0,flag=1", "all-flagged", FAILED),
-        ("error=0.01,flag=0,hard=0.999,hard_error=0.6", "voting-hurts", FAILED),
     ],
 )
 def test_each_weakness_of_a_model_has_its_sentence(options: str, advice: str, code: int) -> None:
