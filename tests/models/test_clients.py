@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import tracemalloc
-import zlib
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +13,10 @@ from openai import AsyncOpenAI
 from structlog.testing import capture_logs
 
 from microagents import InvalidUsage, Model, ModelUnavailable, client_model, run
-from microagents.models.http.sending import MAX_BODY_BYTES
 from microagents.tasks.drift import Drift
 from tests.models import server as scripted
 from tests.models.server import Answer, Server, serving
-from tests.models.wires import KEY, Provider, a_call
+from tests.models.wires import KEY, OPENAI, Provider, a_call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -68,6 +64,7 @@ async def test_a_call_has_the_clients_address_and_key_and_our_body(provider: Pro
     assert request.headers["idempotency-key"].startswith("/0/step/66/0/0/0/")
 
 
+@pytest.mark.parametrize("provider", [OPENAI], ids=["openai"])  # what all share
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
@@ -91,13 +88,7 @@ async def test_a_failure_is_named_and_its_request_not_repeated(provider: Provide
     assert len(server.received) == 1
 
 
-async def test_nobody_listening_is_the_network(provider: Provider) -> None:
-    async with client_of(provider, "http://127.0.0.1:1") as client:
-        with pytest.raises(ModelUnavailable) as caught:
-            await client_model(client, "m", responses=provider.name == "openai-responses").complete(a_call())
-    assert caught.value.kind == "network"
-
-
+@pytest.mark.parametrize("provider", [OPENAI], ids=["openai"])  # what all share
 @pytest.mark.parametrize("answer", [scripted.silent, scripted.dripped_headers, scripted.dripped_body])
 async def test_a_call_ends_by_our_clock_and_lets_go(provider: Provider, answer: Any) -> None:
     async with asking(provider, answer(), timeout_s=TINY_S) as (model, server):
@@ -107,23 +98,7 @@ async def test_a_call_ends_by_our_clock_and_lets_go(provider: Provider, answer: 
     assert caught.value.kind == "timeout"
 
 
-@pytest.mark.slow
-async def test_a_gzip_bomb_is_not_inflated(provider: Provider) -> None:
-    packer = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS | 16)
-    bomb = b"".join(packer.compress(b" " * 2**20) for _ in range(64)) + packer.flush()
-    answer = scripted.reply(bomb, 200, {"content-encoding": "gzip"})
-    async with asking(provider, scripted.reply(provider.good()), answer) as (model, _):
-        await model.complete(a_call())
-        tracemalloc.start()
-        try:
-            with pytest.raises(ModelUnavailable, match="longer than"):
-                await model.complete(a_call())
-            _, peak_bytes = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-    assert peak_bytes < 4 * MAX_BODY_BYTES
-
-
+@pytest.mark.parametrize("provider", [OPENAI], ids=["openai"])  # what all share
 @pytest.mark.parametrize("status", [200, 400])
 async def test_a_body_of_100_mb_is_not_read_to_its_end(provider: Provider, status: int) -> None:
     async with asking(provider, scripted.endless_body(lambda: server, status)) as (model, server):
@@ -133,7 +108,7 @@ async def test_a_body_of_100_mb_is_not_read_to_its_end(provider: Provider, statu
     assert server.sent_bytes < 32 * 2**20
 
 
-@pytest.mark.parametrize("status", [200, 401, 429])
+@pytest.mark.parametrize("status", [200, 401])
 async def test_a_key_is_in_no_error_and_no_log(
     provider: Provider, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -151,8 +126,8 @@ async def test_a_key_is_in_no_error_and_no_log(
     assert KEY not in repr(logs)
 
 
-@pytest.mark.parametrize("given", [3, object(), logging])
-def test_what_is_no_client_is_refused(given: Any) -> None:
+def test_what_is_no_client_is_refused() -> None:
+    given: Any = object()
     with pytest.raises(InvalidUsage, match=r"is not a known client: give an openai\.AsyncOpenAI"):
         client_model(given, "m")
 
@@ -172,6 +147,7 @@ async def test_a_limit_of_cost_without_a_price_says_how_python_gives_one() -> No
             await run(Drift(length=1), models=client_model(client, "m"), runs_dir=None, max_cost_usd=1)
 
 
+@pytest.mark.parametrize("provider", [OPENAI], ids=["openai"])  # what all share
 @pytest.mark.parametrize(
     ("own", "cost_usd"), [({}, 53e-6), ({"price_in": "0", "price_out": "1"}, 7e-6)], ids=["run", "own"]
 )
@@ -198,21 +174,6 @@ async def test_a_run_sends_through_an_http_client_of_the_callers_and_closes_it(p
         model = client_model(given, "m-1", responses=responses, http_client=http_client)
         ran = await run(Drift(length=1), models=model, k=1, runs_dir=None)
     assert (ran.calls, [each.is_closed for each in made]) == (1, [True])
-
-
-@pytest.mark.slow
-async def test_a_client_can_be_used_again_in_another_event_loop(provider: Provider) -> None:
-    async with serving(*[scripted.reply(provider.good())] * 4) as server:
-        client = client_of(provider, server.url)
-
-        async def ask(number: int) -> None:
-            model = client_model(client, "m", responses=provider.name == "openai-responses")
-            await asyncio.gather(*(model.complete(a_call()) for _ in range(number)))
-            await model.close()
-
-        for _ in range(2):
-            await asyncio.to_thread(asyncio.run, ask(2))
-        assert len(server.received) == 4
 
 
 @pytest.mark.parametrize("name", ["base_url", "api_key_env"])

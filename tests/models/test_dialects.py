@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 
 from microagents import Prompt, Reply, Result, RowTask, run
 from microagents.base.errors import InvalidUsage, ModelUnavailable
-from microagents.models.http import events
 from microagents.models.model import Call, Model
 from microagents.replies.chat import Sample
 from microagents.roles.solver import outages
@@ -69,14 +68,11 @@ def saying(provider: Provider, content: object, reason: object = "stop") -> dict
 PART = {"type": "text", "text": TEXT}
 CONTENTS: dict[str, object] = {
     "a text": TEXT,
-    "texts": ["x ", "= 1"],
     "one part": PART,
     "parts": [{"type": "text", "text": "x "}, None, {"type": "output_text", "text": "= 1"}],
-    "a part without a type": [{"text": TEXT}],
     "a part of an unknown type": [{"type": "markdown", "text": TEXT}],
     "text in an object": [{"type": "text", "text": {"value": TEXT, "annotations": []}}],
     "thinking in parts": [{"type": "thinking", "thinking": [{"type": "text", "text": THOUGHT}]}, PART],
-    "thinking as a text": [{"type": "reasoning", "text": THOUGHT}, PART],
     "a summary": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": THOUGHT}]}, PART],
     "a message": [{"type": "message", "role": "assistant", "content": TEXT}],
     "a call beside it": [PART, {"type": "tool_use", "text": "no", "input": {}}, {"type": "tool_result", "content": "no"}],
@@ -91,7 +87,7 @@ async def test_the_text_of_a_reply_is_read_in_any_form(provider: Provider, form:
 
 
 @pytest.mark.parametrize("reason", [
-    ..., None, "", "eos", "EOS_TOKEN", "end_turn", "STOP", "COMPLETE", "<|im_end|>", "FINISH_REASON_STOP", "TOOL_CALL", 3, "ripe",
+    ..., "", "EOS_TOKEN", "STOP", "<|im_end|>", "FINISH_REASON_STOP", "TOOL_CALL", 3, "ripe",
 ])  # fmt: skip
 async def test_a_whole_text_has_ended_whatever_the_end_is_called(provider: Provider, reason: object) -> None:
     with capture_logs() as logs:
@@ -104,8 +100,7 @@ async def test_a_whole_text_has_ended_whatever_the_end_is_called(provider: Provi
 
 
 @pytest.mark.parametrize(("reason", "finish"), [
-    ("MAX_TOKENS", "length"), ("max_tokens", "length"), ("model_length", "length"), ("SAFETY", "content_filter"),
-    ("PROHIBITED_CONTENT", "content_filter"), ("sensitive", "content_filter"),
+    ("MAX_TOKENS", "length"), ("model_length", "length"), ("SAFETY", "content_filter"), ("sensitive", "content_filter"),
     ("insufficient_system_resource", "error"), ("in_progress", "other"), ("aborted", "abort"),
 ])  # fmt: skip
 async def test_a_text_that_is_not_whole_is_flagged_whatever_the_reason_is_called(
@@ -139,10 +134,8 @@ async def test_an_answer_that_stands_in_the_reasoning_has_a_flag_of_its_own(fiel
     ({"message": "slower", "code": "429"}, "busy", 429),
     ({"message": "slower", "type": "rate_limit_error"}, "busy", 429),
     ({"message": "slower", "code": 8, "status": "RESOURCE_EXHAUSTED"}, "busy", 429),
-    ({"message": "bad", "code": 400}, "refused", 400),
     ({"message": "down", "code": 502}, "server", 502),
     ({"message": "odd", "code": 1305}, "garbled", 200),
-    ("odd", "garbled", 200),
 ])  # fmt: skip
 async def test_an_error_under_status_200_counts_by_its_code(
     provider: Provider, error: Any, kind: str, status: int
@@ -157,17 +150,14 @@ async def test_an_error_under_status_200_counts_by_its_code(
 WORDS = "4096 tokens fit"
 ERRORS: dict[str, object] = {
     "an object": {"error": {"message": WORDS}},
-    "a text": {"error": WORDS},
     "a list": [{"error": {"code": 400, "message": WORDS, "status": "INVALID_ARGUMENT"}}],
     "errors": {"success": False, "errors": [{"code": 7003, "message": WORDS}]},
-    "detail": {"detail": WORDS},
     "detail in an object": {"detail": {"error": {"msg": WORDS}}},
     "flat": {"statusCode": 400, "error": "Bad Request", "message": WORDS},
     "problem": {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": WORDS},
     "JSON text": WORDS,
     "HTML": f"<!doctype html><html><head><title>{WORDS}</title></head><body>no</body></html>".encode(),
     "heading": f"<html><body><h1>{WORDS}</h1><p>nginx".encode(),
-    "plain": WORDS.encode(),
 }
 
 
@@ -187,9 +177,8 @@ async def test_an_error_of_pydantic_names_the_place_and_not_the_input(provider: 
 
 
 @pytest.mark.parametrize(("provider", "given", "meant"), [
-    (OPENAI, "", "/v1"), (RESPONSES, "", "/v1"), (ANTHROPIC, "/v1", ""), (OPENAI, "/api", "/api/v1"),
-    (OPENAI, "/v1/chat/completions", "/v1"), (OPENAI, "/v1", None), (OPENAI, "/v1beta/openai", None),
-    (ANTHROPIC, "", None), (OPENAI, "/openai/deployments/d?api-version=1", None),
+    (RESPONSES, "", "/v1"), (ANTHROPIC, "/v1", ""), (OPENAI, "/api", "/api/v1"), (OPENAI, "/v1/chat/completions", "/v1"),
+    (OPENAI, "/v1", None), (ANTHROPIC, "", None), (OPENAI, "/openai/deployments/d?api-version=1", None),
 ])  # fmt: skip
 async def test_a_404_says_which_address_was_probably_meant(provider: Provider, given: str, meant: str | None) -> None:
     said = str(await failure_of(provider, b"404 page not found", 404, given))
@@ -222,12 +211,12 @@ async def test_the_query_of_an_address_stays_behind_the_path_and_out_of_errors(p
     assert "secret" not in str(await failure_of(provider, b"", 500, "/openai?code=secret"))
 
 
-@pytest.mark.parametrize("status", [400, 500])
 @pytest.mark.parametrize(
-    "words", ["System role not supported", "Conversation roles must alternate user/assistant/user"]
+    ("status", "words"),
+    [(400, "System role not supported"), (500, "Conversation roles must alternate user/assistant/user")],
 )
 async def test_a_system_part_that_a_template_refuses_can_go_into_the_users(
-    provider: Provider, words: str, status: int
+    provider: Provider, status: int, words: str
 ) -> None:
     error = await failure_of(provider, {"error": {"message": words}}, status)
     assert error.kind == "refused"
@@ -242,9 +231,13 @@ async def test_a_system_part_that_a_template_refuses_can_go_into_the_users(
         provider.open("http://localhost:1", system="none")
 
 
-@pytest.mark.parametrize("name", ["HTTP_PROXY", "all_proxy"])
 @pytest.mark.parametrize(
-    "address", ["socks5h://{}127.0.0.1:9", "http://{}127.0.0.1:99999", "http://{}[bad", "http://{}:8"]
+    ("name", "address"),
+    [
+        ("HTTP_PROXY", "socks5h://{}127.0.0.1:9"),
+        ("all_proxy", "http://{}127.0.0.1:99999"),
+        ("HTTP_PROXY", "http://{}[bad"),
+    ],
 )
 async def test_what_is_no_http_proxy_is_named_and_never_spoken_to(
     provider: Provider, name: str, address: str, monkeypatch: pytest.MonkeyPatch
@@ -299,7 +292,7 @@ async def test_a_stream_is_read_in_any_form(form: str) -> None:
     assert (sample.text, sample.finish) == (TEXT, "stop")
 
 
-@pytest.mark.parametrize("form", STREAMS)
+@pytest.mark.parametrize("form", ["nulls", "an empty end", "parts"])
 async def test_choices_that_are_asked_for_as_a_stream_are_read_in_any_form(form: str) -> None:
     answer = scripted.reply(STREAMS[form], headers={"content-type": "text/event-stream"})
     async with asking(OPENAI, answer, votes_per_request="2") as (model, _):
@@ -334,18 +327,6 @@ async def test_a_stream_of_any_wire_that_nobody_asked_for_is_read(provider: Prov
     sample = await sample_of(provider, b"".join(map(data, EVENTS[provider.name])))
     assert (sample.text, sample.finish) == (TEXT, "stop")
     assert sample.usage.output_tokens is not None
-
-
-async def test_a_reply_is_decoded_once(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoded: list[bytes] = []
-
-    def counted(body: bytes) -> object:
-        decoded.append(body)
-        return json.loads(body)
-
-    monkeypatch.setattr(events, "decode", counted)
-    await sample_of(provider, provider.good(TEXT))
-    assert len(decoded) == 1
 
 
 async def test_an_error_in_a_stream_counts_by_its_code() -> None:
@@ -399,7 +380,7 @@ def labelled(model: Model, rows: int, k: int = 2, **options: Any) -> Result:
     return run_virtual(run(tasks if rows > 1 else tasks[0], models=model, k=k, runs_dir=None, **options))
 
 
-@pytest.mark.parametrize(("rows", "k", "solvers"), [(1, 1, 1), (1, 2, 1), (20, 2, 1), (20, 2, 10)])
+@pytest.mark.parametrize(("rows", "k", "solvers"), [(1, 1, 1), (20, 2, 10)])
 def test_ten_replies_in_a_row_that_cannot_be_read_end_the_run_and_show_the_first(
     rows: int, k: int, solvers: int
 ) -> None:

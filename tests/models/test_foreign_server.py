@@ -226,19 +226,6 @@ async def test_a_reply_that_is_not_the_whole_draw_has_no_mass(
     assert (part.text, part.mass) == (text, None)
 
 
-async def test_another_list_of_tokens_is_the_same_text_with_another_mass(address: str) -> None:
-    async with altered(address) as model:
-        usual = await model.complete(asked(SKY))
-    no = 5230  # its token
-    async with altered(address, {"grammar": 'root ::= "No."', "logit_bias": [[no, False]]}) as model:
-        other = await model.complete(asked(SKY))
-    assert usual.text == other.text == "No."
-    assert usual.mass is not None
-    assert other.mass is not None
-    assert other.mass.text == usual.mass.text
-    assert other.mass.log < usual.mass.log - 3
-
-
 async def test_a_mask_leaves_a_bound_and_what_a_schema_hides_no_mass(address: str) -> None:
     """The grammar of a schema lets a fence of Markdown pass, which is not in the reply."""
     async with altered(address, json_schema="true") as model:
@@ -253,12 +240,3 @@ async def test_a_mask_leaves_a_bound_and_what_a_schema_hides_no_mass(address: st
     assert (masked.mass.law, masked.mass.log < -2) == ("model", True)
     assert parse(hidden.text, Product, "json").product == 3
     assert hidden.mass is None
-
-
-async def test_an_empty_list_of_the_responses_api_is_a_sample_without_a_mass(address: str) -> None:
-    model = open_model(spec_on("openai-responses", address), CONTEXT)
-    try:
-        sample = await model.complete(asked(SKY))
-    finally:
-        await model.close()
-    assert (sample.text, sample.mass, model.refused) == ("No.", None, {"top_logprobs": None})

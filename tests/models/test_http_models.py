@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import logging
 import socket
-import subprocess
-import sys
 import tracemalloc
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -16,18 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from microagents.actors.role import Context
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.http.refusals import MAX_MESSAGE_CHARS, retry_after_s
 from microagents.models.http.sending import MAX_BODY_BYTES
-from microagents.models.model import Call, Model, ModelSpec, open_model
+from microagents.models.model import Call, Model, ModelSpec
 from microagents.models.openai import OpenAIModel, priority_of
 from microagents.models.rates import Rate
 from microagents.replies.chat import Sample, Usage
-from microagents.systems.chains.maker import Maker
-from microagents.tasks.drift import Drift
 from tests.models import server as scripted
-from tests.models.server import Answer, Connection, serving
+from tests.models.server import Answer, serving
 from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider, a_call, asking
 
 if TYPE_CHECKING:
@@ -128,54 +122,6 @@ def test_the_cap_goes_by_the_name_that_the_address_takes(base_url: str | None, n
     assert {key for key in sent if "tokens" in key} == {expected}
 
 
-async def test_a_compressed_reply_is_read(provider: Provider) -> None:
-    body = gzip.compress(json.dumps(provider.good("x = 1")).encode())
-    async with asking(provider, scripted.reply(body, headers={"content-encoding": "gzip"})) as (model, _):
-        assert (await model.complete(a_call())).text == "x = 1"
-
-
-async def test_text_blocks_are_joined_and_other_blocks_left_out() -> None:
-    body = ANTHROPIC.good()
-    body["content"] = [
-        {"type": "thinking", "thinking": "hm"},
-        {"type": "text", "text": "x ="},
-        {"type": "tool_use", "id": "t", "name": "n", "input": {}},
-        {"type": "text", "text": " 1"},
-    ]
-    assert (await sample_of(ANTHROPIC, body)).text == "x = 1"
-
-
-async def test_hostile_text_is_handed_over_as_it_is(provider: Provider) -> None:
-    text = "\x00\x1b]52;c;eA==\x07\u202e\u200b[red]<script>" + "9" * 5000
-    assert (await sample_of(provider, provider.good(text))).text == text
-
-
-@pytest.mark.parametrize("text", ["", None])
-async def test_an_empty_reply_is_a_sample_for_the_flags_to_judge(provider: Provider, text: str | None) -> None:
-    body = provider.good(text or "")
-    if text is None and provider is OPENAI:
-        body["choices"][0]["message"]["content"] = None
-    if text is None and provider is not OPENAI:
-        body["content" if provider is ANTHROPIC else "output"] = []
-    sample = await sample_of(provider, body)
-    assert (sample.text, sample.finish) == ("", "stop")
-
-
-async def test_one_model_serves_one_event_loop_after_another(provider: Provider) -> None:
-    async with serving(scripted.reply(provider.good())) as server:
-        model = provider.open(server.url)
-
-        async def ask_and_close() -> str:
-            try:
-                return (await model.complete(a_call())).text
-            finally:
-                await model.close()
-
-        assert await asyncio.to_thread(asyncio.run, ask_and_close()) == "x = 1"
-        assert await asyncio.to_thread(asyncio.run, ask_and_close()) == "x = 1"
-        assert await ask_and_close() == "x = 1"
-
-
 async def test_connections_are_used_again_and_a_closed_model_may_be_asked_again(provider: Provider) -> None:
     async with asking(provider, scripted.reply(provider.good())) as (model, server):
         await model.complete(a_call())
@@ -195,20 +141,13 @@ async def test_connections_are_used_again_and_a_closed_model_may_be_asked_again(
     [
         (OPENAI, "stop", "stop"),
         (OPENAI, "length", "length"),
-        (OPENAI, "content_filter", "content_filter"),
         (OPENAI, "tool_calls", "stop"),
-        (OPENAI, "function_call", "stop"),
-        (OPENAI, "abort", "abort"),
         (OPENAI, "\x1b[2J" + "x" * 1000, "stop"),
         (RESPONSES, "max_output_tokens", "length"),
-        (RESPONSES, "content_filter", "content_filter"),
         (RESPONSES, "\x1b[2J" + "x" * 1000, "other"),
         (ANTHROPIC, "end_turn", "stop"),
         (ANTHROPIC, "stop_sequence", "stop"),
         (ANTHROPIC, "max_tokens", "length"),
-        (ANTHROPIC, "refusal", "refusal"),
-        (ANTHROPIC, "pause_turn", "pause_turn"),
-        (ANTHROPIC, "tool_use", "stop"),
         (ANTHROPIC, "model_context_window_exceeded", "model_context_window_exceeded"),
         (ANTHROPIC, "\x1b[2J" + "x" * 1000, "stop"),
     ],
@@ -227,11 +166,6 @@ async def test_a_refusal_of_openai_is_no_reply_that_ended_by_itself(provider: Pr
         body["output"][0]["content"] = [{"type": "refusal", "refusal": said}]
     sample = await sample_of(provider, body)
     assert (sample.text, sample.finish) == (said, "refusal")
-
-
-@pytest.mark.parametrize("status", ["queued", "in_progress", "cancelled"])
-async def test_a_response_that_is_not_completed_is_flagged(status: str) -> None:
-    assert (await sample_of(RESPONSES, {**RESPONSES.good(), "status": status})).finish == "other"
 
 
 async def test_a_response_as_long_as_allowed_is_cut_off_though_a_server_calls_it_completed() -> None:
@@ -257,21 +191,6 @@ async def test_a_call_costs_what_its_tokens_cost(
     assert sample.usage.cost_usd == (None if cost is None else pytest.approx(cost))
 
 
-async def test_the_users_price_of_a_model_holds_where_its_spec_gives_none(provider: Provider) -> None:
-    reply = scripted.reply(provider.good(usage={provider.input_tokens: 1_000_000, provider.output_tokens: 500_000}))
-    settings = {"prices": {f"{provider.name}:m-1": {"input": 2.0, "output": 4.0}}}
-    context = Context(run_id="r", seed=0, tasks=[Drift()], strategy=Maker(), settings=settings)
-    costs = []
-    async with serving(reply) as server:
-        for given in ({}, {"price_in": "1", "price_out": "1"}):
-            options = ",".join(f"{name}={value}" for name, value in {"base_url": server.url, **given}.items())
-            model = open_model(f"{provider.name}:m-1@{options}", context)
-            assert model.priced
-            costs.append((await model.complete(a_call())).usage.cost_usd)
-            await model.close()
-    assert costs == pytest.approx([4.0, 1.5])
-
-
 def test_the_most_of_a_call_is_a_token_for_each_byte_of_its_prompt_and_the_longest_reply(provider: Provider) -> None:
     model = provider.open("http://localhost:1", price_in="1000", price_out="1000")
     most = model.at_most(a_call(user="\N{SNOWMAN}" * 1000, system=""))
@@ -294,25 +213,16 @@ def reasoned(provider: Provider, written: int, reasoning: object = None, block: 
 
 @pytest.mark.parametrize(
     ("reasoning", "block", "visible"),
-    [
-        (None, None, 900), (0, None, 900), (850, None, 50), (850, "reasoning", 50), (None, "reasoning", None),
-        (0, "reasoning_content", None),
-    ],
+    [(0, None, 900),
+(850, None, 50),
+(None, "reasoning", None),
+(0, "reasoning_content", None)],
 )  # fmt: skip
 async def test_tokens_of_reasoning_are_told_from_those_of_the_text_where_usage_tells(
     provider: Provider, reasoning: object, block: str | None, visible: int | None
 ) -> None:
     usage = (await sample_of(provider, reasoned(provider, 900, reasoning, block))).usage
     assert (usage.output_tokens, usage.visible_tokens, usage.flaw) == (900, visible, "")
-
-
-@pytest.mark.parametrize(("reasoning", "block"), [(901, None), ("many", None), (-1, "reasoning_content")])
-async def test_reasoning_that_cannot_be_right_makes_the_output_unknown(
-    provider: Provider, reasoning: object, block: str | None
-) -> None:
-    usage = (await sample_of(provider, reasoned(provider, 900, reasoning, block))).usage
-    assert (usage.input_tokens, usage.output_tokens, usage.visible_tokens) == (11, None, None)
-    assert repr(reasoning) in usage.flaw
 
 
 @pytest.mark.parametrize(("cached", "written", "read"), [(700, 100, (1000, 700, 100)), (0, None, (1000, 0, 0))])
@@ -332,15 +242,7 @@ async def test_cached_tokens_are_a_part_of_the_input(
     assert (found.input_tokens, found.cached_tokens, found.cache_write_tokens) == read
 
 
-@pytest.mark.parametrize("parts", [{"cached_tokens": 11}, {"cached_tokens": -1}, {"cache_write_tokens": "many"}])
-async def test_cached_tokens_that_cannot_be_right_make_the_input_unknown(parts: dict[str, object]) -> None:
-    usage = {"prompt_tokens": 10, "completion_tokens": 7, "prompt_tokens_details": parts}
-    found = (await sample_of(OPENAI, OPENAI.good(usage=usage))).usage
-    assert (found.input_tokens, found.cached_tokens, found.cache_write_tokens, found.output_tokens) == (None, 0, 0, 7)
-    assert found.flaw.startswith("cache")
-
-
-@pytest.mark.parametrize("count", [-1, 10**12, 1.5, "7", True, None])
+@pytest.mark.parametrize("count", [-1, 10**12, True, None])
 async def test_a_count_that_cannot_be_true_is_none_and_so_is_its_cost(provider: Provider, count: object) -> None:
     usage = {provider.input_tokens: 11, provider.output_tokens: count}
     found = (await sample_of(provider, provider.good(usage=usage), price_in="1", price_out="1")).usage
@@ -348,7 +250,7 @@ async def test_a_count_that_cannot_be_true_is_none_and_so_is_its_cost(provider: 
     assert found.flaw == ("input_tokens 11 without output_tokens" if count is None else f"output_tokens {count!r:.40}")
 
 
-@pytest.mark.parametrize("usage", [{}, [], "many", 3, None])
+@pytest.mark.parametrize("usage", [{}, "many", None])
 async def test_a_reply_without_usage_is_still_a_reply(provider: Provider, usage: object) -> None:
     body = provider.good(usage=usage)
     if usage is None:
@@ -362,33 +264,26 @@ async def test_a_reply_without_usage_is_still_a_reply(provider: Provider, usage:
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [
-        (429, "busy"), (408, "server"), (409, "server"), (500, "server"),
-        (529, "server"),
-    ]
-    + [(status, "refused") for status in (400, 401, 402, 404, 302)],
-)  # fmt: skip
+    [(429, "busy"), (408, "server"), (500, "server"), (400, "refused"), (402, "refused"), (302, "refused")],
+)
 async def test_a_status_says_what_to_do(provider: Provider, status: int, kind: str) -> None:
     headers = {"request-id" if provider is ANTHROPIC else "x-request-id": "req_1"}
     body = {"error": {"type": "some_error", "message": "no such model"}}
-    error = await failure_of(provider, scripted.reply(body if status != 304 else b"", status, headers))
+    error = await failure_of(provider, scripted.reply(body, status, headers))
     assert (error.kind, error.args[2], error.args[4]) == (kind, status, "req_1")
     if status >= 400:
         assert error.args[1] == "some_error: no such model"
 
 
-@pytest.mark.parametrize("status", [201, 204])
-async def test_a_success_without_a_reply_is_garbled(provider: Provider, status: int) -> None:
-    headers = {} if status != 204 else {"content-length": "0"}
-    assert (await failure_of(provider, scripted.reply(b"", status, headers))).kind == "garbled"
+async def test_a_success_without_a_reply_is_garbled(provider: Provider) -> None:
+    assert (await failure_of(provider, scripted.reply(b"", 204, {"content-length": "0"}))).kind == "garbled"
 
 
 DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
 LATER = "Wed, 21 Oct 2026 07:28:30 GMT"
 WAITS: list[tuple[str, float | None]] = [
-    ("0", 0), ("1", 1), ("0.25", 0.25), ("600", 600), ("-1", None), ("NaN", None), ("inf", None), ("1e308", None),
-    ("9" * 4000, None), ("soon", None), ("", None), (LATER, 30), ("Wed, 21 Oct 2020 07:28:00 GMT", 0),
-    ("Wed, 21 Oct 9999 07:28:00 GMT", None), ("Wed, 99 Oct 2026 99:99:99 GMT", None),
+    ("0", 0), ("0.25", 0.25), ("-1", None), ("NaN", None), ("1e308", None), ("9" * 4000, None), ("soon", None),
+    (LATER, 30), ("Wed, 21 Oct 2020 07:28:00 GMT", 0), ("Wed, 99 Oct 2026 99:99:99 GMT", None),
 ]  # fmt: skip
 
 
@@ -406,15 +301,8 @@ def test_milliseconds_are_more_exact_than_seconds_and_a_date_needs_the_servers_c
     assert retry_after_s({}) is None
 
 
-async def test_an_attempt_is_one_request(provider: Provider) -> None:
-    async with asking(provider, scripted.reply({}, 500, {"retry-after": "0"})) as (model, server):
-        with pytest.raises(ModelUnavailable):
-            await model.complete(a_call())
-    assert len(server.received) == 1
-
-
 async def test_a_redirect_is_not_followed(provider: Provider) -> None:
-    for status in (301, 302, 307, 308):
+    for status in (302, 307):
         async with serving(scripted.reply(provider.good())) as elsewhere:
             answer = scripted.reply(b"", status, {"location": f"{elsewhere.url}{provider.path}"})
             error = await failure_of(provider, answer)
@@ -427,13 +315,10 @@ async def test_a_redirect_is_not_followed(provider: Provider) -> None:
 
 GARBLED = {
     "html": b"<html><body>Bad gateway</body></html>",
-    "nothing": b"",
-    "null": b"null",
     "a list": b"[]",
     "an empty object": b"{}",
     "truncated": b'{"choices": [{"message": {"content": "x =',
     "not utf-8": b'{"choices": "\xff\xfe", "content": "\xff\xfe"}',
-    "NaN": b'{"usage": NaN}',
     "nested in the usage": b'{"usage": ' + b"[" * 100_000,
     "nested in what is not read": b'{"other": ' + b"[" * 100_000,
 }
@@ -447,22 +332,18 @@ async def test_what_is_no_reply_is_garbled(provider: Provider, name: str) -> Non
 
 OPENAI_BODIES: list[object] = [
     {"choices": []},
-    {"choices": None},
     {"choices": {}},
     {"choices": [None]},
-    {"choices": [{}]},
     {"choices": [{"message": None}]},
     {"choices": [{"message": {"content": 3}, "finish_reason": "stop"}]},
 ]
 RESPONSES_BODIES: list[object] = [
-    {"output": [], "status": None},
     {"output": []},
     {"output": [None]},
     {"status": "completed", "output": 3},
     {"status": "completed", "output": [{"type": "message", "content": [{"type": "output_text", "text": 3}]}]},
 ]
 ANTHROPIC_BODIES: list[object] = [
-    {"content": []},
     {"content": [None]},
     {"content": 3, "stop_reason": "end_turn"},
     {"content": [{"type": "text", "text": 3}], "stop_reason": "end_turn"},
@@ -515,12 +396,10 @@ async def test_a_body_that_is_compressed_too_often_is_garbled_and_let_go(provide
     "data",
     [
         b"\x00\xff\x16\x03\x01 garbage \r\n\r\n",
-        b"SSH-2.0-OpenSSH_9.6\r\n",
-        b"HTTP/1.1 abc OK\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nx-long: " + b"a" * 100_000 + b"\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzzz\r\n",
     ],
-    ids=["bytes", "ssh", "no status", "a long header", "wrong chunks"],
+    ids=["bytes", "a long header", "wrong chunks"],
 )
 async def test_what_is_not_http_is_our_own_error(provider: Provider, data: bytes) -> None:
     error = await failure_of(provider, scripted.raw(data))
@@ -539,6 +418,7 @@ def bomb() -> bytes:
     return b"".join(packer.compress(blanks) for _ in range(64)) + packer.flush()
 
 
+@pytest.mark.parametrize("provider", [OPENAI], ids=["openai"])  # what all share
 @pytest.mark.parametrize("given", ["bomb 200", "bomb 500", "more than is needed"])
 async def test_no_reply_takes_more_memory_than_its_bound(provider: Provider, bomb: bytes, given: str) -> None:
     unread = json.dumps(provider.good())[:-1] + ', "usage": [' + "[]," * 2**21 + "0]}"
@@ -573,6 +453,7 @@ async def test_a_body_of_100_mb_is_not_read_to_its_end(provider: Provider, statu
 # -- time and connections ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("provider", [OPENAI], ids=["openai"])  # what all share
 @pytest.mark.parametrize("answer", [scripted.silent, scripted.dripped_headers, scripted.dripped_body])
 async def test_a_call_ends_by_our_clock_and_lets_go(provider: Provider, answer: Callable[[], Answer]) -> None:
     async with asking(provider, answer(), timeout_s=TINY_S) as (model, server):
@@ -583,6 +464,7 @@ async def test_a_call_ends_by_our_clock_and_lets_go(provider: Provider, answer: 
     assert_plain(caught.value)
 
 
+@pytest.mark.parametrize("provider", [OPENAI], ids=["openai"])  # what all share
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # aiohttp's, above 1 MiB
 async def test_a_large_prompt_to_a_server_that_does_not_read_ends_by_our_clock(provider: Provider) -> None:
     async def answer_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -606,6 +488,7 @@ async def test_a_large_prompt_to_a_server_that_does_not_read_ends_by_our_clock(p
     assert caught.value.kind == "timeout"
 
 
+@pytest.mark.parametrize("provider", [OPENAI], ids=["openai"])  # what all share
 async def test_the_clock_runs_over_both_requests_of_a_call(provider: Provider) -> None:
     async with asking(provider, refusal_of("temperature"), scripted.silent(), timeout_s="1") as (model, server):
         with pytest.raises(ModelUnavailable) as caught:
@@ -670,13 +553,11 @@ def echo(status: int) -> Answer:
 @pytest.mark.parametrize(
     "answer",
     [
-        *map(echo, (200, 400, 401, 429, 500)),
+        *map(echo, (200, 401, 429)),
         scripted.raw(f"HTTP/1.1 {KEY}\r\n\r\n".encode()),
-        scripted.raw(f"{KEY} {KEY}\r\n".encode()),
-        scripted.reset(),
         scripted.reply(f'"{KEY}"'.encode()),
     ],
-    ids=["200", "400", "401", "429", "500", "status line", "bytes", "reset", "text"],
+    ids=["200", "401", "429", "status line", "text"],
 )
 async def test_a_key_is_in_no_error_and_no_log(
     provider: Provider, answer: Answer, caplog: pytest.LogCaptureFixture
@@ -695,7 +576,7 @@ async def test_a_key_that_a_server_repeats_in_a_reply_is_replaced(provider: Prov
     assert KEY not in repr(provider.open("http://localhost:1"))
 
 
-@pytest.mark.parametrize("dummy", ["1", "none", "number"])
+@pytest.mark.parametrize("dummy", ["1", "number"])
 async def test_a_dummy_key_changes_no_reply(provider: Provider, dummy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asking(provider, scripted.reply(provider.good(text="number = 1"))) as (_, server):
         monkeypatch.setenv(provider.key_env, dummy)
@@ -732,8 +613,8 @@ async def test_an_error_is_one_short_printable_line(provider: Provider) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"<html>", b"[" * 100_000, b'{"error": "out of memory"}', b'{"error": {"code": [1]}}', b'{"error": null}'],
-    ids=["nothing", "html", "nested", "a string", "wrong types", "null"],
+    [b"", b'{"error": "out of memory"}', b'{"error": {"code": [1]}}', b'{"error": null}'],
+    ids=["nothing", "a string", "wrong types", "null"],
 )
 async def test_an_error_that_explains_nothing_is_still_an_error(provider: Provider, body: bytes) -> None:
     error = await failure_of(provider, scripted.reply(body, 503))
@@ -763,7 +644,6 @@ def only_message(message: str) -> Answer:
     [
         refusal_of("temperature"),
         only_message("`temperature` is deprecated for this model."),
-        only_message("temperature: Extra inputs are not permitted"),
     ],
 )
 async def test_a_refused_temperature_is_dropped_once_and_remembered(provider: Provider, refusal: Answer) -> None:
@@ -781,6 +661,7 @@ async def test_a_refused_temperature_is_dropped_once_and_remembered(provider: Pr
     ]
 
 
+@pytest.mark.parametrize("provider", [ANTHROPIC], ids=["anthropic"])  # OpenAI's first draw goes alone
 async def test_calls_in_flight_together_are_all_asked_again_and_said_once(provider: Provider) -> None:
     held = asyncio.Event()
 
@@ -874,7 +755,7 @@ async def test_a_key_may_stand_in_another_variable_and_a_local_server_needs_none
     assert server.received[0].headers["authorization"] == f"Bearer {bearer}"
 
 
-@pytest.mark.parametrize("key", ["two\nlines", "schlüssel", "bell\x07"])
+@pytest.mark.parametrize("key", ["two\nlines", "schlüssel"])
 def test_an_impossible_key_is_not_shown(provider: Provider, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(provider.key_env, key)
     with pytest.raises(InvalidUsage, match=provider.key_env) as caught:
@@ -897,11 +778,10 @@ def test_an_unknown_option_and_half_a_price_are_refused(provider: Provider, opti
 @pytest.mark.parametrize("provider", [OPENAI], ids=["openai"])  # what all share
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("timeout_s", value) for value in ("0", "-1", "nan", "inf", "soon", "")]
-    + [("price_in", value) for value in ("-1", "nan", "inf", "free")]
-    + [
-        ("base_url", value)
-        for value in ("", "localhost:8000", "ftp://host", "http://", "http://host:99999", "http://u:p@h")
+    [
+        *(("timeout_s", value) for value in ("0", "nan", "soon")),
+        *(("price_in", value) for value in ("-1", "inf", "free")),
+        *(("base_url", value) for value in ("localhost:8000", "ftp://host", "http://host:99999", "http://u:p@h")),
     ],
 )
 def test_an_option_out_of_range_is_refused(provider: Provider, name: str, value: str) -> None:
@@ -917,22 +797,6 @@ async def test_the_address_may_be_in_the_sdks_variable(provider: Provider, monke
         await model.complete(a_call())
         await model.close()
     assert len(server.received) == 1
-
-
-@pytest.mark.slow
-def test_importing_and_opening_loads_no_sdk() -> None:
-    code = """
-import os, sys
-os.environ["OPENAI_API_KEY"] = os.environ["ANTHROPIC_API_KEY"] = "k"
-from microagents.models.anthropic import AnthropicModel
-from microagents.models.model import ModelSpec
-from microagents.models.openai import OpenAIModel
-OpenAIModel(ModelSpec(provider="openai", name="m"))
-AnthropicModel(ModelSpec(provider="anthropic", name="m"))
-print(sorted({"openai", "anthropic", "aiohttp"} & set(sys.modules)))
-"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert run.stdout.strip() == "[]"
 
 
 # -- what the solvers of a run share ------------------------------------------------------------------------------------
@@ -962,29 +826,14 @@ async def test_what_a_provider_allows_each_minute_is_read_from_its_first_reply()
         assert model.rates == {"requests": Rate(each_minute=500, left=499)}
 
 
-async def test_all_calls_with_one_prompt_reach_one_replica_by_the_header_of_their_session() -> None:
-    prompts = [f"What is {number} + 1?" for number in range(8)]
-    async with serving(scripted.reply(OPENAI.good())) as one, serving(scripted.reply(OPENAI.good())) as other:
-        replicas, routed = (one, other), list[str]()
-
-        async def route(connection: Connection) -> None:
-            asked = router.received[-1]
-            replica = replicas[int(asked.headers["x-session-id"], 16) % 2]
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(replica.url.rpartition(":")[2]))
-            head = f"POST /chat/completions HTTP/1.1\r\ncontent-length: {len(asked.body)}\r\n\r\n"
-            await Connection(reader, writer).send(head.encode() + asked.body)
-            await connection.send(await reader.readuntil(b"\r\n\r\n") + await reader.readuntil(b"}}"))
-            writer.close()
-            routed.append(asked.headers["x-session-id"])
-
-        async with asking(OPENAI, route, session="prompt") as (model, router):
-            for _ in range(3):
-                for each in prompts:
-                    await model.complete(a_call(each))
-        seen = [{each.json["messages"][-1]["content"] for each in replica.received} for replica in replicas]
-    assert all(seen), "both have work"
-    assert not seen[0] & seen[1], "no prompt is read by both"
-    assert (len(routed), len(set(routed))) == (3 * len(prompts), len(prompts))
+async def test_all_calls_with_one_prompt_and_no_others_have_the_header_of_one_session() -> None:
+    prompts = [f"What is {number} + 1?" for number in range(8)] * 2
+    async with asking(OPENAI, scripted.reply(OPENAI.good()), session="prompt") as (model, server):
+        for each in prompts:
+            await model.complete(a_call(each))
+    sessions = [request.headers["x-session-id"] for request in server.received]
+    assert sessions[:8] == sessions[8:]
+    assert len({*sessions}) == 8
     with pytest.raises(InvalidUsage, match="the only session is session=prompt"):
         OPENAI.open("http://127.0.0.1:1", session="run")
 

@@ -56,8 +56,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
 
 
-@pytest.mark.parametrize("limits", [{"max_tokens": 8_000}, {"max_cost_usd": 1.0}])
-@pytest.mark.parametrize("usage", [{"completion_tokens": 3000}, {"prompt_tokens": 3000}])
+@pytest.mark.parametrize(
+    ("usage", "limits"),
+    [({"completion_tokens": 3000}, {"max_tokens": 8_000}), ({"prompt_tokens": 3000}, {"max_cost_usd": 1.0})],
+)
 async def test_one_count_above_what_was_reserved_leaves_a_journal_that_resumes(
     usage: dict[str, int], limits: dict[str, Any]
 ) -> None:
@@ -79,26 +81,19 @@ IMPOSSIBLE: Any = [
     {"input_tokens": -1, "output_tokens": 5},
     {"input_tokens": 5},
     {"input_tokens": 10**30, "output_tokens": 5},
-    {"input_tokens": 1.5, "output_tokens": 5},
     {"input_tokens": 5, "output_tokens": True},
-    {"input_tokens": "5", "output_tokens": 5},
     {"input_tokens": 5, "output_tokens": 5, "cached_tokens": 6},
     {"input_tokens": 5, "output_tokens": 5, "reasoning_tokens": 6},
-    {"input_tokens": 5, "output_tokens": 5, "cost_usd": -1.0},
     {"input_tokens": 5, "output_tokens": 5, "cost_usd": float("nan")},
-    {"input_tokens": 5, "output_tokens": 5, "cost_usd": 1e300},
     {"input_tokens": 5, "output_tokens": 5, "cost_usd": "free"},
 ]
 
 
-@pytest.mark.parametrize("limits", [{}, {"max_cost_usd": 0.25, "max_tokens": 2500}])
 @pytest.mark.parametrize("usage", IMPOSSIBLE, ids=str)
-async def test_an_impossible_usage_counts_at_the_most_and_is_named(
-    usage: dict[str, Any], limits: dict[str, Any]
-) -> None:
-    result = await drifting(Claiming(Usage(**usage)), **limits)
+async def test_an_impossible_usage_counts_at_the_most_and_is_named(usage: dict[str, Any]) -> None:
+    result = await drifting(Claiming(Usage(**usage)), max_cost_usd=0.25, max_tokens=2500)
     account = result.account
-    assert account.miscounted == account.calls == (2 if limits else 4)
+    assert account.miscounted == account.calls == 2
     assert account.cost_usd == pytest.approx(account.calls * 0.1)
     assert f"{account.calls} replies with a usage that cannot be right" in summary(result)
     assert problems() == []

@@ -44,9 +44,7 @@ usages = st.builds(
 )
 
 
-@pytest.mark.parametrize(
-    "model", [LUNA, HAIKU, ("openai:gpt-6.1-sol", OPENAI), ("anthropic:claude-opus-5-5", ANTHROPIC)]
-)
+@pytest.mark.parametrize("model", [LUNA, HAIKU])
 @given(usage=usages, service_tier=st.sampled_from([None, "default"]))
 def test_a_call_costs_what_the_package_computes(model: tuple[str, str], usage: Usage, service_tier: str | None) -> None:
     name, base_url = model
@@ -137,21 +135,13 @@ def test_prices_are_read_from_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "parts"),
-    [
-        (None, ["'prices.toml' cannot be read", "no such file"]),
-        ("not toml", ["cannot be read", "line 1"]),
-        ("input = 1\noutput = 2\n", ["write a table for each model, such as ['openai:gpt-6-luna'], not 'input'"]),
-        ('"a:b" = 3\n', ["'a:b' needs a table with input and output", "not 3"]),
-        ('["a:b"]\ninput = 1\n', ["the price of 'a:b'", "output is missing"]),
-        ('["a:b"]\ninput = 1\noutput = 1\ncachde = 1\n', ["no field called 'cachde'", "did you mean 'cached'"]),
-        ('["a:b"]\ninput = -1\noutput = 1\n', ["input must be greater than or equal to 0, not -1"]),
-        ('["a:b"]\ninput = true\noutput = 1\n', ["input must be a valid number, not True"]),
-        ('["a:b"]\ninput = nan\noutput = 1\n', ["input must be a finite number, not nan"]),
-        ('["a:b"]\ninput = 1\noutput = 1\nabove = [{tokens = 5, input = 1, output = 1, price = 1}]\n',
-         ["no field called 'above.0.price'"]),
-        ('["a:b"]\ninput = 1\noutput = 1\nabove = [{tokens = 0, input = 1, output = 1}]\n',
-         ["above.0.tokens must be greater than or equal to 1, not 0"]),
-    ],
+    [(None, ["'prices.toml' cannot be read", "no such file"]),
+("not toml", ["cannot be read", "line 1"]),
+("input = 1\noutput = 2\n", ["write a table for each model, such as ['openai:gpt-6-luna'], not 'input'"]),
+('"a:b" = 3\n', ["'a:b' needs a table with input and output", "not 3"]),
+('["a:b"]\ninput = 1\noutput = 1\ncachde = 1\n', ["no field called 'cachde'", "did you mean 'cached'"]),
+('["a:b"]\ninput = -1\noutput = 1\n', ["input must be greater than or equal to 0, not -1"]),
+('["a:b"]\ninput = true\noutput = 1\n', ["input must be a valid number, not True"])],
 )  # fmt: skip
 def test_bad_prices_get_one_sentence(
     text: str | None, parts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -166,7 +156,7 @@ def test_bad_prices_get_one_sentence(
     assert [part for part in parts if part not in said] == []
 
 
-@pytest.mark.parametrize("given_prices", [3, ["openai:m"], {3: OWN}])
+@pytest.mark.parametrize("given_prices", [3, {3: OWN}])
 def test_prices_are_a_file_or_a_table(given_prices: object) -> None:
     with pytest.raises(InvalidUsage, match=r"prices must be|write a table for each model"):
         read_prices(given_prices)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from hashlib import blake2b
 from itertools import pairwise
-from math import exp, log, sqrt
+from math import exp, log
 from pathlib import Path
 from statistics import median, stdev
 from typing import Any, ClassVar, NoReturn
@@ -22,22 +22,20 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import Struct, structs
+from msgspec import structs
 
 from microagents import run, run_sync
 from microagents.actors.role import Context, Strategy
-from microagents.base.errors import InvalidUsage, ModelUnavailable, TaskFailed
-from microagents.elections.laws import expected_votes, race_won
+from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.model import Call, Model, open_model
 from microagents.models.simulation import simulated
 from microagents.replies.chat import Format, Prompt, Reply, Sample
 from microagents.replies.parsing import parse
 from microagents.systems import Aot, Maker
-from microagents.task import ChainTask, Task
+from microagents.task import Task
 from microagents.tasks.consistency import Consistency
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi, HanoiStep, Towers
-from microagents.tasks.multiplication import Multiplication
 from microagents.tasks.sorting import Sorting
 from microagents.tasks.word_problems import WordProblem
 from tests.models.simulation import DRIFT, FLAG_ABOVE_TOKENS, NUMBER, RIGHT, call, is_rate, model, read, replies
@@ -85,63 +83,6 @@ class Walled(Drift):
 def test_of_a_task_it_asks_neither_for_states_nor_for_the_oracle() -> None:
     walled = replies(model("sim:gpt-4.1-nano@flag=0.3", Walled()), one_prompt(200))
     assert walled == replies(model("sim:gpt-4.1-nano@flag=0.3"), one_prompt(200))
-
-
-def test_two_states_with_equal_prompts_get_equal_replies() -> None:
-    early, late = DRIFT.prompt(Place(number=8, steps_done=1)), DRIFT.prompt(Place(number=8, steps_done=150))
-    calls = [[call(seq, prompt=prompt) for seq in range(100)] for prompt in (early, late)]
-    assert replies(model("sim:gpt-4.1-nano"), calls[0]) == replies(model("sim:gpt-4.1-nano"), calls[1])
-
-
-class Turn(Struct, frozen=True):
-    """What no prompt of the task below shows."""
-
-    number: int = 0
-
-
-class Guess(Reply, frozen=True):
-    """The number of the turn."""
-
-    number: int
-
-
-class Hidden(ChainTask[Turn, Guess]):
-    """A task whose prompt keeps back what a right reply needs."""
-
-    told: ClassVar[str] = "Which turn is it?"
-
-    def start(self) -> Turn:
-        return Turn()
-
-    def done(self, state: Turn) -> bool:
-        return state.number == 6
-
-    def prompt(self, state: Turn) -> Prompt:  # noqa: ARG002 - that is the fault
-        return Prompt(user=self.told)
-
-    def advance(self, state: Turn, reply: Guess) -> Turn:  # noqa: ARG002
-        return Turn(number=state.number + 1)
-
-    def oracle(self, state: Turn) -> Guess:
-        return Guess(number=state.number)
-
-    def expert(self, prompt: Prompt, reply: type[Reply]) -> Guess:  # noqa: ARG002
-        return Guess(number=int(prompt.user.removeprefix("Turn ")))
-
-
-class Shown(Hidden):
-    """The same with a prompt that tells."""
-
-    def prompt(self, state: Turn) -> Prompt:
-        return Prompt(user=f"Turn {state.number}")
-
-
-def test_what_the_prompt_keeps_back_the_model_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run_sync(Shown(), models="sim:perfect").account.errors == 0
-    with pytest.raises(TaskFailed, match=r"expert raised .*Which turn is it"):
-        run_sync(Hidden(), models="sim:perfect")
-    monkeypatch.setattr(Hidden, "expert", lambda *_: Guess(number=3))
-    assert run_sync(Hidden(), models="sim:perfect").account.errors == 5
 
 
 def test_a_task_without_an_expert_is_refused_with_the_way_out() -> None:
@@ -200,16 +141,9 @@ def test_a_seed_gives_the_same_replies_in_every_process() -> None:
     assert blake2b("\0".join(texts).encode(), digest_size=8).hexdigest() == "f087d91fa91e2aa6"
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        [call(seq, path="0/step/1") for seq in range(50)],
-        [call(seq + 50) for seq in range(50)],
-    ],
-    ids=["path", "seq"],
-)
-def test_another_sample_id_draws_its_own_chance(changed: list[Call]) -> None:
-    assert replies(model(ERRING), changed) != replies(model(ERRING), one_prompt(50))
+def test_another_sample_id_draws_its_own_chance() -> None:
+    for changed in ([call(seq, path="0/step/1") for seq in range(50)], [call(seq + 50) for seq in range(50)]):
+        assert replies(model(ERRING), changed) != replies(model(ERRING), one_prompt(50))
 
 
 def test_another_seed_draws_other_replies_and_other_mistakes() -> None:
@@ -242,7 +176,7 @@ def test_the_default_temperature_counts_as_1_and_all_up_to_a_tenth_are_alike() -
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "rate"),
-    [("sim:gpt-4.1-nano", 0.3583), ("sim:o3-mini", 0.0017), ("sim:perfect", 0.0), ("sim:gpt-4.1-mini@error=0.2", 0.2)],
+    [("sim:gpt-4.1-nano", 0.3583), ("sim:gpt-4.1-mini@error=0.2", 0.2)],
 )
 def test_every_profile_errs_at_its_rate_and_a_given_rate_holds_at_every_temperature(spec: str, rate: float) -> None:
     for temperature in (0.1, None) if "error" in spec else (0.1,):
@@ -251,32 +185,11 @@ def test_every_profile_errs_at_its_rate_and_a_given_rate_holds_at_every_temperat
 
 
 @pytest.mark.slow
-def test_a_task_may_say_how_hard_a_question_is() -> None:
-    class Graded(Drift):
-        def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float | None:  # noqa: ARG002
-            return 0.4 if prompt == NUMBER else None
-
-    graded = model("sim:perfect@error=0.1", Graded())
-    hard = [read(sample) for sample in replies(graded, one_prompt(6_000))]
-    plain = [
-        read(sample)
-        for sample in replies(graded, [call(seq, prompt=DRIFT.prompt(Place(number=6))) for seq in range(6_000)])
-    ]
-    assert is_rate(sum(reply != RIGHT for reply in hard), len(hard), 0.4)
-    assert is_rate(sum(reply != DRIFT.oracle(Place(number=6)) for reply in plain), len(plain), 0.1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("task", "prompt", "reply"),
-    [(DRIFT, NUMBER, Onward), (TOWERS, TOWERS.prompt(TOWERS.start()), HanoiStep)],
-    ids=["drift", "hanoi"],
-)
-def test_the_flag_share_is_what_the_real_screen_discards(task: Task, prompt: Prompt, reply: type[Reply]) -> None:
-    samples = replies(
-        model("sim:perfect@flag=0.2", task), [call(seq, prompt=prompt, reply=reply) for seq in range(6_000)]
-    )
-    flags = [read(sample, reply, task) is None for sample in samples]
+def test_the_flag_share_is_what_the_real_screen_discards() -> None:
+    prompt = TOWERS.prompt(TOWERS.start())
+    calls = [call(seq, prompt=prompt, reply=HanoiStep) for seq in range(6_000)]
+    samples = replies(model("sim:perfect@flag=0.2", TOWERS), calls)
+    flags = [read(sample, HanoiStep, TOWERS) is None for sample in samples]
     long = [sample.usage.output_tokens for sample in samples if (sample.usage.output_tokens or 0) > FLAG_ABOVE_TOKENS]
     assert is_rate(sum(flags), len(flags), 0.2)
     assert is_rate(len(long), len(flags), 0.1), "half of them ramble"
@@ -294,44 +207,13 @@ def test_one_in_ten_replies_that_ramble_is_wrong_however_good_the_model() -> Non
     assert is_rate(sum(wrong), len(wrong), 0.1)
 
 
-def test_plain_replies_stay_below_the_length_that_flags_them() -> None:
-    samples = replies(model("sim:perfect@tokens=690"), one_prompt(2_000))
-    assert max(sample.usage.output_tokens or 0 for sample in samples) <= 700
-
-
-@pytest.mark.slow
-def test_hard_questions_have_one_wrong_reply_that_is_likelier_than_the_right_one() -> None:
-    questions, draws, share = 600, 30, 0.3
-    asked = model(f"sim:perfect@hard={share}")
-    hard = 0
-    wrong_draws = 0
-    for number in range(questions):
-        calls = [call(seq, prompt=DRIFT.prompt(Place(number=number)), path=f"0/step/{number}") for seq in range(draws)]
-        votes = [read(sample) for sample in replies(asked, calls)]
-        wrong = [vote for vote in votes if vote != DRIFT.oracle(Place(number=number))]
-        assert len({vote.vote() for vote in wrong if vote is not None}) <= 1, "all errors are one and the same"
-        hard += bool(wrong)
-        wrong_draws += len(wrong)
-    assert is_rate(hard, questions, share)
-    assert is_rate(wrong_draws, hard * draws, 0.65)
-
-
-@pytest.mark.parametrize("alternatives", [1, 2, 3])
+@pytest.mark.parametrize("alternatives", [1, 3])
 def test_a_question_has_as_many_wrong_replies_as_asked_for(alternatives: int) -> None:
     samples = replies(model(f"sim:perfect@error=1,alternatives={alternatives}"), one_prompt(300))
     votes = [reply.vote() for sample in samples if (reply := read(sample)) is not None]
     assert len(votes) == 300
     assert len(set(votes)) == alternatives
     assert RIGHT.vote() not in votes
-
-
-@pytest.mark.slow
-def test_one_alternative_makes_the_two_way_race_of_the_laws() -> None:
-    steps, k, p = 1_000, 3, 0.7
-    result = run_sync(Drift(length=steps), models="sim:perfect@error=0.3,alternatives=1", k=k, known_inputs=True)
-    assert is_rate(result.recorded["wrong"], steps, 1 - race_won(p, k))
-    spread = 4.0 / sqrt(steps)  # a race's length has a standard deviation below 4
-    assert result.account.votes_per_step == pytest.approx(expected_votes(p, k), abs=5 * spread)
 
 
 # -- broken formats ----------------------------------------------------------------------------------------------------
@@ -385,7 +267,7 @@ def as_prompt(right: Reply) -> Prompt:
     return Prompt(user=msgspec.json.encode(right).decode())
 
 
-@pytest.mark.parametrize("disks", [1, 2, 5, 12, 20])
+@pytest.mark.parametrize("disks", [2, 12])
 def test_every_broken_reply_to_hanoi_is_flagged(disks: int) -> None:
     task = Hanoi(disks=disks)
     state: Towers = task.start()
@@ -498,24 +380,11 @@ def test_it_is_called_simulated_in_every_sample() -> None:
         ("sim:gpt-4.1-mni", r"did you mean sim:gpt-4.1-mini; there are sim:gpt-4.1-nano"),
         ("sim:perfect@eror=0.1", r"no option 'eror'; did you mean 'error'; options are error"),
         ("sim:perfect@error=often", "error must be a number, not 'often'"),
-        ("sim:perfect@error=", "error must be a number, not ''"),
         ("sim:perfect@error=1.01", "must be a share from 0 to 1"),
-        ("sim:perfect@error=-0.1", "must be a share from 0 to 1"),
         ("sim:perfect@error=nan", "must be a share from 0 to 1"),
-        ("sim:perfect@cool_error=2", "must be a share from 0 to 1"),
-        ("sim:perfect@flag=inf", "must be a share from 0 to 1"),
-        ("sim:perfect@hard=-inf", "must be a share from 0 to 1"),
         ("sim:perfect@alternatives=0", "must be from 1 to"),
         ("sim:perfect@alternatives=1.5", "must be a whole number, not '1.5'"),
-        ("sim:perfect@alternatives=1e400", "must be a whole number"),
-        ("sim:perfect@latency=-1", "must be a number from 0 to"),
-        ("sim:perfect@latency=inf", "must be a number from 0 to"),
         ("sim:perfect@latency=1e400", "must be a number"),
-        ("sim:perfect@sigma=nan", "must be a number from 0 to"),
-        ("sim:perfect@tokens=-5", "must be a number from 0 to"),
-        ("sim:perfect@price_in=inf", "must be a number from 0 to"),
-        ("sim:perfect@price_out=nan", "must be a number from 0 to"),
-        ("sim:perfect@alternatives=5000000000,error=1", ""),
         ("sim:perfect@sigma=1e308,latency=1e-300", ""),
         ("sim:perfect@price_out=1e308", ""),
     ],
@@ -575,18 +444,11 @@ def test_a_script_decides_a_whole_run(tmp_path: Path) -> None:
     assert (result.calls, result.account.wasted_calls, result.cost_usd) == (6, 0, None)
 
 
-def test_a_script_that_ends_too_early_fails_the_run(tmp_path: Path) -> None:
-    with pytest.raises(ModelUnavailable, match=re.escape("no reply for sample 0 of 0/step/1")):
-        run_sync(Drift(length=2), models=scripted(tmp_path, line(0, 0, 5)), k=1)
-
-
 @pytest.mark.parametrize(
     "content",
     [
         "{",
-        '{"path": "0/step/0", "seq": 0}',
         '{"path": "0/step/0", "seq": "0", "text": ""}',
-        '{"path": "", "seq": 0, "text": "", "delay": 1}',
         None,
     ],
 )
@@ -602,22 +464,13 @@ def test_a_script_that_cannot_be_read_is_refused(content: str | None, tmp_path: 
     ("task", "strategy"),
     [
         (WordProblem(), "swarm"),
-        (Multiplication(), "swarm"),
-        (Sorting(), "aot"),
         (Sorting(), "aot+tree"),
-        (Sorting(), "aot+recursive"),
         (Sorting(), "tot"),
-        *(
-            (Consistency(), name)
-            for name in (
-                "recursive", "cot", "cot-sc", "analogical", "self-refine", "single-shot", "self-consistency",
-                "maker",
-            )
-        ),
+        (Consistency(), "maker"),
         (Consistency(), Aot(transitions=0)),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_strategy_whose_questions_the_expert_does_not_know_is_refused_before_the_run(
     task: Task, strategy: str | Strategy, tmp_path: Path
 ) -> None:

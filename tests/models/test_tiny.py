@@ -20,8 +20,7 @@ from microagents.cli.options import complete_model
 from microagents.models.model import Call, open_model
 from microagents.models.tiny import trained
 from microagents.models.tiny.trained import Card, TinyModel, weights_of
-from microagents.models.tiny.transformer import HEADS, Transformer
-from microagents.models.tiny.vocabulary import CHECKERS, HANOI, STOP, SUM, VOCABULARIES, Unreadable
+from microagents.models.tiny.vocabulary import CHECKERS, HANOI, STOP, SUM, VOCABULARIES
 from microagents.replies.chat import Prompt, Sampling, write
 from microagents.replies.rollouts import rollout_of
 from microagents.runs.doctor import examine
@@ -60,7 +59,7 @@ def warm(prompt: Prompt, seq: int = 1, **other: Any) -> Call:
 @pytest.mark.parametrize(
     ("words", "prompt", "reply"),
     [
-        *[(HANOI, *pair) for pair in states(Hanoi(disks=4))],
+        *[(HANOI, *pair) for pair in states(Hanoi(disks=2))],
         *[(CHECKERS, *pair) for pair in states(Checkers(n=2))],
         (SUM, ADDED, "total = 1550"),
         (SUM, Prompt(user="-12 and 3"), "total = -9"),
@@ -77,8 +76,6 @@ def test_the_tokens_of_a_reply_are_its_text(words: Any, prompt: Prompt, reply: s
     [
         "",
         "Previous move: none\nState: [[eleven, two, one], [], []]",
-        "Previous move: none\nState: [[11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1], [], []]",
-        f"Previous move: none\nState: [{[1] * 40}, [], []]",
         "Previous move: none\nState: [[2, 1], [], []]\nMoves left: 3",
     ],
 )
@@ -107,11 +104,9 @@ async def test_a_cut_reply_says_so() -> None:
     ("spec", "task", "said"),
     [
         ("tiny:hanoi", Hanoi(disks=11), "it has no token 11; it was trained on towers of 1 to 10 disks"),
-        ("tiny:hanoi", Checkers(), "the prompt has another form"),
         ("tiny:checkers", Checkers(numbered=True), 'it has no token "R1"'),
         ("tiny:hanoy", TOWERS, "did you mean tiny:hanoi;"),
         ("tiny:hanoi@temperature=hot", TOWERS, "one option, temperature, from 0 to 2, not temperature=hot"),
-        ("tiny:hanoi@error=0.1", TOWERS, "one option, temperature"),
     ],
 )
 def test_what_it_cannot_do_is_refused_before_the_run(spec: str, task: Any, said: str) -> None:
@@ -123,9 +118,7 @@ def test_what_it_cannot_do_is_refused_before_the_run(spec: str, task: Any, said:
     ("file", "damage", "said"),
     [
         ("hanoi.safetensors", lambda data: data[:-1] + b"?", "are damaged"),
-        ("hanoi.safetensors", lambda data: data[:100], "are damaged"),
         ("hanoi.json", lambda data: data[:100], "cannot be read"),
-        ("hanoi.json", None, "cannot be read"),
     ],
 )
 def test_damaged_weights_are_refused(
@@ -143,25 +136,6 @@ def test_damaged_weights_are_refused(
 
 
 # -- its law -----------------------------------------------------------------------------------------------------------
-
-
-def test_keys_and_values_that_are_kept_change_nothing() -> None:
-    rng, rows, slots, width = np.random.default_rng(0), 3, 12, 4 * HEADS
-    shapes = {"embed": (9, width), "place": (slots, width), "head": (width, 9)}
-    for layer in range(2):
-        shapes |= {f"{layer}.qkv": (width, 3 * width), f"{layer}.out": (width, width)}
-        shapes |= {f"{layer}.up": (width, 4 * width), f"{layer}.down": (4 * width, width)}
-    network = Transformer({name: rng.normal(size=shape).astype(np.float16) for name, shape in shapes.items()})
-    ids, given = rng.integers(9, size=(rows, slots)), rng.random((rows, slots)) < 0.7
-    given[:, 0] = True
-    given[:, 6:] = True
-    whole = network.logits(ids, 0, network.empty(rows), given)
-    memory = network.empty(rows)
-    parts = [network.logits(ids[:, :6], 0, memory, given[:, :6])]
-    parts += [network.logits(ids[:, slot : slot + 1], slot, memory) for slot in range(6, slots)]
-    assert np.allclose(np.concatenate(parts, axis=1), whole, rtol=0, atol=1e-9)
-    turned = network.logits(ids[::-1, :6], 0, network.empty(rows), given[::-1, :6])[::-1]
-    assert np.allclose(turned, whole[:, :6], rtol=0, atol=1e-9)
 
 
 @pytest.mark.slow
@@ -197,9 +171,9 @@ async def test_a_draw_that_is_given_up_holds_up_no_other() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_masses_are_the_frequencies_of_replies_and_add_up_to_1_at_most(temperature: float) -> None:
-    model, n = TinyModel("hanoi-weak", temperature=temperature), 400
+def test_masses_are_the_frequencies_of_replies_and_add_up_to_1_at_most() -> None:
+    temperature, n = 0.5, 400
+    model = TinyModel("hanoi-weak", temperature=temperature)
     step = max(model.card.mostly_wrong["disks 10"])
     prompt, right = list(states(TOWERS))[step]
     law = model.law(prompt, temperature)
@@ -211,19 +185,6 @@ def test_masses_are_the_frequencies_of_replies_and_add_up_to_1_at_most(temperatu
     assert next(iter(law)) != right
     (cold,) = replies(TinyModel("hanoi-weak", temperature=0.0), [warm(prompt)])
     assert model.logprobs(prompt, cold.text)[0] <= 0
-
-
-@pytest.mark.slow
-async def test_log_probabilities_are_told_of_every_token_and_of_the_stop() -> None:
-    model, prompt = TinyModel("hanoi-weak"), HARDEST[5]
-    for seq in range(20):
-        drawn = await model.draw(call(seq, prompt=prompt, reply=HanoiStep, temperature=0.7), HANOI.read(prompt))
-        text = HANOI.write(drawn.tokens)
-        try:
-            wanted = [model.logprobs(prompt, text, temperature) for temperature in (0.7, 1.0)]
-        except Unreadable:  # no reply that can be parsed: its tokens are no longer known from the text
-            continue
-        assert np.allclose([drawn.logprobs, drawn.logprobs_at_1], wanted, rtol=0, atol=1e-9)
 
 
 # -- the shipped models ------------------------------------------------------------------------------------------------
@@ -261,7 +222,7 @@ def test_the_weights_are_small() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in VOCABULARIES if name != "sums"])
+@pytest.mark.parametrize("name", ["hanoi-weak", "checkers"])
 def test_the_card_says_how_often_it_errs(name: str) -> None:
     model = TinyModel(name)
     card: Card = model.card
@@ -274,11 +235,11 @@ def test_the_card_says_how_often_it_errs(name: str) -> None:
         for at, (prompt, right) in enumerate(pairs):
             if at in card.mostly_wrong[label] or wrong[at] > 0.5:
                 assert (at in card.mostly_wrong[label]) == (next(iter(model.law(prompt))) != right)
-    assert bool(any(card.mostly_wrong.values())) == (name in ("hanoi-weak", "checkers"))
+    assert any(card.mostly_wrong.values())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("temperature", "law"), [(0.0, "model"), (0.5, "draw"), (1.0, "draw")])
+@pytest.mark.parametrize(("temperature", "law"), [(0.0, "model"), (0.5, "draw")])
 async def test_the_mass_of_a_reply_is_its_share_of_the_law_and_its_branch_that_of_the_likeliest_other(
     temperature: float, law: str
 ) -> None:

@@ -71,22 +71,15 @@ def test_a_character_of_two_tokens_and_space_around_the_text_are_part_of_the_dra
 
 WITHOUT = {
     "no list": [],
-    "null": {"content": None},
     "no end": listed(*X),
     "a stop string is cut off": listed(*X[:2], (" 1\n", -0.4)),
-    "a split token is missing": listed(X[0], X[2], END),
-    "a hidden wrapper": listed(("```json\n", -0.1), *X, ("\n```", -0.1), END),
     "a hidden thought": listed(("<think>", -0.1), ("x", -0.1), ("</think>", -0.1), *X, END),
     "a hidden token without a text": listed(X[0], ("", -0.1), *X[1:], END),
     "a part of a character without its bytes": [{"token": "", "logprob": -0.1}, *listed(*X, END)],
-    "another text": listed(*X[:2], (" 2", -0.4), END),
     "after sampling": listed(*X, END, key="prob"),
-    "one without a number": [*listed(*X), {"token": "", "bytes": []}],
     "a number that is none": [*listed(*X), {"token": "", "bytes": [], "logprob": "-0.1"}],
-    "null for a number": [*listed(*X), {"token": "", "bytes": [], "logprob": None}],
     "a positive number": listed(*X, ("", 0.1), top=False),
     "a constant": listed(*[(text, -0.5) for text, _ in (*X, END)], top=False),
-    "constant zeros": listed(*[(text, 0.0) for text, _ in (*X, END)], top=False),
     "more than 1 at a place": [{**each, "top_logprobs": [each, each, each]} for each in listed(*X, END, top=False)],
     "bytes that are none": [*listed(*X), {"token": "", "bytes": [300], "logprob": -0.1}],
     "nested too deep": {"content": "[" * 10},
@@ -110,7 +103,7 @@ def test_of_parts_of_characters_with_one_text_the_written_one_is_no_alternative(
     assert mass.branch == -0.2
 
 
-@pytest.mark.parametrize("log", [math.nan, math.inf, -math.inf, 1e-3, -1e308])
+@pytest.mark.parametrize("log", [math.nan, -math.inf, 1e-3])
 def test_a_number_that_is_no_log_probability_gives_no_mass(log: float) -> None:
     for top in (None, [Token(token="x", logprob=log)]):
         first = Token(token="x = 1", logprob=log if top is None else -0.1, top_logprobs=top)
@@ -147,7 +140,7 @@ def texts_of(seed: int) -> Iterator[tuple[str, list[Token], float]]:
     return grow("", [], 1.0)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_masses_and_branches_agree_with_enumeration(seed: int) -> None:
     texts = list(texts_of(seed))
     assert math.fsum(mass for _, _, mass in texts) == pytest.approx(1.0)
@@ -187,21 +180,17 @@ TEXT, CLOSED = ("x = 1", listed(*X, END)), ('{"x":1}', listed(*JSON))
 
 @pytest.mark.parametrize(("provider", "spec", "temperature", "given", "expected"), [
     (OPENAI, {}, 1.0, TEXT, ({**ASKED, **OFF}, "draw")),
-    (OPENAI, {}, 0.7, TEXT, (ASKED, "model")),
     (OPENAI, {}, 0.0, TEXT, (ASKED, "model")),
     (OPENAI, {}, 1.1, TEXT, ({}, None)),
-    (OPENAI, {}, None, TEXT, ({}, None)),
     (OPENAI, {"logprobs": "processed"}, 0.7, TEXT, (ASKED, "draw")),
     (OPENAI, {"logprobs": "processed"}, 0.0, TEXT, ({}, None)),
     (OPENAI, {"logprobs": "off"}, 1.0, TEXT, ({}, None)),
     (OPENAI, {"json_schema": "true"}, 1.0, ('{"x":1}', listed(*JSON, END)), (ASKED, "model")),
     (OPENAI, {"json_schema": "true"}, 1.0, CLOSED, (ASKED, None)),  # an unknown server may let space follow
     (OPENAI, {"name": "gpt-4.1-mini", "json_schema": "true"}, 0.1, CLOSED, (ASKED, "model")),
-    (OPENAI, {"name": "gpt-4.1-mini"}, 0.1, TEXT, ({}, None)),
     (OPENAI, {"name": "gpt-6-luna", "json_schema": "true"}, 0.1, CLOSED, ({}, None)),  # it thinks
     (OPENAI, {"name": "gpt-6-luna", "json_schema": "true", "effort": "none"}, 0.1, CLOSED, (ASKED, "model")),
     (RESPONSES, {"name": "gpt-4.1-mini", "json_schema": "true"}, 0.1, CLOSED, (INCLUDED, "model")),
-    (RESPONSES, {"name": "gpt-4.1-mini"}, 0.1, CLOSED, ({}, None)),
     (RESPONSES, {}, 1.0, ("x = 1", []), ({**INCLUDED, **OFF}, None)),  # llama.cpp
 ])  # fmt: skip
 async def test_a_call_that_needs_a_mass_asks_for_it_where_the_model_can_give_it(
@@ -237,10 +226,8 @@ def choice(**more: Any) -> Answer:
 @pytest.mark.parametrize(("name", "given"), [
     ("cut off", choice(finish="length")),
     ("a refusal", choice(refusal="no")),
-    ("reasoning beside it", choice(reasoning_content="hm")),
     ("hidden reasoning", choice(usage={"completion_tokens_details": {"reasoning_tokens": 3}})),
     ("more tokens than are listed", choice(usage={"completion_tokens": 9})),
-    ("no list", choice(choice={"logprobs": None})),
 ])  # fmt: skip
 async def test_a_reply_that_is_not_all_there_is_has_no_mass(name: str, given: Answer) -> None:
     assert (await sample_of(choice())).mass is not None
