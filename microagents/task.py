@@ -411,7 +411,7 @@ class ChainTask(Task[R], Generic[S, A, R]):
 
         None without an oracle.
         """
-        right: A | None = called(self.oracle, state, gives=(chain_types(type(self))[1], NoneType))
+        right: A | None = called(self.oracle, state, gives=(self.reply_type(), NoneType))
         if right is None:
             return None
         return self.vote_of(right) == self.vote_of(reply)

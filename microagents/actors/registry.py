@@ -135,6 +135,7 @@ TASKS = Registry(
     kind="task",
     group="microagents.tasks",
     shipped={
+        "rows": "microagents.tasks.rows:FillTable",
         "agent": "microagents.tasks.agent:Agent",
         "hanoi": "microagents.tasks.hanoi:Hanoi",
         "checkers": "microagents.tasks.checkers:Checkers",

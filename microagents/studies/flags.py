@@ -200,7 +200,7 @@ def _steps(
     reader: Reader, task: ChainTask[Any, Any], drawn: Mapping[int, int], states: Mapping[int, Any]
 ) -> Iterator[list[_Read]]:
     """Read the samples of each step."""
-    kind = chain_types(type(task))[1]
+    kind = task.reply_type()
 
     def read(text: str, reading: Reading, state: Any, right: Reply, number: int) -> Vote:
         try:

@@ -48,7 +48,18 @@ CONTRACT = {
 BEYOND = {
     *("created_at", "reason", "settled_at", "contested_at", "climbed", "lost_in_flight", "go_on", "k", "unit"),
     *("checked", "right"),
-    *("votes", "samples", "votes_per_decision", "outvoted", "misled", "first_wrong", "deaths", "certified", "masses"),
+    *(
+        "votes",
+        "samples",
+        "votes_per_decision",
+        "outvoted",
+        "misled",
+        "first_wrong",
+        "deaths",
+        "certified",
+        "masses",
+        "composed",
+    ),
     *("repeated", "refused", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),
     *("expected_usd", "promise", "unsettled_usd", "unsettled_tokens", "unpriced", "miscounted", "joined", "fallbacks"),
 }

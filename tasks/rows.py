@@ -1,0 +1,136 @@
+"""A table to fill in, without a file of code: a question with the names of columns in it, and the columns of the reply."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from decimal import Decimal
+from functools import lru_cache
+from types import new_class
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Struct
+from pydantic import Field, ModelWrapValidatorHandler, model_validator
+
+from microagents.base.errors import InvalidDefinition
+from microagents.base.messages import make_on_demand
+from microagents.replies.chat import Prompt, Reply
+from microagents.systems.chains.row_task import Row, RowTask
+
+TYPES: dict[str, Any] = {"text": str, "int": int, "decimal": Decimal, "date": date, "bool": bool}
+_COLUMN = re.compile(r"(?P<name>[^\W\d]\w*)\s*(:\s*(?P<type>.*?)\s*(?P<list>\[\])?\s*(?P<optional>\?)?)?", re.DOTALL)
+_NAMED = re.compile(r"\{([^{}]+)\}")
+
+
+class Filled(Reply, frozen=True):
+    """The columns that were asked for."""
+
+
+class FillTable(RowTask[Filled]):
+    """Ask one question about each row of ``--inputs``, and add the columns of the reply. It needs a real model: ``--model``."""
+
+    format = "json"
+
+    ask: Annotated[str, Field(min_length=1)]
+    """The question, with the names of columns in braces: 'Split {place} into its name and country.' Without any, the row follows it."""
+    columns: Annotated[str, Field(min_length=1)]
+    """The columns of the reply: 'name, year: int?, tags: text[], kind: city|village'. A type is text, int, decimal, date, bool or words
+    with | between them; [] makes a list of it, and ? lets it be missing."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_its_reply(cls, given: Any, handler: ModelWrapValidatorHandler[FillTable]) -> FillTable:
+        if cls is not FillTable or not isinstance(given, dict) or not isinstance(given.get("columns"), str):
+            return handler(given)
+        made: FillTable = _rows_with(given["columns"]).model_validate(given)
+        return made
+
+    def prompt(self, row: Row, /) -> Prompt:
+        """Fill the columns of the row into the question.
+
+        Raises:
+            KeyError: the question names a column that the row does not have.
+        """
+        if _NAMED.search(self.ask) is None:
+            lines = [f"{name}: {_text(value)}" for name, value in row.items()]
+            return Prompt(user="\n".join([self.ask, "", *lines]))
+        return Prompt(user=_NAMED.sub(lambda found: _text(row[found[1].strip()]), self.ask))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+@lru_cache(maxsize=256)
+def reply_with(columns: str) -> type[Filled]:
+    """Make the class of replies with some columns.
+
+    Raises:
+        ValueError: the columns cannot be read.
+    """
+    annotations: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    for column in columns.split(","):
+        found = _COLUMN.fullmatch(column.strip())
+        if found is None:
+            raise ValueError(
+                f"{column.strip()!r:.80} in columns cannot be read; write names of letters, digits and _, each with a type unless it is "
+                "a text: 'name, year: int?, kind: city|village'"
+            )
+        name = found["name"]
+        if name in annotations:
+            raise ValueError(f"columns name {name!r} twice; rename one")
+        annotations[name] = _type_of(found, column.strip())
+        if found["optional"]:
+            annotations[name] = annotations[name] | None
+            defaults[name] = None
+    number = int.from_bytes(columns.encode())
+    body = {"__annotations__": annotations, **defaults}
+    made: type[Filled] = _named(Filled, f"{Filled.__qualname__}.columns_{number}", body, frozen=True, kw_only=True)
+    return made
+
+
+def _type_of(found: re.Match[str], column: str) -> Any:
+    word = found["type"] or "text"
+    values = [each.strip() for each in word.split("|")]
+    kind: Any
+    if word in TYPES:
+        kind = TYPES[word]
+    elif len(values) > 1 and all(values):
+        kind = Literal[tuple(values)]
+    else:
+        raise ValueError(
+            f"{column!r:.80} in columns has the type {word!r:.40}; known are {', '.join(TYPES)}, and words with | between them"
+        )
+    if found["list"]:
+        return list[kind]
+    return kind
+
+
+def _named(base: type[Any], qualname: str, body: dict[str, Any], **options: Any) -> Any:
+    """Make a class that is found again at an address in this module."""
+
+    def fill(namespace: dict[str, Any]) -> None:
+        namespace.update(body, __module__=__name__, __qualname__=qualname, __doc__=base.__doc__)
+
+    return new_class(qualname.rpartition(".")[2], (base,), options, fill)
+
+
+@lru_cache(maxsize=256)
+def _rows_with(columns: str) -> type[FillTable]:
+    """Make the class of tasks with some columns. At its address stands `FillTable`, which makes it again of the same options."""
+    reply = reply_with(columns)
+    kind: type[FillTable] = _named(FillTable, FillTable.__qualname__, {"reply_type": classmethod(lambda _: reply)})
+    return kind
+
+
+def _made(base: type[Struct], number: int) -> type[Filled]:
+    if base is not Filled:
+        raise InvalidDefinition(f"{base.__qualname__} has no columns")
+    return reply_with(number.to_bytes((number.bit_length() + 7) // 8).decode())
+
+
+make_on_demand("columns", _made)

@@ -1,0 +1,99 @@
+"""The task `rows`: a table filled in without a file of code."""
+
+from __future__ import annotations
+
+import csv
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from microagents.base.messages import address_of, resolve
+from microagents.replies.chat import Reply, decoder_of
+from microagents.runs.settings import validated
+from microagents.tasks.rows import FillTable, reply_with
+from tests.cli.commands import COMPLETED, UNDECIDED, WRONG_USAGE, microagents, write
+
+SPLITTING = """
+    import json
+    from microagents import Model, Sample
+
+
+    class Splits(Model):
+        async def complete(self, call):
+            name, country = call.prompt.user.partition("\\n")[0].removeprefix("Split ").split(", ")
+            if country == "?":
+                country = f"unknown {call.id.seq}"
+            return Sample(text=json.dumps({"name": name, "country": country, "year": None, "kind": "city"}))
+"""
+COLUMNS = "columns=name, country, year: int?, kind: city|village"
+
+
+def run(*words: str) -> tuple[int, str]:
+    write("splits.py", SPLITTING)
+    write("in.csv", "id,place\n1,Paris, France\n".replace("Paris, France", '"Paris, France"') + '2,"Rome, Italy"\n')
+    ran = microagents("run", "rows", "--inputs", "in.csv", "--model", "splits.py:Splits", "--run-id", "r", *words)
+    return ran.code, ran.err
+
+
+def test_a_table_is_filled_in_by_one_command_and_resumed_without_a_call() -> None:
+    code, said = run("--output", "out.csv", "-o", "ask=Split {place}", "-o", COLUMNS)
+    assert code == COMPLETED, said
+    with Path("out.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["country"] for row in rows] == ["France", "Italy"]
+    assert [*rows[0]] == ["id", "place", "state", "why", "name", "country", "year", "kind"]
+    shown = microagents("show", "r", "--verify")
+    assert (shown.code, "digests match" in shown.out) == (COMPLETED, True), shown.err
+    again = microagents("resume", "r", "-o", "again.csv")
+    assert again.code == COMPLETED, again.err
+    assert Path("again.csv").read_bytes() == Path("out.csv").read_bytes()
+
+
+def test_an_open_cell_is_named_with_its_votes() -> None:
+    write("unsure.py", SPLITTING)
+    write("in.csv", 'place\n"Atlantis, ?"\n')
+    words = ["--model", "unsure.py:Splits", "-o", "ask=Split {place}", "-o", COLUMNS, "-s", "max_draws=4"]
+    ran = microagents("run", "rows", "--inputs", "in.csv", *words)
+    assert ran.code == UNDECIDED
+    assert "open: country (1 x 'unknown 0', 1 x 'unknown 1', 1 x 'unknown 2', 1 x 'unknown 3')" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ask=Split {plac}", COLUMNS], "has no column 'plac', which FillTable.prompt needs; it has id, place"),
+        (
+            ["ask=Split", "columns=name: texts"],
+            "the type 'texts'; known are text, int, decimal, date, bool, and words with |",
+        ),
+        (["ask=Split", "columns=a b"], "'a b' in columns cannot be read"),
+        (["ask=Split", "columns=a, a: int"], "columns name 'a' twice"),
+    ],
+)
+def test_columns_that_cannot_be_read_or_are_not_there_are_refused(words: list[str], said: str) -> None:
+    code, error = run(*[part for word in words for part in ("-o", word)])
+    assert (code, said in error) == (WRONG_USAGE, True), error
+
+
+def test_each_type_of_a_column_reads_its_values_and_no_others() -> None:
+    reply = reply_with("a, b: int, c: decimal, d: date?, e: bool, f: x|y, g: int[]?, h: text[]")
+    text = b'{"a":"t","b":1,"c":"1.50","d":"2024-02-29","e":true,"f":"x","h":["u"]}'
+    found = decoder_of(reply).decode(text)
+    values = [getattr(found, name) for name in "abcdefgh"]
+    assert values == ["t", 1, Decimal("1.50"), date(2024, 2, 29), True, "x", None, ["u"]]
+    with pytest.raises(ValueError, match="Invalid enum value 'z'"):
+        decoder_of(reply).decode(text.replace(b'"x"', b'"z"'))
+
+
+def test_a_class_of_replies_is_found_at_its_address_by_another_process() -> None:
+    columns = "größe: decimal, tag: date"
+    address = address_of(reply_with(columns))
+    reply_with.cache_clear()
+    assert resolve(address, Reply).__struct_fields__ == ("größe", "tag")
+
+
+def test_a_question_without_columns_is_followed_by_the_row() -> None:
+    task = validated(FillTable, "rows", {"ask": "Where is it?", "columns": "a", "row": {"place": "Rome", "n": 2}})
+    assert task.prompt(task.row).user == "Where is it?\n\nplace: Rome\nn: 2"
