@@ -7,7 +7,6 @@ journal, each page and `resume` must go on, or refuse it with one sentence: neve
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -24,6 +23,7 @@ import aiohttp
 
 from microagents.journal.tables import TABLES
 from microagents.web.viewer.server import viewing
+from tests.benchmarks.harness import options_of
 from tests.cli.commands import microagents
 from tests.journal.seal import sealed
 
@@ -209,10 +209,7 @@ def tried(there: Mapping[str, bytes], number: int) -> str | None:
 
 def main() -> None:
     """Print what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tries", type=int, default=2_000, help="forged values (default: %(default)s)")
-    parser.add_argument("--first", type=int, default=0, help="number of the first (default: %(default)s)")
-    options = parser.parse_args()
+    options = options_of(__doc__, tries=2000, first=0)
     wrong = 0
     with journals() as there:
         for number in range(options.first, options.first + options.tries):
