@@ -262,11 +262,16 @@ def _draw(found: Sequence[Walk], file: Path) -> None:
     import matplotlib as mpl  # noqa: PLC0415 - an extra, which only --svg needs
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    from microagents.studies.pictures import STYLE  # noqa: PLC0415
-
+    style = {
+        "svg.hashsalt": "microagents",
+        "svg.fonttype": "none",
+        "font.family": "sans-serif",
+        "font.size": 9,
+        "axes.grid": True,
+    }
     blue, orange = "#0072b2", "#d55e00"
 
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(style):
         figure = Figure(figsize=(11, 5.6), layout="constrained")
         (depths, sizes, lengths), (by_depth, by_size, rest) = figure.subplots(2, 3)
         for panel, below, title, number, values in (

@@ -32,7 +32,7 @@ INPUTS = '{"length": 3}\n{"length": 5}\n{"length": 4}\n'
 RUNS: Mapping[str, Sequence[str]] = {
     "chain": ("drift", "-o", "length=20", "--model", NOISY, "-k", "2"),
     "stopped": ("drift", "-o", "length=20", "--model", NOISY, "-k", "2", "--max-calls", "41"),
-    "undecided": ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13"),
+    "undecided": ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "-s", "max_draws=13"),
     "ladder": ("drift", "--model", NOISY, "-k", "2", "-s", "ladder=paraphrase,lookahead", "-s", "max_draws=5"),
     "many": ("drift", "--inputs", "inputs.jsonl", "--model", NOISY, "-k", "2", "--max-calls", "20"),
     "tree": ("multiplication", "-o", "digits=2", "--model", "sim:perfect@error=0.2,alternatives=3", "-k", "2"),
@@ -74,7 +74,7 @@ COMMANDS: Sequence[tuple[str, ...]] = (
     *[("show", "r"), ("show", "r", "--json"), ("show", "r", "--verify"), ("show", "r", "--input", "1")],
     *[("show", "r", path) for path in PATHS],
     *[("view", "r", "-o", "report.html"), ("export", "r"), ("export", "r", "--format", "csv")],
-    *[("export", "r", "--actions"), ("export", "r", "--look-ups"), ("plan", "drift", "--from", "r")],
+    *[("export", "r", "--actions"), ("plan", "drift", "--from", "r")],
     *[("decide", "r", path, "approve") for path in PATHS],
     *[("resume", "r", "--max-calls", "200")] * 3,
 )

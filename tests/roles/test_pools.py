@@ -72,7 +72,7 @@ def test_a_contested_vote_climbs_the_ladder() -> None:
 
 
 def test_with_known_inputs_the_run_names_the_contested_steps_among_the_undecided_ones() -> None:
-    ran = decided("run", "drift", "-o", "length=5", *POOL, "--known-inputs", code=UNDECIDED)
+    ran = decided("run", "drift", "-o", "length=5", *POOL, "-s", "known_inputs=true", code=UNDECIDED)
     assert len(ran["contested_at"]) == 5
     assert ran["calls"] == 90
 

@@ -495,7 +495,7 @@ async def test_what_no_node_has_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     lacking = "it needs 3 unobtainium on one node, and the largest has 0"
     with (
         capture_logs() as logs,
-        pytest.raises(PeerLost, match=rf"Summer/0 .* no room for it within 1 s \(--max-wait-nodes\): {lacking}"),
+        pytest.raises(PeerLost, match=rf"Summer/0 .* no room for it within 1 s \(max_wait_nodes_s\): {lacking}"),
     ):
         async with opened(Deployment(role=Summer, resources={"unobtainium": 3}), max_wait_nodes_s=1):
             pytest.fail("it must not open")
