@@ -267,6 +267,10 @@ class Books:
         self.ended[of_input] = code_of(outcome, verdict)
         self._sums.ended[self.ended[of_input]] += 1
 
+    def _add_ending(self, record: InputEnding) -> None:
+        self.end_input(record.input, record.outcome, record.verdict)
+        self.totals.account.shared += record.is_shared and record.outcome == "completed"
+
     def _add_allotment(self, record: AllotCalls) -> None:
         allotted = self.totals.leased
         allotted[record.source] = allotted.get(record.source, 0) + record.calls
@@ -433,7 +437,7 @@ class Books:
         RecordDecision: _add_decision,
         RecordProgress: lambda books, record: books.move(record.input, record.done, record.total),
         RecordAnswer: _add_answer,
-        InputEnding: lambda books, record: books.end_input(record.input, record.outcome, record.verdict),
+        InputEnding: _add_ending,
     }
 
 

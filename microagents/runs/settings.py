@@ -181,6 +181,8 @@ whatever stands around it. [default: the task's, strict unless it says otherwise
     resend_stragglers: Annotated[bool, Field(default=True), Flag(name="--no-resend-stragglers")]
     """Send a call again that takes longer than 3 times the 95th percentile of its model, and at least 5 s; the first reply counts. The \
 option turns this off."""
+    share: Annotated[Literal["on", "off"], Field(default="on"), Flag("on|off")]
+    """`on`: rows that ask the same question are asked once, and share the result of the first of them. `off`: each is asked."""
     concurrency: Annotated[Count | None, Field(default=None), Flag("N")]
     """Maximum number of calls in flight over the whole run. \
 [default: no bound, but what each model behind HTTP turns out to take]"""

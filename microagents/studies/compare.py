@@ -185,6 +185,7 @@ def _plans(
             "run_id": f"{prefix}-{name.lower().replace('+', '-')}{'' if k is None else f'-k{k}'}{_run_id_suffix(strategy)}",
             "models": _for_roles(shared["models"], own, everywhere),
             "deploy": _for_roles(shared["deploy"], own, everywhere),
+            "share": "off",  # each input counts as a trial
         }
         settings = validated(Settings, "the comparison", {**shared, **of_row})
         found.append(RunPlan(tasks=inputs, listed=True, strategy=strategy, settings=settings, model_objects=objects))

@@ -59,6 +59,7 @@ BEYOND = {
         "certified",
         "masses",
         "composed",
+        "shared",
     ),
     *("repeated", "refused", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),
     *("expected_usd", "promise", "unsettled_usd", "unsettled_tokens", "unpriced", "miscounted", "joined", "fallbacks"),
