@@ -45,7 +45,7 @@ class CarefulConductor(ChainConductor["Careful"]):
 class Careful(Strategy):
     """A strategy: it names what it solves, its conductor, and the roles beside those of an election."""
 
-    solves, conductor, in_order = (ChainTask,), CarefulConductor, True
+    solves, conductor = (ChainTask,), CarefulConductor
     n: int = 2
 
     @cached_property

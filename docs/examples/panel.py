@@ -33,7 +33,7 @@ class PanelConductor(ChainConductor["Panels"]):
 class Panels(Strategy):
     """microagents run ledger.py:Ledger -o bookings=@bookings.csv --strategy panel.py:Panels -s size=7"""
 
-    solves, conductor, in_order = (ChainTask,), PanelConductor, True
+    solves, conductor = (ChainTask,), PanelConductor
     size: int = 5
     share: float = 0.6
 

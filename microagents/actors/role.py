@@ -350,11 +350,6 @@ class Strategy(BaseModel):
     """Kinds of task that it solves."""
     conductor: ClassVar[type[Role]]
     """The role that does the work on inputs; a subclass of `microagents.work.conductor.Conductor`."""
-    in_order: ClassVar[bool] = False
-    """Whether one conductor takes all decisions of an input, in the order of their paths: their digest is then a chain.
-
-    Leave it False if other roles hold elections too: their records may arrive in any order. The digest is then a tree over the paths.
-    """
     draws_solution: ClassVar[bool] = False
     """Whether its conductor notes its work (`microagents.work.durable.Work.note`), so that ``show`` can draw it."""
     measures_masses: ClassVar[bool] = False
@@ -384,11 +379,6 @@ often by its own numbers. `branches` also uses those of other tokens, for work i
     def deployments(self) -> list[Deployment]:
         """Return the roles it needs beside its conductor; by default the roles of an election. A subclass may add others."""
         return [*_election_roles, *(_semantic_roles if self.votes == "semantic" else ())]
-
-    @property
-    def decides_in_order(self) -> bool:
-        """Whether `in_order` holds with its options. A matcher's decisions arrive in any order."""
-        return self.in_order and self.votes == "exact"
 
     @property
     def passes_undecided(self) -> bool:

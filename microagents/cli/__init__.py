@@ -46,9 +46,9 @@ RENAMED = {
     "attach": "show --live",
     "report": "view -o FILE",
     "calibrate": "measure",
-    "study": "measure [--rollouts N] [--flags]",
+    "study": "measure [--rollouts N] [--distance] [--flags]",
     "estimate": "plan --p P --steps N",
-    "simulate": "plan --repeat N",
+    "simulate": "plan --simulate N",
 }
 """Commands that have another name now."""
 

@@ -1,39 +1,35 @@
-"""Totals over the records of a run: its account, the progress of each input, and the digests of its decisions."""
+"""Totals over the records of a run: its account, with the progress of its inputs and the digests of its decisions."""
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import copy
-from hashlib import sha256
 from typing import Annotated, Any, ClassVar
 
+import msgspec
 from msgspec import Meta, Struct, field, structs
 
 from microagents.base.durations import bucket_of
 from microagents.elections.certainty import MassAudit
-from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged, input_of
-from microagents.journal.digests import ChainDigests, TreeDigests, in_order
+from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged
+from microagents.journal.digests import in_order, with_entry
 from microagents.journal.messages import (
     NO_DECISION,
     Account,
     AllotCalls,
     CallsOver,
-    Checkpoint,
-    InputEnding,
-    InputOutcome,
     Record,
     RecordAnswer,
     RecordCalls,
     RecordDecision,
     RecordLoads,
-    RecordProgress,
     ReplicaEnded,
+    verdict_of,
 )
 from microagents.journal.rows import RunPart
+from microagents.journal.tables import InputRow
 
-Digests = ChainDigests | TreeDigests
 NO_VOTE = (*OPEN_OUTCOMES, "sampled", "inferred", "once")
 """Outcomes whose valid replies are not counted as votes."""
 
@@ -49,45 +45,14 @@ _ADDED = (
 )
 """Numbers of calls that an account adds up under the same names."""
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
-ENDED_AS: tuple[InputOutcome | None, ...] = (
-    None,
-    "completed",
-    "undecided",
-    "failed",
-    "completed",
-    "completed",
-    "refused",
-)
-"""The outcomes of inputs by their code; None for one that has not ended, and in a run of a single input."""
-_CODES: dict[tuple[InputOutcome | None, bool | None], int] = {("completed", True): 4, ("completed", False): 5}
-"""Codes of completed inputs whose results say that they are right, or wrong."""
 USD_DIGITS = 12
 """Decimals of the cost of a run: beyond any price of a token, and before the noise of its sum."""
 MAX_WALL_S = 1e300
-_UNKNOWN, _MOST = -1, (1 << 63) - 1
 
 
 def is_vote(outcome: str, ballots: Sequence[Ballot | Flagged]) -> bool:
     """Whether the valid replies of an election are votes. Replies that weigh options are not."""
     return outcome not in NO_VOTE and not any(isinstance(each, Ballot) and each.shares for each in ballots)
-
-
-def code_of(outcome: InputOutcome | None, verdict: bool | None) -> int:  # noqa: FBT001
-    """Return the codes of an outcome in `ENDED_AS` and of the result's own verdict."""
-    return _CODES.get((outcome, verdict), ENDED_AS.index(outcome))
-
-
-class InputSums(Struct, kw_only=True):
-    """Sums over the inputs of a run."""
-
-    steps: int = 0
-    """Steps done."""
-    total_steps: int = 0
-    """Steps in all of the inputs that know it."""
-    with_total: int = 0
-    """Number of these inputs."""
-    ended: Counter[int] = field(default_factory=Counter)
-    """Number of inputs by the code of their outcome."""
 
 
 class UndecidedElection(Struct, frozen=True, kw_only=True):
@@ -107,8 +72,6 @@ class UndecidedElection(Struct, frozen=True, kw_only=True):
     """Name of the rung that failed, if the election is one of a ladder: the step is decided, not the rung."""
     contested: tuple[int, ...] = ()
     """Votes of each reply, if the models of a pool contradict each other."""
-    after: str
-    """Digest of the decisions that its input had before it; empty if decisions have no order."""
 
 
 class Totals(Struct, kw_only=True):
@@ -123,10 +86,12 @@ class Totals(Struct, kw_only=True):
     """The most that an allotted call can cost; None while no price is known."""
     undecided: dict[str, UndecidedElection] = {}
     """Undecided elections by path."""
-    checksums: dict[str, int] = {}
-    """Sums of the checksums of all rows, by table."""
-    out_of_order: bool = False
-    """Whether a decision came after later ones of its input. The running digests are then wrong and have to be computed anew."""
+    total_steps: int = 0
+    """Steps in all of the inputs that know it."""
+    with_total: int = 0
+    """Number of these inputs."""
+    rows: int = 0
+    """Sum of the digests of all inputs and of the checksums of the log."""
 
     def waiting(self) -> dict[str, UndecidedElection]:
         """Return the elections that are undecided and not settled, by path."""
@@ -156,8 +121,23 @@ class Totals(Struct, kw_only=True):
             self.lose(source)
         self.account.loads.clear()
 
-    def account_with(self, sums: InputSums, inputs: int) -> Account:
-        """Return a copy of the account, with the sums over all inputs."""
+    def count(self, row: InputRow, sign: int) -> None:
+        """Count an input with the sign 1; with -1 count it no more, since its row changes."""
+        account = self.account
+        account.steps += sign * row.done
+        self.total_steps += sign * (row.total or 0)
+        self.with_total += sign * (row.total is not None)
+        self.rows += sign * row.digest
+        if row.outcome == "completed":
+            verdict = verdict_of(msgspec.json.decode(row.result or "null"))
+            account.inputs_done += sign
+            account.inputs_right += sign * (verdict is True)
+            account.inputs_wrong += sign * (verdict is False)
+        elif row.outcome is not None:
+            account.inputs_failed += sign
+
+    def account_with(self, inputs: int) -> Account:
+        """Return a copy of the account of a run with so many inputs."""
         account = copy(self.account)
         for name, each in structs.asdict(account).items():
             if isinstance(each, dict):
@@ -176,16 +156,8 @@ class Totals(Struct, kw_only=True):
         waiting = self.waiting()
         account.undecided_at = tuple(waiting)
         account.contested_at = {path: each.contested for path, each in waiting.items() if each.contested}
-        account.steps, account.inputs = sums.steps, inputs
-        account.total_steps = sums.total_steps if sums.with_total == inputs else None
-        ended = Counter[InputOutcome | None]()
-        for code, count in sums.ended.items():
-            ended[ENDED_AS[code]] += count
-        account.inputs_done, account.inputs_failed = (
-            ended["completed"],
-            ended["undecided"] + ended["failed"] + ended["refused"],
-        )
-        account.inputs_right, account.inputs_wrong = (sums.ended[_CODES["completed", each]] for each in (True, False))
+        account.inputs = inputs
+        account.total_steps = self.total_steps if self.with_total == inputs else None
         return account
 
 
@@ -200,27 +172,13 @@ class AccountRecord(RunPart, frozen=True, kw_only=True):
 
 
 class Books:
-    """Running totals over records, from stored totals on. The caller drops every decision but the first at a path.
+    """Running totals over records, from stored totals on. The caller drops every decision but the first at a path."""
 
-    Decisions of an input that are ``in_order`` form a chain, others a tree.
-    """
-
-    def __init__(self, inputs: int, *, in_order: bool, totals: Totals | None = None) -> None:
+    def __init__(self, inputs: int, totals: Totals | None = None) -> None:
         self.totals = Totals() if totals is None else totals
         self.inputs = inputs
-        # A run may have a million inputs, so what is kept of each stands in arrays: 81 bytes.
-        self._done = array("q", [0]) * inputs
-        self._total = array("q", [_UNKNOWN]) * inputs
-        self.ended = bytearray(inputs)
-        """For each input the code of its outcome, see `ENDED_AS`."""
-        self.reached: dict[int, Checkpoint] = {}
-        """The last decided step by input, as far as its work can resume after a step and has not completed."""
         self.on_decision: Callable[[RecordDecision | RecordAnswer], None] | None = None
         """Called with every new decision and answer."""
-        self._in_order = in_order
-        self.decisions: Digests = ChainDigests(inputs) if in_order else TreeDigests()
-        self.ballots: Digests = ChainDigests(inputs) if in_order else TreeDigests()
-        self._sums = InputSums()  # kept up to date: the cost of a commit must not grow with the number of inputs
 
     def add(self, record: Record) -> None:
         """Add the next record; one without a sum changes nothing."""
@@ -228,48 +186,6 @@ class Books:
             handler(self, record)
         if self.on_decision is not None and isinstance(record, RecordDecision | RecordAnswer):
             self.on_decision(record)
-
-    def move(self, of_input: int, done: int, total: int | None) -> None:
-        """Set the progress of an input, whose steps once done stay done."""
-        _, before = self.progress(of_input)
-        done = max(self._done[of_input], done)
-        self._sums.steps += done - self._done[of_input]
-        self._sums.total_steps += (total or 0) - (before or 0)
-        self._sums.with_total += (total is not None) - (before is not None)
-        self._done[of_input], self._total[of_input] = done, _UNKNOWN if total is None else min(total, _MOST)
-
-    def progress(self, of_input: int) -> tuple[int, int | None]:
-        """Return the numbers of steps of an input: done, and in all, None if not known beforehand."""
-        total = self._total[of_input]
-        return self._done[of_input], None if total == _UNKNOWN else total
-
-    def set_chain(self, of_input: int, decisions: bytes, ballots: bytes) -> None:
-        """Continue the digests of an input from recorded ones."""
-        assert isinstance(self.decisions, ChainDigests)
-        assert isinstance(self.ballots, ChainDigests)
-        self.decisions.set(of_input, decisions)
-        self.ballots.set(of_input, ballots)
-
-    def recorded_digests(self, of_input: int) -> tuple[bytes, bytes] | tuple[None, None]:
-        """Return the digests of an input that are stored with its progress; None for trees, which are read row by row."""
-        if self._in_order:
-            return (self.decisions.digest(of_input), self.ballots.digest(of_input))
-        return (None, None)
-
-    def forget(self, of_input: int) -> None:
-        """Drop the checkpoint of an input that has completed. Records of its last steps may come after its ending."""
-        if ENDED_AS[self.ended[of_input]] == "completed":
-            self.reached.pop(of_input, None)
-
-    def end_input(self, of_input: int, outcome: InputOutcome | None, verdict: bool | None = None) -> None:  # noqa: FBT001
-        """Set the outcome of an input and its result's own verdict; None reopens it."""
-        self._sums.ended[self.ended[of_input]] -= 1
-        self.ended[of_input] = code_of(outcome, verdict)
-        self._sums.ended[self.ended[of_input]] += 1
-
-    def _add_ending(self, record: InputEnding) -> None:
-        self.end_input(record.input, record.outcome, record.verdict)
-        self.totals.account.shared += record.is_shared and record.outcome == "completed"
 
     def _add_allotment(self, record: AllotCalls) -> None:
         allotted = self.totals.leased
@@ -325,8 +241,7 @@ class Books:
     def _add_decision(self, record: RecordDecision) -> None:
         account, verdict, path = self.totals.account, record.verdict, record.id.path
         valid, flagged = _count_ballots(verdict.ballots)
-        # A decision by another model stands at the path of the undecided election with ESCALATED behind it.
-        before = self.totals.undecided.pop(path, None) or self.totals.undecided.get(path.removesuffix(ESCALATED))
+        self.totals.undecided.pop(path, None)
         if verdict.outcome in OPEN_OUTCOMES:
             self.totals.undecided[path] = UndecidedElection(
                 valid=valid,
@@ -336,11 +251,8 @@ class Books:
                 state=record.state.decode(),
                 rung=record.rung,
                 contested=tuple(votes for _, votes in verdict.tally) if verdict.outcome == "contested" else (),
-                after=self._digest_before(record.id.input) if before is None else before.after,
             )
             return
-        if before is not None and before.after != self._digest_before(record.id.input):
-            self.totals.out_of_order = True
         if record.settled is not None:
             account.settled_at[path] = record.settled
         if record.rung is not None:
@@ -358,15 +270,10 @@ class Books:
             if not record.correct:
                 account.wrong_at = min(filter(None, (account.wrong_at, path)), key=in_order)
         self.take_in(path, verdict.outcome, verdict.winner, verdict.ballots)
-        if record.done is not None and verdict.winner is not None:
-            self.move(record.id.input, record.done, self.progress(record.id.input)[1])
-            self.reached[record.id.input] = Checkpoint(done=record.done, state=record.state, value=verdict.winner)
 
     def _add_answer(self, record: RecordAnswer) -> None:
         path = record.id.path
-        before = self.totals.undecided.pop(path, None)  # what a person was asked is answered otherwise
-        if before is not None and before.after != self._digest_before(record.id.input):
-            self.totals.out_of_order = True
+        self.totals.undecided.pop(path, None)  # what a person was asked is answered otherwise
         self.take_in_answer(path, record.value)
 
     def _count_ballots(self, record: RecordDecision, valid: int, flagged: dict[str, int]) -> None:
@@ -395,37 +302,21 @@ class Books:
         else:
             account.outvoted += valid - winners
 
-    def _digest_before(self, of_input: int) -> str:
-        if not self._in_order:
-            return ""
-        return self.decisions.digest(of_input).hex()
-
     def take_in(self, path: str, outcome: str, winner: bytes | None, ballots: Sequence[Ballot | Flagged]) -> None:
         """Add a decision to the digests."""
-        of_input = input_of(path)
-        self.decisions.add(of_input, path, outcome, winner)
-        self.ballots.add(of_input, path, [_digested(ballot) for ballot in ballots])
+        account = self.totals.account
+        account.decisions_sha256 = with_entry(account.decisions_sha256, path, outcome, winner)
+        digested = [_digested(ballot) for ballot in ballots]
+        account.ballots_sha256 = with_entry(account.ballots_sha256, path, digested)
 
     def take_in_answer(self, path: str, value: bytes) -> None:
         """Add the answer to a `once` to the digest of decisions."""
-        self.decisions.add(input_of(path), path, "once", value)
+        account = self.totals.account
+        account.decisions_sha256 = with_entry(account.decisions_sha256, path, "once", value)
 
     def account(self) -> Account:
         """A copy of the account so far."""
-        return self.totals.account_with(self._sums, self.inputs)
-
-    def account_with_digests(self) -> Account:
-        """A copy of the account so far with its digests, without loads. Hashing a tree of decisions takes time."""
-        decisions, ballots = self._combined(self.decisions), self._combined(self.ballots)
-        return structs.replace(self.account(), loads={}, decisions_sha256=decisions, ballots_sha256=ballots)
-
-    def _combined(self, digests: Digests) -> str:
-        if self.inputs == 1:
-            return digests.digest(0).hex()
-        combined = sha256()
-        for each in range(self.inputs):
-            combined.update(digests.digest(each))
-        return combined.hexdigest()
+        return self.totals.account_with(self.inputs)
 
     # Of the class: bound methods in a table of the object would keep the books of many inputs in memory until a full collection.
     _handlers: ClassVar[dict[type[Record], Callable[[Books, Any], object]]] = {
@@ -435,9 +326,7 @@ class Books:
         CallsOver: lambda books, _: books.end_calls(),
         ReplicaEnded: _end_replica,
         RecordDecision: _add_decision,
-        RecordProgress: lambda books, record: books.move(record.input, record.done, record.total),
         RecordAnswer: _add_answer,
-        InputEnding: _add_ending,
     }
 
 

@@ -5,16 +5,25 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec import structs
 
 from microagents.elections.election import Ballot, Flagged, Rejected
 from microagents.elections.red_flags import UNVERIFIED
-from microagents.journal.messages import Recalled, RecordAnswer, RecordDecision
-from microagents.journal.statements import HAS_PLACE, ID_OF_PLACE, LAST_PLACE, one
-from microagents.journal.tables import DECIDED_CODE, NUMBER_BITS, ONCE_CODE, OPEN_CODES, OUTCOMES
+from microagents.journal.messages import Recalled, RecordAnswer, RecordDecision, RecordReply, RecordSample
+from microagents.journal.statements import ID_OF_PLACE, LAST_PLACE, one
+from microagents.journal.tables import (
+    DECIDED_CODE,
+    NUMBER_BITS,
+    ONCE_CODE,
+    OPEN_CODES,
+    OUTCOMES,
+    DecidedRow,
+    PlaceRow,
+    ReplyRow,
+    SampleRow,
+)
 from microagents.replies.masses import Mass
 
 MAX_TEXT_BYTES = 64 * 1024
@@ -36,6 +45,8 @@ UNREADABLE = (
 REJECTED_SEQ = 1 << 32
 """Added to the seq of a sample for each of its replies that `verify` rejected: the number of the row of such a reply."""
 
+MAX_DIGITS = 12
+"""Numbers in paths have fewer digits, so they fit 40 bits."""
 MAX_CACHED_PLACES = 16_384
 
 
@@ -48,8 +59,8 @@ class Places:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._ids: dict[str, int] = {}
-        self.new: list[tuple[int, str]] = []
-        """Places to insert with the next commit: id and path."""
+        self.new: list[PlaceRow] = []
+        """Places to insert with the next commit."""
         self._last: int = one(db, LAST_PLACE)
 
     def key(self, path: str) -> int:
@@ -64,19 +75,13 @@ class Places:
         if len(self._ids) > MAX_CACHED_PLACES:
             self._ids.clear()
 
-    def any_of(self, of_input: int | None) -> bool:
-        """Whether the file has a place of an input, or with None of any."""
-        if of_input is None:
-            return bool(one(self._db, LAST_PLACE))
-        return bool(one(self._db, HAS_PLACE, path_range(str(of_input))))
-
     def _id(self, place: str) -> int:
         found = self._ids.get(place)
         if found is None:
             found = one(self._db, ID_OF_PLACE, (place,))
             if found is None:
                 found = self._last = self._last + 1
-                self.new.append((found, place))
+                self.new.append(PlaceRow(id=found, path=place))
             self._ids[place] = found
         return found
 
@@ -85,7 +90,7 @@ def _split(path: str) -> tuple[str, int]:
     """Return the place of a path, and its last component plus one; 0 if it is not a number."""
     place, _, last = path.rpartition("/")
     # A component such as "007" stays in the place: the path could not be restored from the number 7.
-    if last.isdecimal() and last.isascii() and (last == "0" or last[0] != "0") and len(last) < 12:  # noqa: PLR2004 - fits 40 bits
+    if last.isdecimal() and last.isascii() and (last == "0" or last[0] != "0") and len(last) < MAX_DIGITS:
         return place, int(last) + 1
     return path, 0
 
@@ -208,26 +213,25 @@ def read_flag(seq: int, flag: str, written: str | None, cost_usd: float | None) 
     return Flagged(seq=seq, flag=flag, cost_usd=cost_usd, mass=mass, said=said)
 
 
-def recalled(row: tuple[Any, ...]) -> Recalled:
-    """Decode a row of ``decision``.
+def recalled(row: DecidedRow) -> Recalled:
+    """Decode the row of a decision or an answer.
 
     Raises:
         ValueError, IndexError, msgspec.MsgspecError: the row contains values that this program never writes.
     """
-    _, question_digest, outcome, counted, value, ballots, cost_usd, after_ms = row
-    winner = None if value is None else value.encode()
-    if ballots is None:
-        entries = [b"true"] * counted
+    winner = None if row.value is None else row.value.encode()
+    if row.ballots is None:
+        entries = [b"true"] * row.counted
     else:
-        entries = [bytes(each) for each in _entries.decode(ballots)]
+        entries = [bytes(each) for each in _entries.decode(row.ballots)]
     decoded = tuple(_decode_entry(seq, entry, winner) for seq, entry in enumerate(entries))
     return Recalled(
-        question_digest=question_digest,
-        outcome=OUTCOMES[outcome],
+        question_digest=row.fork,
+        outcome=OUTCOMES[row.outcome],
         value=winner,
         ballots=decoded,
-        cost_usd=cost_usd,
-        after_ms=after_ms,
+        cost_usd=row.cost_usd,
+        after_ms=row.after_ms,
     )
 
 
@@ -240,38 +244,61 @@ def _decode_entry(seq: int, entry: bytes, winner: bytes | None) -> Ballot | Flag
     return read_ballot(seq, entry, winner=winner)
 
 
-def packed_text(text: str) -> tuple[int, bytes]:
-    """A text cut to `MAX_TEXT_BYTES`: its length in bytes, and the bytes compressed by zlib."""
-    plain = text.encode("utf-8", "replace")[:MAX_TEXT_BYTES]
-    return len(plain), zlib.compress(plain)
+def reply_row(key: int, record: RecordReply) -> ReplyRow:
+    """Return the row of a reply's text, which is cut to `MAX_TEXT_BYTES`."""
+    plain = record.text.encode("utf-8", "replace")[:MAX_TEXT_BYTES]
+    of = record.id
+    return ReplyRow(key=key, fork=of.election.question_digest, seq=of.seq, size=len(plain), text=zlib.compress(plain))
 
 
-def decision_row(key: int, record: RecordDecision | RecordAnswer, after_ms: int) -> tuple[Any, ...]:
+def decision_row(key: int, record: RecordDecision | RecordAnswer, after_ms: int) -> DecidedRow:
     """Return the row of a decision or an answer."""
-    if isinstance(record, RecordAnswer):
-        return key, record.id.question_digest, ONCE_CODE, 0, record.value.decode(), None, None, after_ms
-    verdict = record.verdict
-    outcome = DECIDED_CODE if verdict.outcome == "decided" else OUTCOMES.index(verdict.outcome)
-    value = None if outcome in OPEN_CODES else verdict.winner
-    ballots = written_ballots(verdict.ballots, value)
-    return (
-        key,
-        record.id.question_digest,
-        outcome,
-        len(verdict.ballots),
-        None if value is None else value.decode(),
-        ballots,
-        None if verdict.cost_usd is None else float(verdict.cost_usd),
-        after_ms,
+    row = DecidedRow(
+        key=key,
+        fork=record.id.question_digest,
+        outcome=ONCE_CODE,
+        counted=0,
+        value=None,
+        ballots=None,
+        cost_usd=None,
+        after_ms=after_ms,
     )
+    if isinstance(record, RecordAnswer):
+        row.value = record.value.decode()
+        return row
+    verdict = record.verdict
+    row.outcome = DECIDED_CODE if verdict.outcome == "decided" else OUTCOMES.index(verdict.outcome)
+    value = None if row.outcome in OPEN_CODES else verdict.winner
+    row.counted = len(verdict.ballots)
+    row.value = None if value is None else value.decode()
+    row.ballots = written_ballots(verdict.ballots, value)
+    row.cost_usd = _amount(verdict.cost_usd)
+    return row
 
 
-def sample_row(key: int, question_digest: bytes, ballot: Ballot | Flagged | Rejected) -> tuple[Any, ...]:
+def sample_row(key: int, record: RecordSample) -> SampleRow:
     """Return the row of a paid sample."""
-    cost_usd = None if ballot.cost_usd is None else float(ballot.cost_usd)  # the checksum of an int is another one
+    ballot = record.ballot
+    row = SampleRow(
+        key=key,
+        fork=record.id.election.question_digest,
+        seq=ballot.seq,
+        value=None,
+        flag=None,
+        cost_usd=_amount(ballot.cost_usd),
+    )
     if isinstance(ballot, Rejected):  # each rejected reply has a row, with the cost so far
-        number = ballot.seq + len(ballot.replies) * REJECTED_SEQ
-        return key, question_digest, number, msgspec.json.encode(ballot.replies[-1]).decode(), UNVERIFIED, cost_usd
-    if isinstance(ballot, Flagged):
-        return key, question_digest, ballot.seq, written_of_flag(ballot), ballot.flag, cost_usd
-    return key, question_digest, ballot.seq, written_ballot(ballot), None, cost_usd
+        row.seq += len(ballot.replies) * REJECTED_SEQ
+        row.value, row.flag = msgspec.json.encode(ballot.replies[-1]).decode(), UNVERIFIED
+    elif isinstance(ballot, Flagged):
+        row.value, row.flag = written_of_flag(ballot), ballot.flag
+    else:
+        row.value = written_ballot(ballot)
+    return row
+
+
+def _amount(cost_usd: float | None) -> float | None:
+    """Return a cost as SQLite gives it back: the checksum of an int, or of -0.0, is another one."""
+    if cost_usd is None:
+        return None
+    return float(cost_usd) + 0.0

@@ -18,6 +18,4 @@ class RunEnding(RunPart, frozen=True, kw_only=True):
     """Traceback of a user's code; empty if it did not raise."""
     result: str | None
     """The result, as JSON."""
-    decisions_sha256: str
-    ballots_sha256: str
     ended_at: str

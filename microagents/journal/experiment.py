@@ -65,8 +65,6 @@ class Experiment(Struct, frozen=True, kw_only=True):
     """The values that decisions depend on, by field, in readable form."""
     recipe: Recipe
     inputs: int
-    in_order: bool
-    """Whether decisions are taken in the order of their paths."""
     draws_solution: bool = False
     """Whether the strategy can show how the work on an input went."""
     unit: str = "step"

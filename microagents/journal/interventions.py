@@ -55,7 +55,7 @@ def _changing(journal: Path) -> Iterator[tuple[Rows, Totals]]:
     """Let the body change rows and totals of a journal that no process writes."""
     with _alone(journal) as found:
         recorded = found.only(AccountRecord)
-        yield Rows(found.db, recorded.totals.checksums), recorded.totals
+        yield found, recorded.totals
         found.set_part(structs.replace(recorded, saved_at=now()))
 
 
@@ -77,10 +77,10 @@ def decide_in(journal: Path, ask: Decide) -> None:
         InvalidUsage: the run is running, or the journal cannot be written.
     """
     try:
-        with _changing(journal) as (rows, _):
+        with _changing(journal) as (rows, totals):
             refused = refusal_of(rows, ask)
             if refused is None:
-                log_request(rows, request_of(ask), None)
+                log_request(rows, totals, request_of(ask), None)
     except sqlite3.Error as error:
         raise InvalidUsage(
             f"the decision cannot be written: {error_text(journal, error)}; nothing was changed"
@@ -105,7 +105,7 @@ def forget_unsettled(journal: Path) -> str | None:
             account.in_flight_by.clear()
             totals.leased.clear()
             account.lost_in_flight, account.unsettled_usd, account.unsettled_tokens, account.unpriced = 0, 0.0, 0, 0
-            log_changes(rows, [("unsettled calls", counted, f"forgotten by {this_user()}")])
+            log_changes(rows, totals, [("unsettled calls", counted, f"forgotten by {this_user()}")])
     except sqlite3.Error as error:
         raise InvalidUsage(
             f"the account cannot be written: {error_text(journal, error)}; nothing was changed"

@@ -18,12 +18,13 @@ from msgspec import Struct, structs
 from microagents.base.errors import InvalidUsage, JournalGone
 from microagents.base.files import make_private
 from microagents.base.trust import JOURNALS
+from microagents.journal.books import Totals
 from microagents.journal.creating import make_folder
 from microagents.journal.encoding import UNREADABLE
 from microagents.journal.opening import connect_to_read
-from microagents.journal.queries import first_record
-from microagents.journal.rows import SUMMED, Rows
-from microagents.journal.statements import is_long, merge_log, one, pragma, sum_of_checksums
+from microagents.journal.queries import first_record, read_totals
+from microagents.journal.rows import Rows
+from microagents.journal.statements import is_long, merge_log, pragma
 from microagents.journal.verifying import damage
 
 
@@ -46,12 +47,14 @@ class JournalFiles:
     Args:
         path: the journal.
         rows: its open connection.
+        totals: the totals, which each commit changes.
         run_id: name of its run.
     """
 
-    def __init__(self, path: Path, rows: Rows, run_id: str) -> None:
+    def __init__(self, path: Path, rows: Rows, totals: Totals, run_id: str) -> None:
         self._path = path.absolute()  # users' code may change the working folder
         self._rows = rows
+        self._totals = totals
         self._run_id = run_id
         target = os.path.realpath(path)
         has_log = pragma(rows.db, "journal_mode") == "wal"
@@ -61,8 +64,8 @@ class JournalFiles:
         """Descriptor of the log, which may lose its name."""
         self._content = _FileStates(0)
         self._content = self._current_content()
-        self._sums = dict(rows.sums)
-        """Sums of checksums as of the last commit."""
+        self._sum = totals.rows
+        """Sum of the rows as of the last commit."""
         self._gone: JournalGone | None = None
 
     @property
@@ -114,7 +117,7 @@ class JournalFiles:
 
     def take_commit(self) -> None:
         """Take the rows and the log as a commit of this process has left them."""
-        self._sums = dict(self._rows.sums)
+        self._sum = self._totals.rows
         self._content = structs.replace(self._content, log=self._log_state())
 
     def merge_log(self) -> None:
@@ -166,9 +169,7 @@ class JournalFiles:
         try:
             with closing(connect_to_read(self._path)) as db:
                 rows = Rows(db)
-                found = {table: one(db, sum_of_checksums(table)) for table in SUMMED}
-                known = {table: self._sums.get(table, 0) for table in SUMMED}
-                return found == known and next(damage(rows), None) is None
+                return read_totals(rows).rows == self._sum and next(damage(rows), None) is None
         except (*UNREADABLE, InvalidUsage):
             return False
 

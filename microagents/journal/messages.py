@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-import msgspec
-from msgspec import Struct, field, structs
+from msgspec import Meta, Struct, field, structs
 
 from microagents.base.messages import Batched, Request, Stream
 from microagents.base.plain_values import reply_in
@@ -245,6 +244,8 @@ class RecordBatch(Request[None], frozen=True, kw_only=True):
 
 InputOutcome = Literal["completed", "undecided", "failed", "refused"]
 """How one of many inputs ended; `refused` means that the providers refuse what it says."""
+ENDED_AS: tuple[InputOutcome | None, ...] = (None, "completed", "undecided", "failed", "refused")
+"""The outcomes of inputs by their code; None for one that has not ended, and in a run of a single input."""
 
 
 def verdict_of(value: object) -> bool | None:
@@ -255,17 +256,7 @@ def verdict_of(value: object) -> bool | None:
     return found
 
 
-class RowRecord(Request[None], frozen=True, kw_only=True):
-    """A record with a row of its own, which replaces one of the same key."""
-
-    table: ClassVar[str]
-
-    def row(self, at: str) -> tuple[object, ...]:
-        """Its row, for a commit at this time. The first column is the key."""
-        raise NotImplementedError
-
-
-class InputEnding(RowRecord, frozen=True, kw_only=True):
+class InputEnding(Request[None], frozen=True, kw_only=True):
     """Ending of one of many inputs. It replaces an earlier ending of the same input."""
 
     input: int
@@ -276,22 +267,6 @@ class InputEnding(RowRecord, frozen=True, kw_only=True):
     """Result of the input, as JSON."""
     traceback: str = ""
     """Traceback of a user's code; empty if it did not raise."""
-    is_shared: bool = False
-    """Whether it is the ending of an earlier row that asks the same question. The journal keeps only the number of these."""
-
-    table: ClassVar[str] = "input_ending"
-
-    @property
-    def verdict(self) -> bool | None:
-        """Own verdict of a completed input's result; None without one."""
-        if self.result and self.outcome == "completed":
-            return verdict_of(msgspec.json.decode(self.result))
-        return None
-
-    def row(self, at: str) -> tuple[object, ...]:
-        """Return the row of an ending at this time."""
-        result = None if self.result is None else self.result.decode()
-        return self.input, self.outcome, self.reason, self.traceback, result, at
 
 
 class Load(Struct, frozen=True, kw_only=True):
@@ -341,6 +316,9 @@ class Promise(Struct, frozen=True, kw_only=True):
     """What the chance depends on."""
 
 
+Sha256 = Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")]
+
+
 class Account(Struct, kw_only=True):
     """Totals of a run so far."""
 
@@ -385,8 +363,6 @@ class Account(Struct, kw_only=True):
     """Valid replies that were drawn without a vote."""
     certified: int = 0
     """Decided elections that the masses of replies decided."""
-    shared: int = 0
-    """Rows that took the result of an earlier row that asks the same question."""
     composed: int = 0
     """Elections that were decided for a reply that no sample gave: its fields are from several."""
     masses: dict[str, MassAudit] = field(default_factory=dict)
@@ -454,8 +430,8 @@ class Account(Struct, kw_only=True):
     """How the run ended, or that it is running or was cut off, as a reader of its journal derives it."""
     renewals: int | None = None
     """Renewals of the lease of its journal, as a reader finds them; a run whose process stands still renews no more."""
-    decisions_sha256: str = ""
-    ballots_sha256: str = ""
+    decisions_sha256: Sha256 = ""
+    ballots_sha256: Sha256 = ""
 
     @property
     def cost_at_most_usd(self) -> float | None:
@@ -521,7 +497,7 @@ class Report(Request[Account], frozen=True, kw_only=True):
     """Ask for the account of the run as of the last commit."""
 
     final: bool = False
-    """Whether to wait until every record is written, and to add the digests."""
+    """Whether to wait until every record is written."""
 
 
 class Recalled(Struct, frozen=True, kw_only=True):
@@ -637,7 +613,7 @@ class Recollection(Struct, frozen=True, kw_only=True):
     ending: InputEnding | None = None
     """Of one of many inputs: how it ended."""
     ended: bytes = b""
-    """Of the run: for each input the code of its outcome, see `microagents.journal.books.ENDED_AS`."""
+    """Of the run: for each input the code of its outcome, see `ENDED_AS`."""
     open_elections: tuple[OpenElection, ...] = ()
     """Of the run: the elections without a verdict, if they were asked for."""
 

@@ -19,8 +19,8 @@ from microagents.base.processes import ProcessIdentity, lock_text
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import SILENT_S, Lease, read_lease
 from microagents.journal.rows import Rows
-from microagents.journal.statements import ALL_MADE, CREATED, FIRST_BYTE, MOST_STEPS, number_of_tables, pragma
-from microagents.journal.tables import APPLICATION_ID, VERSION
+from microagents.journal.statements import ALL_MADE, FIRST_BYTE, MOST_STEPS, number_of_tables, pragma
+from microagents.journal.tables import APPLICATION_ID, CREATED, VERSION
 
 WATCH_EVERY_S = 0.5
 """Interval of looks at a lease that is watched."""
@@ -256,9 +256,7 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> None:
         )
     version = pragma(db, "user_version")
     found = {name: (kind, sql) for kind, name, sql in db.execute(ALL_MADE)}
-    # Before release 0.1 there was another version 1, whose rows had no checksums.
-    kind, made = found.get("run", ("", ""))
-    if version != VERSION or (kind == "table" and "checksum" not in made):
+    if version != VERSION:
         raise InvalidUsage(
             f"the journal {str(path)!r} was written by another version of microagents (the version of its tables is {version}, this one "
             f"reads {VERSION}); it was left as it is; use the microagents that wrote it, or begin the run anew under another name"

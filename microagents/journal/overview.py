@@ -12,7 +12,6 @@ from microagents.journal.encoding import joined, key_range, path_range
 from microagents.journal.rows import Rows
 from microagents.journal.statements import (
     BEGUN_INPUTS,
-    ENDED_INPUTS,
     LAST_TIME,
     OF_PATH,
     PLACES_BELOW,
@@ -23,6 +22,7 @@ from microagents.journal.statements import (
     VALUES_OF_PLACE,
     one,
 )
+from microagents.journal.tables import PlaceRow
 
 MAX_STEPS = 1 << 24
 """A row that claims a higher number is damaged: the bytes of all steps before it would exhaust the memory."""
@@ -31,17 +31,15 @@ MAX_STEPS = 1 << 24
 def read_overview(rows: Rows, of_input: int, start: int = 0) -> bytes:
     """For each step from a number on a byte: its samples, whether one was flagged or outvoted, and whether the vote decided.
 
-    A step without a row has 0. Those from the first on are compared with the sum of all checksums.
+    A step without a row has 0.
 
     Raises:
         ValueError: rows are missing, or have values that no run writes.
     """
-    if not start:
-        rows.check("decision")  # to check a million rows one by one takes seconds
-    place = rows.first("place", OF_PATH, (f"{of_input}/step",))
+    place = rows.first(PlaceRow, OF_PATH, (f"{of_input}/step",))
     if place is None:
         return b""
-    first, end = key_range(place[0])
+    first, end = key_range(place.id)
     of_range = (first + start, end)
     # SQLite joins the bytes itself, in the order of the keys by which it reads. Python takes three times as long to read row by row, and
     # minutes while another thread is busy: it may wait 5 ms for the interpreter at each row, and at each call of a function of its own.
@@ -75,10 +73,8 @@ def read_inputs(rows: Rows, inputs: int) -> bytes:
     5 is for one that is completed, and whose result says that it is wrong, by its ``correct`` or ``solved``; 6 for a refused one.
     """
     found = bytearray(inputs)
-    for (number,) in rows.db.execute(BEGUN_INPUTS, (inputs,)):
-        found[number] = 1
-    codes = {"completed": 2, "undecided": 3, "failed": 4, "refused": 6}
-    for number, outcome, verdict in rows.db.execute(ENDED_INPUTS, (inputs,)):
+    codes = {None: 1, "completed": 2, "undecided": 3, "failed": 4, "refused": 6}
+    for number, outcome, verdict in rows.db.execute(BEGUN_INPUTS, (inputs,)):
         found[number] = 5 if verdict == 0 else codes[outcome]
     return bytes(found)
 

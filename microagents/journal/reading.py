@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from microagents.base.errors import InputMismatch, InvalidUsage, JournalMismatch
 from microagents.base.trust import JOURNALS, without_code_of
 from microagents.journal.books import AccountRecord, UndecidedElection
-from microagents.journal.encoding import MAX_TEXT_BYTES, UNREADABLE, key_at, recalled
+from microagents.journal.encoding import MAX_DIGITS, MAX_TEXT_BYTES, UNREADABLE, key_at, recalled
 from microagents.journal.ending import RunEnding
 from microagents.journal.experiment import INPUTS, Change, Experiment, InputsDigest, RunRecord, options_of
 from microagents.journal.lease import Lease, read_lease
@@ -33,26 +33,27 @@ from microagents.journal.overview import read_differences, read_input_sums, read
 from microagents.journal.queries import (
     Row,
     began_s,
+    check_inputs,
+    ending_of,
     first_record,
     moment,
     other_inputs,
-    read_books,
     read_decisions,
-    read_ending,
     read_endings,
     read_experiment,
     read_open_elections,
     read_own_options,
-    read_sums,
     read_totals,
-    with_digests,
 )
-from microagents.journal.requests import PersonDecision, TakenRequest, logged_changes, persons_in, taken_requests
+from microagents.journal.requests import PersonDecision, logged_changes, persons_in, taken_requests
 from microagents.journal.rows import Rows
 from microagents.journal.statements import OF_ID, OF_INPUT, OF_KEY, OF_KEY_BY_SEQ, reading
-from microagents.journal.verifying import damage, differences_from_rows
+from microagents.journal.tables import DecidedRow, InputRow, LogRow, ReplyRow
+from microagents.journal.verifying import damage, damaged_inputs, differences_from_rows
 
 SUFFIX = ".sqlite"
+MAX_CHECKED = 1 << 16
+"""An overview of more steps is not compared with the digest of its input."""
 SHOWN_CHARS = 200
 """Error messages cut longer options of an input."""
 
@@ -87,6 +88,8 @@ class Reader:
                 ) from None
             raise
         self._rows = Rows(self._db)
+        self._sound: set[int | None] = set()
+        """Inputs whose rows match their digests; None for all."""
         try:
             with self._reading():
                 self.created_at = self._rows.only(RunRecord).created_at
@@ -105,7 +108,7 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._db.close()
-        # Checksums stop no forger, and most values are decoded by those who know their types.
+        # Digests stop no forger, and most values are decoded by those who know their types.
         if isinstance(error, UNREADABLE):
             raise unreadable(self.path, f"{type(error).__name__}: {error}") from error
 
@@ -153,11 +156,14 @@ class Reader:
 
     def own_options(self, of_input: int) -> str:
         """Return, as JSON, the options of one of many inputs that differ from the first one's."""
+        return self._input(of_input).options
+
+    def _input(self, number: int) -> InputRow:
         with self._reading():
-            row = self._rows.first("input", OF_INPUT, (of_input,))
+            row = self._rows.first(InputRow, OF_INPUT, (number,))
         if row is None:
-            raise IndexError(of_input)
-        return str(row[1])
+            raise IndexError(number)
+        return row
 
     def options(self) -> Generator[dict[str, Any]]:
         """Yield the options of each input. The journal is read on while they are taken, so close it."""
@@ -174,7 +180,10 @@ class Reader:
     def overview(self, of_input: int, start: int = 0) -> bytes:
         """For each step of an input from a number on a byte, as `microagents.journal.overview` has them."""
         with self._reading():
-            return read_overview(self._rows, of_input, start)
+            found = read_overview(self._rows, of_input, start)
+            if not start and len(found) <= MAX_CHECKED:  # more would keep a viewer waiting for a second
+                self._check(of_input)
+            return found
 
     def series(self, points: int) -> list[tuple[float, int, int, float]]:
         """Return sums over equal parts of the time of the run, as `microagents.journal.overview` has them."""
@@ -209,29 +218,20 @@ class Reader:
     def input_ending(self, number: int) -> InputEnding | None:
         """Return how one of many inputs ended; None if it has not."""
         with self._reading():
-            return read_ending(self._rows, number)
+            check_inputs(self._rows)
+            return ending_of(self._input(number))
 
-    def account(self, *, is_cut_off: bool = False, digests: bool = True) -> Account:
-        """Return the account as of the last commit, with the digests of decisions and ballots.
+    def account(self, *, is_cut_off: bool = False) -> Account:
+        """Return the account as of the last commit.
 
         Args:
             is_cut_off: whether the process of the run was killed. Its calls in flight are then lost.
-            digests: whether to add the digests of a run without an ending, for which all its decisions may have to be read.
         """
         with self._reading():
-            ending, inputs = self.ending(), self.experiment.inputs
-            if ending is None and digests:
-                books = read_books(self._rows, inputs, in_order=self.experiment.in_order)
-                if is_cut_off:
-                    books.totals.lose_all()
-                return with_digests(self._rows, books)
             totals = read_totals(self._rows)
-            if ending is None and is_cut_off:
+            if is_cut_off and self.ending() is None:
                 totals.lose_all()
-            account = totals.account_with(read_sums(self._rows), inputs)
-        if ending is None:
-            return account
-        return structs.replace(account, decisions_sha256=ending.decisions_sha256, ballots_sha256=ending.ballots_sha256)
+            return totals.account_with(self.experiment.inputs)
 
     def wall_s(self) -> float:
         """Seconds that the run has taken so far, over all its sittings."""
@@ -246,53 +246,82 @@ class Reader:
     def decisions(self, of_input: int | None = None) -> Iterator[Row]:
         """Every decision and answer, or those of one input, in the order of paths.
 
-        Each read takes `ROWS_PER_READ` rows, so a writer never waits long.
+        They are compared with their digests first. Then each read takes `ROWS_PER_READ` rows, so a writer never waits long.
         """
-        with self._reading():
-            self._rows.check("place", "decision")
+        self._check(of_input)
         try:
             yield from read_decisions(self._rows, None if of_input is None else str(of_input))
         except UNREADABLE as error:
             raise unreadable(self.path, error) from None
+
+    def _check(self, of_input: int | None) -> None:
+        """Compare the rows of an input, or of all, with their digests, once.
+
+        Raises:
+            InvalidUsage: some are damaged.
+        """
+        with self._reading():
+            if self._sound.isdisjoint([of_input, None]):
+                for problem in damaged_inputs(self._rows, of_input):
+                    raise ValueError(problem)
+                self._sound.add(of_input)
+
+    def _check_at(self, path: str | None) -> None:
+        """Compare the rows of the input at a path with their digest, of all inputs without a path."""
+        if path is None:
+            self._check(None)
+            return
+        number = path.partition("/")[0]
+        if number.isdecimal() and len(number) < MAX_DIGITS:
+            self._check(int(number))
 
     def decisions_below(self, path: str) -> list[Row]:
         """Return the decisions and answers below a path, in the order of paths, except the numbered ones directly below it.
 
         Below ``0/step`` these are the few at ``0/step/17/judge`` and the like, without the million steps.
         """
+        self._check_at(path)
         with self._reading():
             return list(read_decisions(self._rows, path))
 
     def decision_at(self, path: str) -> Recalled | None:
         """Return the decision or the answer at a path; None if there is none."""
+        self._check_at(path)
         with self._reading():
             key = key_at(self._db, path)
-            row = None if key is None else self._rows.first("decision", OF_KEY, (key,))
+            row = None if key is None else self._rows.first(DecidedRow, OF_KEY, (key,))
             if row is None:
                 return None
             return recalled(row)
 
     def open_elections(self, path: str | None = None) -> list[OpenElection]:
         """Return the elections without a verdict, or those at a path. After a guess there may be several, each with another question."""
+        self._check_at(path)
         with self._reading():
             return [each for each in read_open_elections(self._rows) if path in (None, each.id.path)]
 
     def texts_at(self, path: str) -> list[KeptText]:
         """Return the texts of replies at a path, as far as they are kept, in launch order."""
+        self._check_at(path)
         with self._reading():
             key = key_at(self._db, path)
             return [
-                KeptText(question_digest=fork, seq=seq, text=_unpacked_text(text), is_cut=length >= MAX_TEXT_BYTES)
-                for _, fork, seq, length, text in self._rows.select("reply", OF_KEY_BY_SEQ, (key,))
+                KeptText(
+                    question_digest=row.fork,
+                    seq=row.seq,
+                    text=_unpacked_text(row.text),
+                    is_cut=row.size >= MAX_TEXT_BYTES,
+                )
+                for row in self._rows.select(ReplyRow, OF_KEY_BY_SEQ, (key,))
             ]
 
     def request_effect(self, request: str) -> tuple[bool, str | None]:
         """Whether the run has taken a request, and why it has no effect, if so."""
         with self._reading():
-            row = self._rows.first("log", OF_ID, (request,))
-            return row is not None, None if row is None else row[7]
+            row = self._rows.first(LogRow, OF_ID, (request,))
+            return row is not None, None if row is None else row.refused
 
-    def requests(self) -> list[TakenRequest]:
+    def requests(self) -> list[LogRow]:
         """Return the requests that the run has taken, in their order."""
         with self._reading():
             return taken_requests(self._rows)
@@ -309,21 +338,17 @@ class Reader:
 
     def ended_at(self, number: int) -> str | None:
         """Return the time at which an input ended, in UTC; None if it has not."""
-        with self._reading():
-            if not self.experiment.listed:
-                ending = self._rows.part(RunEnding)
-                if ending is None:
-                    return None
-                return ending.ended_at
-            row = self._rows.first("input_ending", OF_INPUT, (number,))
-            if row is None:
-                return None
-            return str(row[-1])
+        if self.experiment.listed:
+            return self._input(number).ended_at
+        ending = self.ending()
+        if ending is None:
+            return None
+        return ending.ended_at
 
     def of_input(self, number: int) -> tuple[dict[str, Recalled], list[OpenElection]]:
         """Return the decisions of one input by path, and its open elections, from one state of the journal."""
         with self._reading():
-            self._rows.check("place", "decision")
+            self._check(number)
             open_elections = [each for each in read_open_elections(self._rows) if each.id.input == number]
             return dict(read_decisions(self._rows, str(number))), open_elections
 

@@ -1,15 +1,17 @@
-"""Rows of records: decisions, samples, replies, progress and totals that one commit writes."""
+"""Rows of records: decisions, samples, replies, inputs and totals that one commit writes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from copy import copy
 
 from microagents.base.errors import Unwritable
+from microagents.elections.election import OPEN_OUTCOMES, input_of
 from microagents.journal.books import AccountRecord, Books
-from microagents.journal.encoding import Places, decision_row, packed_text, sample_row
+from microagents.journal.encoding import Places, decision_row, reply_row, sample_row
 from microagents.journal.messages import (
+    ENDED_AS,
     InputEnding,
     Record,
     RecordAnswer,
@@ -17,26 +19,37 @@ from microagents.journal.messages import (
     RecordProgress,
     RecordReply,
     RecordSample,
-    RowRecord,
 )
-from microagents.journal.queries import began_s, check_totals, moment, read_checkpoint
+from microagents.journal.queries import began_s, check_totals, moment, read_outcomes
 from microagents.journal.requests import now
-from microagents.journal.rows import Rows
-from microagents.journal.statements import IF_MISSING, chunks, outcomes
-from microagents.journal.tables import OPEN_CODES, UNDECIDED_CODE
+from microagents.journal.rows import Rows, checksum
+from microagents.journal.statements import OF_INPUT, OR_INSTEAD, among, chunks, outcomes, replies_among
+from microagents.journal.tables import OPEN_CODES, UNDECIDED_CODE, DecidedRow, InputRow, SampleRow, TableRow
+
+MAX_TOTAL = (1 << 63) - 1
+"""SQLite takes no larger number."""
+Samples = dict[int, dict[tuple[bytes, int], int]]
+"""Checksums of the samples of open elections, by the key of the place, then by the fork and the seq."""
 
 
 class RecordRows:
     """Writes records as rows, in the transactions of its caller, and adds them to the books.
 
-    It keeps the keys of sampled, open elections. The run took ``wall_s`` seconds before this sitting.
+    The run took ``wall_s`` seconds before this sitting.
     """
 
-    def __init__(self, rows: Rows, places: Places, books: Books, sampled: set[int], wall_s: float) -> None:
+    def __init__(self, rows: Rows, places: Places, books: Books, wall_s: float) -> None:
         self._rows = rows
         self._places = places
         self._books = books
-        self._sampled = sampled
+        # Rows that are to be deleted are not read for their checksums: after each row this thread may wait 5 ms for the interpreter.
+        self._samples: Samples = {}
+        for row in rows.select(SampleRow):
+            self._samples.setdefault(row.key, {})[row.fork, row.seq] = checksum(row)
+        self._inputs: dict[int, InputRow] = {}
+        """Rows of changed inputs that have not ended, as the next commit writes them."""
+        self._before: dict[int, InputRow] = {}
+        """Rows of the inputs that changed since the last commit, as they are in the file."""
         self._began_s = began_s(rows)
         self._earlier_s = wall_s
         self._working_since_s: float | None = None
@@ -48,13 +61,61 @@ class RecordRows:
         """Count the time of the sitting from the first call of this on."""
         self._working_since_s = self._working_since_s or time.monotonic()
 
+    # -- inputs -----------------------------------------------------------------------------------------------------------------------
+
+    def input(self, number: int) -> InputRow:
+        """Return the row of an input; an empty one if it is new."""
+        found = self._inputs.get(number)
+        if found is None:
+            found = self._rows.first(InputRow, OF_INPUT, (number,))
+        if found is None:
+            return InputRow(input=number)
+        return found
+
+    def outcomes_of_inputs(self) -> bytes:
+        """Return the codes of the outcomes of all inputs."""
+        found = read_outcomes(self._rows, self._books.inputs)
+        for number, row in self._inputs.items():
+            found[number] = ENDED_AS.index(row.outcome)
+        return bytes(found)
+
+    def reopen(self, number: int, options: str) -> None:
+        """Give an input other options, with the next commit. It has not ended then."""
+        row = self._changing(number)
+        row.options = options
+        row.outcome = row.reason = row.result = row.ended_at = None
+        row.traceback = ""
+
+    def _changing(self, number: int) -> InputRow:
+        """Return the row of an input that the next commit writes."""
+        row = self.input(number)
+        if number not in self._before:
+            self._before[number] = copy(row)
+            self._inputs[number] = row
+        return row
+
+    def _end_input(self, record: InputEnding) -> None:
+        row = self._changing(record.input)
+        row.outcome, row.reason, row.traceback = record.outcome, record.reason, record.traceback
+        row.result = None if record.result is None else record.result.decode()
+        row.ended_at = now()
+
+    def _take_step(self, record: RecordDecision) -> None:
+        """Note that a decision ends a step of its input."""
+        verdict = record.verdict
+        if record.done is None or verdict.winner is None or verdict.outcome in OPEN_OUTCOMES:
+            return
+        row = self._changing(record.id.input)
+        row.done = max(row.done, record.done)
+        row.reached, row.state, row.value = record.done, record.state.decode(), verdict.winner.decode()
+
+    # -- records ----------------------------------------------------------------------------------------------------------------------
+
     def write(self, records: Sequence[Record]) -> None:
         """Write records."""
         samples: list[RecordSample] = []
         decided: list[RecordDecision | RecordAnswer] = []
-        replies: list[tuple[object, ...]] = []
-        touched: dict[int, None] = {}
-        others: dict[str, list[RowRecord]] = {}
+        replies: list[RecordReply] = []
         after_ms = max(0, round((time.time() - self._began_s) * 1000))
         for record in records:
             match record:
@@ -62,40 +123,31 @@ class RecordRows:
                     samples.append(record)
                 case RecordDecision() | RecordAnswer():
                     decided.append(record)
-                case RecordReply(id=id_, text=text):
-                    replies.append(
-                        (self._places.key(id_.election.path), id_.election.question_digest, id_.seq, *packed_text(text))
-                    )
+                case RecordReply():
+                    replies.append(record)
+                case RecordProgress():
+                    row = self._changing(record.input)
+                    row.done = max(row.done, record.done)
+                    row.total = None if record.total is None else min(record.total, MAX_TOTAL)
+                case InputEnding():
+                    self._end_input(record)
                 case _:
                     self._books.add(record)
-                    if isinstance(record, RecordProgress):
-                        touched[record.input] = None
-                    elif isinstance(record, RowRecord):
-                        others.setdefault(record.table, []).append(record)
         paths = [*[sample.id.election.path for sample in samples], *[record.id.path for record in decided]]
         keys = {path: self._places.key(path) for path in dict.fromkeys(paths)}
         # One look-up for the whole batch. The first decision at a path counts, be it in the file or in this batch.
         known = self.outcomes(keys)
-        undecided = [key for key, outcome in known.items() if outcome in OPEN_CODES]
+        undecided = {key for key, outcome in known.items() if outcome in OPEN_CODES}
         decisions = self._first_decisions(decided, keys, known, after_ms)
         self.committed_at = moment(self._began_s, after_ms)
-        touched.update((record.id.input, None) for record in decided)
-        rows = self._rows
-        rows.insert("place", self._places.new)
-        self._places.written()
-        rows.replace(
-            "decision", list(decisions.values()), [row[0] for row in decisions.values() if row[0] in undecided]
-        )
-        rows.insert("reply", replies, IF_MISSING)
-        for table, given in others.items():
-            replaced: dict[Any, tuple[object, ...]] = {row[0]: row for row in [each.row(now()) for each in given]}
-            rows.replace(table, list(replaced.values()), list(replaced))
+        self._take_out([(input_of(path), row.key) for path, row in decisions.items() if row.key in undecided])
+        self._insert([(input_of(path), row) for path, row in decisions.items()], OR_INSTEAD)
+        self._write_replies(replies)
         # Last, since an election decided in this batch keeps none of its samples.
         self._write_samples(samples, keys, known, decisions)
-        self._write_progress(touched)
-        self.write_totals()
-        for each in (*touched, *[record.input for record in records if isinstance(record, InputEnding)]):
-            self._books.forget(each)
+        self._insert([(input_of(row.path), row) for row in self._places.new])
+        self._places.written()
+        self.write_books()
 
     def outcomes(self, keys: Mapping[str, int]) -> dict[int, int]:
         """Return the outcomes that the file already has for these keys."""
@@ -104,63 +156,91 @@ class RecordRows:
             found.update(self._rows.db.execute(outcomes(some), some))
         return found
 
+    def _insert(self, rows: Sequence[tuple[int, TableRow]], verb: str = "INSERT") -> None:
+        """Insert rows at places of these inputs."""
+        self._rows.insert([row for _, row in rows], verb)
+        for of_input, row in rows:
+            self._changing(of_input).content += checksum(row)
+
+    def _take_out(self, there: Sequence[tuple[int, int]]) -> None:
+        """Take the decisions of these inputs, with these keys, out of their sums: they are replaced."""
+        inputs = {key: of_input for of_input, key in there}
+        for some in chunks(list(inputs)):
+            for row in self._rows.select(DecidedRow, among(some), some):
+                self._changing(inputs[row.key]).content -= checksum(row)
+
     def _first_decisions(
         self,
         decided: Sequence[RecordDecision | RecordAnswer],
         keys: Mapping[str, int],
         known: dict[int, int],
         after_ms: int,
-    ) -> dict[str, tuple[Any, ...]]:
+    ) -> dict[str, DecidedRow]:
         """Rows of the decisions and answers, by path. Only the first record at a path counts; one without a decision may be replaced."""
-        decisions: dict[str, tuple[Any, ...]] = {}
+        decisions: dict[str, DecidedRow] = {}
         for record in decided:
             path = record.id.path
             if known.get(keys[path], UNDECIDED_CODE) in OPEN_CODES:
                 row = decisions[path] = decision_row(keys[path], record, after_ms)
-                known[row[0]] = row[2]
+                known[row.key] = row.outcome
                 self._books.add(record)
+                if isinstance(record, RecordDecision):
+                    self._take_step(record)
         return decisions
+
+    def _write_replies(self, replies: Sequence[RecordReply]) -> None:
+        """Write the texts of replies that are not there yet: a message may arrive twice."""
+        new: dict[tuple[int, bytes, int], tuple[int, TableRow]] = {}
+        for record in replies:
+            path = record.id.election.path
+            row = reply_row(self._places.key(path), record)
+            new.setdefault((row.key, row.fork, row.seq), (input_of(path), row))
+        for some in chunks(list(new)):
+            given = [value for each in some for value in each]
+            for each in self._rows.db.execute(replies_among(some), given).fetchall():
+                del new[each]
+        self._insert(list(new.values()))
 
     def _write_samples(
         self,
         samples: Sequence[RecordSample],
         keys: Mapping[str, int],
         known: Mapping[int, int],
-        decisions: Mapping[str, tuple[Any, ...]],
+        decisions: Mapping[str, DecidedRow],
     ) -> None:
         """Write samples of open elections. A verdict deletes the samples of its election: its row contains the counted ballots."""
-        rows = []
+        over = [(input_of(path), row.key) for path, row in decisions.items() if row.key in self._samples]
+        self._rows.delete(SampleRow, [key for _, key in over])
+        for of_input, key in over:
+            self._changing(of_input).content -= sum(self._samples.pop(key).values())
+        new = []
         for sample in samples:
             path = sample.id.election.path
-            if path not in decisions and known.get(keys[path], UNDECIDED_CODE) in OPEN_CODES:
-                rows.append(sample_row(keys[path], sample.id.election.question_digest, sample.ballot))
-        over = [row[0] for row in decisions.values() if row[0] in self._sampled]
-        self._rows.delete("sample", over)
-        self._sampled.difference_update(over)
-        self._rows.insert("sample", rows, IF_MISSING)
-        self._sampled.update(row[0] for row in rows)
+            if path in decisions or known.get(keys[path], UNDECIDED_CODE) not in OPEN_CODES:
+                continue
+            row, there = sample_row(keys[path], sample), self._samples.setdefault(keys[path], {})
+            if (row.fork, row.seq) not in there:
+                there[row.fork, row.seq] = 0
+                new.append((sample.id.election.input, row))
+        self._insert(new)
+        for _, row in new:
+            self._samples[row.key][row.fork, row.seq] = checksum(row)
 
-    def _write_progress(self, touched: Iterable[int]) -> None:
-        books, rows = self._books, []
-        for of_input in touched:
-            done, reached = books.progress(of_input), books.reached.get(of_input)
-            if reached is None:  # the books forget it once the input has completed
-                reached = read_checkpoint(self._rows, of_input)
-            last = (
-                (None, None, None)
-                if reached is None
-                else (reached.done, reached.state.decode(), reached.value.decode())
-            )
-            rows.append((of_input, *done, *last, *books.recorded_digests(of_input)))
-        self._rows.replace("progress", rows, [row[0] for row in rows])
-
-    def write_totals(self) -> None:
-        """Write the totals of the books, and the time that the run has taken.
+    def write_books(self) -> None:
+        """Write the inputs that have changed, the totals of the books, and the time that the run has taken.
 
         Raises:
             Unwritable: no reader would take the totals.
         """
         totals = self._books.totals
+        changed = [self._inputs[number] for number in self._before]
+        self._rows.insert(changed, OR_INSTEAD)
+        for before, row in zip(self._before.values(), changed, strict=True):
+            totals.count(before, -1)
+            totals.count(row, 1)
+            if row.outcome is not None:
+                del self._inputs[row.input]
+        self._before.clear()
         try:
             check_totals(totals)
         except ValueError as error:

@@ -13,11 +13,12 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from microagents.base.largest import MAX_COUNT, MAX_S, MAX_USD
+from microagents.journal.books import Totals
 from microagents.journal.encoding import key_at
 from microagents.journal.experiment import Change, RunRecord
-from microagents.journal.rows import Rows
+from microagents.journal.rows import Rows, checksum
 from microagents.journal.statements import BY_TIME, OF_KEY, OF_KIND
-from microagents.journal.tables import OPEN_CODES
+from microagents.journal.tables import OPEN_CODES, DecidedRow, LogRow
 
 MAX_REQUEST_BYTES = 1 << 16
 CHANGE = "change"
@@ -85,27 +86,10 @@ class LiveRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ask: Ask
 
 
-class TakenRequest(Struct, frozen=True, kw_only=True):
-    """A request that a run has taken."""
-
-    kind: str
-    """Tag of what was asked for."""
-    who: str
-    why: str
-    asked_at: str
-    """When it was made, in UTC."""
-    at: str
-    """When it took effect, in UTC."""
-    payload: str
-    """What was asked for, as JSON."""
-    refused: str | None
-    """Why it has no effect; None if it has."""
-
-
 def _decide(rows: Rows, _request: LiveRequest, ask: Decide, _is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
     key = key_at(rows.db, ask.path)
-    row = None if key is None else rows.first("decision", OF_KEY, (key,))
-    if row is not None and row[2] not in OPEN_CODES:
+    row = None if key is None else rows.first(DecidedRow, OF_KEY, (key,))
+    if row is not None and row.outcome not in OPEN_CODES:
         return f"{ask.path} is decided already"
     return refusal_of(rows, ask)
 
@@ -138,55 +122,72 @@ EFFECTS: dict[type[Struct], Callable[[Rows, LiveRequest, Any, bool], str | None]
 The last argument is whether it was left before this sitting."""
 
 
-def take_effect(rows: Rows, request: LiveRequest, *, is_left: bool) -> str | None:
+def take_effect(rows: Rows, totals: Totals, request: LiveRequest, *, is_left: bool) -> str | None:
     """Record a request with its effect, in the caller's transaction; returns why it has none, or None."""
     refused = EFFECTS[type(request.ask)](rows, request, request.ask, is_left)
-    log_request(rows, request, refused)
+    log_request(rows, totals, request, refused)
     return refused
 
 
-def log_request(rows: Rows, request: LiveRequest, refused: str | None) -> None:
+def log_request(rows: Rows, totals: Totals, request: LiveRequest, refused: str | None) -> None:
     """Record a request, and why it has no effect, if so, in the caller's transaction."""
     payload = msgspec.json.encode(request.ask).decode()
     kind = str(type(request.ask).__struct_config__.tag)
     place = request.ask.path if isinstance(request.ask, Decide) else ""
-    rows.insert("log", [(request.id, kind, place, request.who, request.why, request.at, payload, refused, now())])
+    row = LogRow(
+        id=request.id,
+        kind=kind,
+        place=place,
+        who=request.who,
+        why=request.why,
+        asked_at=request.at,
+        payload=payload,
+        refused=refused,
+        at=now(),
+    )
+    _log(rows, totals, row)
 
 
-def log_changes(rows: Rows, changes: Iterable[Change]) -> None:
+def _log(rows: Rows, totals: Totals, row: LogRow) -> None:
+    rows.insert([row])
+    totals.rows += checksum(row)
+
+
+def log_changes(rows: Rows, totals: Totals, changes: Iterable[Change]) -> None:
     """Record accepted changes of the experiment, in the caller's transaction."""
     who, at = this_user(), now()
     for field, *values in changes:
-        rows.insert("log", [("", CHANGE, field, who, "", at, msgspec.json.encode(values).decode(), None, at)])
+        payload = msgspec.json.encode(values).decode()
+        row = LogRow(
+            id="", kind=CHANGE, place=field, who=who, why="", asked_at=at, payload=payload, refused=None, at=at
+        )
+        _log(rows, totals, row)
 
 
 def logged_changes(rows: Rows) -> list[tuple[str, str, str, str]]:
     """Return the accepted changes, in their order: time, field, value before, value after."""
-    found = []
-    for _, _, field, _, _, _, payload, _, at in rows.select("log", f"{OF_KIND} {BY_TIME}", (CHANGE,)):
-        found.append((at, field, *msgspec.json.decode(payload, type=tuple[str, str])))
-    return found
+    return [
+        (row.at, row.place, *msgspec.json.decode(row.payload, type=tuple[str, str]))
+        for row in rows.select(LogRow, f"{OF_KIND} {BY_TIME}", (CHANGE,))
+    ]
 
 
-def taken_requests(rows: Rows) -> list[TakenRequest]:
+def taken_requests(rows: Rows) -> list[LogRow]:
     """Return the requests that a run has taken, in their order."""
-    found = []
-    for _, kind, _, who, why, asked, payload, refused, at in rows.select("log", BY_TIME):
-        if kind == CHANGE:
-            continue
-        msgspec.json.decode(payload, type=Ask)  # a damaged payload fails here, not in the caller
-        found.append(TakenRequest(kind=kind, who=who, why=why, asked_at=asked, at=at, payload=payload, refused=refused))
+    found = [row for row in rows.select(LogRow, BY_TIME) if row.kind != CHANGE]
+    for row in found:
+        msgspec.json.decode(row.payload, type=Ask)  # a damaged payload fails here, not in the caller
     return found
 
 
-def said_by(request: LiveRequest | TakenRequest | None) -> str | None:
+def said_by(request: LiveRequest | LogRow | None) -> str | None:
     """By whom something was asked for, and why; None without a request."""
     if request is None:
         return None
     return f"by {request.who}{request.why and f' ({request.why})'}"
 
 
-def pause_among(taken: Iterable[TakenRequest]) -> TakenRequest | None:
+def pause_among(taken: Iterable[LogRow]) -> LogRow | None:
     """Return the request by which a run is paused; None if it is not."""
     last = None
     for each in taken:
@@ -210,10 +211,10 @@ class PersonDecision(Struct, frozen=True, kw_only=True):
 def persons_in(rows: Rows) -> dict[str, PersonDecision]:
     """Return the decisions of persons, by path; the last one at a path counts."""
     found = {}
-    for _, _, _, who, _, asked, payload, refused, _ in rows.select("log", f"{OF_KIND} {BY_TIME}", ("decide",)):
-        ask = msgspec.json.decode(payload, type=Decide)
-        if refused is None:
-            found[ask.path] = PersonDecision(value=ask.value, who=who, at=asked)
+    for row in rows.select(LogRow, f"{OF_KIND} {BY_TIME}", ("decide",)):
+        ask = msgspec.json.decode(row.payload, type=Decide)
+        if row.refused is None:
+            found[ask.path] = PersonDecision(value=ask.value, who=row.who, at=row.asked_at)
     return found
 
 
@@ -224,7 +225,7 @@ def refusal_of(rows: Rows, ask: Decide) -> str | None:
         return None
     return (
         f"{before.who} has decided {ask.path!r} already, at {before.at}, as {before.value:.200}; nothing was changed; to replace that, "
-        "name RUN and PATH to `microagents decide`"
+        "decide once more (with --again)"
     )
 
 

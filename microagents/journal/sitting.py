@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from microagents.base.packages import installed_version
 from microagents.base.trust import JOURNALS
-from microagents.journal.books import AccountRecord, Books, Totals
+from microagents.journal.books import AccountRecord, Totals
 from microagents.journal.ending import RunEnding
 from microagents.journal.experiment import INPUTS, Change, Experiment, Recipe, RunRecord
 from microagents.journal.lease import LeaseRecord, read_lease
@@ -20,13 +20,14 @@ from microagents.journal.opening import connect_to_read, unreadable, watch_uncle
 from microagents.journal.queries import (
     first_record,
     other_inputs,
-    read_books,
     read_experiment,
     read_open_elections,
+    read_totals,
 )
 from microagents.journal.requests import CHANGE, log_changes, now
 from microagents.journal.rows import Rows
-from microagents.journal.statements import OF_KIND, SAMPLED_KEYS, create_tables, number_of_tables, writing
+from microagents.journal.statements import OF_KIND, create_tables, number_of_tables, writing
+from microagents.journal.tables import InputRow, LogRow
 from microagents.journal.verifying import damage
 
 INPUTS_PER_INSERT = 5000
@@ -48,13 +49,11 @@ class JournalConfig(Struct, frozen=True, kw_only=True):
     """Whether a commit must survive a power cut, or only a kill of the process."""
 
     @classmethod
-    def in_memory(cls, run_id: str, inputs: int, *, in_order: bool) -> JournalConfig:
+    def in_memory(cls, run_id: str, inputs: int) -> JournalConfig:
         """Return the configuration of a store in memory for roles without a plan."""
         recipe = Recipe(task="", options={}, strategy="", strategy_options={}, settings={})
         is_listed = inputs > 1
-        experiment = Experiment(
-            run_id=run_id, identity={}, recipe=recipe, inputs=inputs, in_order=in_order, listed=is_listed
-        )
+        experiment = Experiment(run_id=run_id, identity={}, recipe=recipe, inputs=inputs, listed=is_listed)
         return cls(path=None, experiment=experiment, own=["{}"] * inputs if is_listed else [])
 
     @property
@@ -67,14 +66,12 @@ class Found(Struct, frozen=True, kw_only=True):
     """Contents of a journal at opening."""
 
     epoch: int
-    books: Books
+    totals: Totals
     changes: list[Change]
     changed_inputs: list[int]
     """Numbers of the inputs that are new, or whose options changed by ``--accept-change inputs``."""
     is_changed: bool
     """Whether ``--accept-change`` altered the run, now or before."""
-    sampled: set[int]
-    """Keys of open elections."""
     wall_s: float
 
 
@@ -112,11 +109,10 @@ class Sitting:
         changed_inputs = [number for number, _, _ in others]
         return Found(
             epoch=read_lease(rows, self._config.location).epoch,
-            books=read_books(rows, given.inputs, in_order=given.in_order),
+            totals=read_totals(rows),
             changes=changes,
             changed_inputs=changed_inputs,
-            is_changed=bool(changes) or rows.first("log", OF_KIND, (CHANGE,)) is not None,
-            sampled={key for (key,) in rows.db.execute(SAMPLED_KEYS)},
+            is_changed=bool(changes) or rows.first(LogRow, OF_KIND, (CHANGE,)) is not None,
             wall_s=rows.only(AccountRecord).wall_s,
         )
 
@@ -127,10 +123,10 @@ class Sitting:
                 return False
             create_tables(db)
             at, totals = now(), Totals()
-            rows = Rows(db, totals.checksums)
+            rows = Rows(db)
             run_id, version = self._experiment.run_id, installed_version()
             rows.set_part(RunRecord(id=run_id, version=version, created_at=at, experiment=self._experiment))
-            self._insert_inputs(rows)
+            self._insert_inputs(rows, totals)
             rows.set_part(LeaseRecord(epoch=0, holder=None, renewals=0))
             rows.set_part(AccountRecord(totals=totals, wall_s=0.0, saved_at=at))
             self.put_on_list(rows)
@@ -141,21 +137,19 @@ class Sitting:
         if self._config.path is not None:
             JOURNALS.add(self._config.path, first_record(rows))
 
-    def _insert_inputs(self, rows: Rows) -> None:
-        numbered = enumerate(self._config.own)
+    def _insert_inputs(self, rows: Rows, totals: Totals) -> None:
+        numbered = enumerate(self._config.own or ["{}"])
         while some := list(islice(numbered, INPUTS_PER_INSERT)):  # there may be a million
-            rows.insert("input", some)
+            new = [InputRow(input=number, options=options) for number, options in some]
+            rows.insert(new)
+            totals.rows += sum(each.digest for each in new)
 
-    def record(self, rows: Rows, found: Found) -> None:
+    def record(self, rows: Rows, totals: Totals, changes: Sequence[Change]) -> None:
         """Write the accepted changes with the first commit of a sitting: a run refused before that commit changes nothing."""
         if self._is_recorded:
             return
         self._is_recorded = True
-        log_changes(rows, found.changes)
+        log_changes(rows, totals, changes)
         rows.set_part(structs.replace(rows.only(RunRecord), experiment=self._experiment))
         self.put_on_list(rows)
-        if found.changed_inputs:
-            rows.delete_all("input")
-            self._insert_inputs(rows)
-            rows.delete("input_ending", found.changed_inputs)
         rows.drop_part(RunEnding)

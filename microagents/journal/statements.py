@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from microagents.journal.tables import APPLICATION_ID, NUMBER_BITS, OUTCOMES, TABLES, VERSION, TableSchema
+from microagents.journal.tables import APPLICATION_ID, CREATED, NUMBER_BITS, OUTCOMES, VERSION, TableRow
 
 T = TypeVar("T")
 ROWS_PER_STATEMENT = 512
@@ -25,15 +25,6 @@ MOST_STEPS = 10_000_000
 # -- the tables -----------------------------------------------------------------------------------------------------------------------
 
 
-def _table(name: str, schema: TableSchema) -> str:
-    columns = [f"{column} {each.sql}" for column, each in schema.columns.items()]
-    key = [f"PRIMARY KEY ({schema.key})"] * bool(schema.key)
-    lines = ", ".join([*columns, "checksum INTEGER NOT NULL", *key])
-    return f"CREATE TABLE {name} ({lines}){' WITHOUT ROWID' if schema.key else ''}"
-
-
-CREATED = {name: _table(name, schema) for name, schema in TABLES.items()}
-"""The statements that make the tables, by name."""
 _OUTCOME_CASES = " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(OUTCOMES))
 _NUMBER_OF_KEY = f"key & {(1 << NUMBER_BITS) - 1}"
 _VIEWS = f"""
@@ -46,7 +37,7 @@ CREATE VIEW decisions AS
 CREATE VIEW inputs AS
     SELECT input, json_patch(first, options) AS options, done, total, outcome, reason, result
     FROM (SELECT json_extract(content, '$.experiment.recipe.options') AS first FROM run WHERE part = 'record' LIMIT 1)
-    JOIN input LEFT JOIN progress USING (input) LEFT JOIN input_ending USING (input);
+    JOIN input;
 """
 
 
@@ -60,14 +51,16 @@ def create_tables(db: sqlite3.Connection) -> None:
 # -- conditions of rows, for `Rows` ---------------------------------------------------------------------------------------------------
 
 OF_KEY, OF_PATH, OF_ID, OF_INPUT = (f"WHERE {column} = ?" for column in ("key", "path", "id", "input"))
+OF_PLACE = "WHERE key >= ? AND key < ?"
 OF_KIND, OF_PART = "WHERE kind = ?", "WHERE part = ?"
 BELOW = "WHERE path >= ? AND path < ?"
 NEXT_OF_PLACE = "WHERE key > ? AND key < ? ORDER BY key LIMIT ?"
 OF_KEY_BY_SEQ = "WHERE key = ? ORDER BY fork, seq"
 BY_SEQ, BY_INPUT, BY_TIME = "ORDER BY key, fork, seq", "ORDER BY input", "ORDER BY rowid"
+ENDED = f"WHERE outcome IS NOT NULL {BY_INPUT}"
 UNSOLVED = "WHERE outcome != 'completed' ORDER BY input LIMIT ?"
 ONE = "LIMIT 1"
-IF_MISSING, OR_INSTEAD = "INSERT OR IGNORE", "INSERT OR REPLACE"
+INSERT, OR_INSTEAD = "INSERT", "INSERT OR REPLACE"
 
 # -- queries --------------------------------------------------------------------------------------------------------------------------
 
@@ -95,12 +88,10 @@ _VERDICT = """CASE WHEN outcome = 'completed'
 _OF_RANGE = "FROM decision WHERE key > ? AND key < ?"
 
 DROP_PART = f"DELETE FROM run {OF_PART}"
-HAS_PLACE = "SELECT EXISTS (SELECT 1 FROM place WHERE path >= ? AND path < ?)"
-ID_OF_PLACE, PATH_OF_PLACE = "SELECT id FROM place WHERE path = ?", "SELECT path FROM place WHERE id = ?"
+ID_OF_PLACE = "SELECT id FROM place WHERE path = ?"
 LAST_PLACE = "SELECT coalesce(max(id), 0) FROM place"
 PLACES_BELOW = f"SELECT path, id FROM place {BELOW}"
 NUMBER_OF_INPUTS = "SELECT count(*) FROM input"
-SAMPLED_KEYS = "SELECT DISTINCT key FROM sample"
 MISCOUNTED = "SELECT count(*) FROM decision WHERE ballots IS NOT NULL AND counted != json_array_length(ballots)"
 STEP_BYTES = f"SELECT count(*), max(key), group_concat(char({_BYTE}), '') {_OF_RANGE}"
 STEP_KEYS = f"SELECT key {_OF_RANGE} ORDER BY key"
@@ -108,10 +99,9 @@ LAST_TIME = "SELECT max(after_ms) FROM decision"
 SUMS_BY_TIME = "SELECT after_ms / ?, count(*), sum(counted), total(cost_usd) FROM decision GROUP BY 1 ORDER BY 1"
 SUMS_BY_INPUT = f"""SELECT CAST(path AS INTEGER) AS input, sum(counted), total(cost_usd), max(after_ms) / 1000.0
     FROM decision JOIN place ON place.id = key >> {NUMBER_BITS} WHERE input < ? GROUP BY 1"""
-BEGUN_INPUTS = "SELECT input FROM progress WHERE input < ?"
-ENDED_INPUTS = f"SELECT input, outcome, {_VERDICT} FROM input_ending WHERE input < ?"
-PROGRESS_SUMS = "SELECT coalesce(sum(done), 0), coalesce(sum(total), 0), count(total) FROM progress"
-ENDED_COUNTS = f"SELECT outcome, {_VERDICT}, count(*) FROM input_ending GROUP BY 1, 2"
+BEGUN_INPUTS = f"SELECT input, outcome, {_VERDICT} FROM input WHERE input < ? AND (content OR outcome IS NOT NULL)"
+ENDED_INPUTS = "SELECT input, outcome FROM input WHERE outcome IS NOT NULL"
+SUM_OF_INPUTS = "SELECT coalesce(sum(digest), 0) FROM input"
 VALUES_OF_PLACE = "SELECT key - ?, ?, value FROM decision WHERE key >= ? AND key < ? ORDER BY key"
 
 
@@ -128,29 +118,31 @@ def select(table: str, condition: str) -> str:
     return f"SELECT * FROM {table} {condition}"
 
 
-def sum_of_checksums(table: str, keys: Sequence[int] | None = None) -> str:
-    """Sum of the checksums of a table, or of its rows with this number of keys."""
-    return f"SELECT coalesce(sum(checksum), 0) FROM {table}{'' if keys is None else _among(table, keys)}"
-
-
 def outcomes(keys: Sequence[int]) -> str:
     """Keys and outcomes of the decisions with this number of keys."""
-    return f"SELECT key, outcome FROM decision{_among('decision', keys)}"
+    return f"SELECT key, outcome FROM decision {among(keys)}"
 
 
-def insert(verb: str, table: str, rows: Sequence[Sequence[object]]) -> str:
-    """Insert rows: as many, and as wide, as the given ones."""
-    row = f"({','.join('?' * len(rows[0]))})"
-    return f"{verb} INTO {table} VALUES {','.join([row] * len(rows))}"
+def replies_among(rows: Sequence[Sequence[object]]) -> str:
+    """Keys of the replies with this number of keys that are there."""
+    given = ",".join(["(?,?,?)"] * len(rows))
+    return f"SELECT key, fork, seq FROM reply WHERE (key, fork, seq) IN (VALUES {given})"
 
 
-def delete(table: str, keys: Sequence[int] | None = None) -> str:
-    """Delete all rows of a table, or the ones with this number of keys."""
-    return f"DELETE FROM {table}{'' if keys is None else _among(table, keys)}"
+def insert(verb: str, rows: Sequence[TableRow]) -> str:
+    """Insert this number of rows into their table."""
+    row = f"({','.join('?' * len(rows[0].__struct_fields__))})"
+    return f"{verb} INTO {rows[0].table} VALUES {','.join([row] * len(rows))}"
 
 
-def _among(table: str, keys: Sequence[int]) -> str:
-    return f" WHERE {next(iter(TABLES[table].columns))} IN ({','.join('?' * len(keys))})"
+def delete(table: str, keys: Sequence[int]) -> str:
+    """Delete the rows of a table with this number of keys."""
+    return f"DELETE FROM {table} {among(keys)}"
+
+
+def among(keys: Sequence[int]) -> str:
+    """Condition of the rows with this number of keys."""
+    return f"WHERE key IN ({','.join('?' * len(keys))})"
 
 
 def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:

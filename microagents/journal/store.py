@@ -13,6 +13,7 @@ import msgspec
 
 from microagents.base.errors import InvalidUsage, JournalGone, Stopped
 from microagents.elections.election import OPEN_OUTCOMES
+from microagents.journal.books import Books
 from microagents.journal.creating import create_file, create_in_memory, on_network
 from microagents.journal.encoding import Places, key_at, recalled
 from microagents.journal.ending import RunEnding
@@ -20,12 +21,11 @@ from microagents.journal.inbox import Inbox
 from microagents.journal.live_files import JournalFiles
 from microagents.journal.messages import Account, Recall, Recalled, Recollection, Record, RunOutcome
 from microagents.journal.opening import connect, holds_nothing
-from microagents.journal.queries import read_checkpoint, read_ending, read_open_elections, with_digests
+from microagents.journal.queries import checkpoint_of, ending_of, read_open_elections
 from microagents.journal.record_rows import RecordRows
 from microagents.journal.requests import (
     Decide,
     LiveRequest,
-    TakenRequest,
     now,
     pause_among,
     persons_in,
@@ -34,7 +34,8 @@ from microagents.journal.requests import (
 )
 from microagents.journal.rows import Rows
 from microagents.journal.sitting import JournalConfig, Sitting
-from microagents.journal.statements import OF_KEY, merge_log, pragma, set_durability
+from microagents.journal.statements import LAST_PLACE, OF_KEY, merge_log, one, pragma, set_durability
+from microagents.journal.tables import DecidedRow, LogRow
 from microagents.journal.transactions import Transactions
 
 
@@ -66,20 +67,19 @@ class Store:
                 self._rows = Rows(self._db)
                 self._transactions.take_lease(self._rows, None if found is None else found.epoch)
                 self._found = found = found or self._sitting.read(self._rows)
-                self.books = found.books
-                self._rows.sums = self.books.totals.checksums
+                self.books = Books(config.experiment.inputs, found.totals)
                 self._places = Places(self._db)
-                self.records = RecordRows(self._rows, self._places, self.books, found.sampled, found.wall_s)
+                self.records = RecordRows(self._rows, self._places, self.books, found.wall_s)
                 self._persons = persons_in(self._rows)
-                self.inbox = Inbox(config.path, {row[0] for row in self._rows.select("log")})
+                self.inbox = Inbox(config.path, {row.id for row in self._rows.select(LogRow)})
                 self.books.totals.lose_all()
                 for each in found.changed_inputs:
-                    self.books.end_input(each, None)
+                    self.records.reopen(each, config.own[each])
                 if not self.is_new:
                     pragma(self._db, "quick_check(1)")  # reads the journal into the cache
                 self._files: JournalFiles | None = None
                 if config.path is not None:
-                    self._files = JournalFiles(path, self._rows, config.experiment.run_id)
+                    self._files = JournalFiles(path, self._rows, found.totals, config.experiment.run_id)
         except BaseException:
             self._transactions.release_lease()
             self._db.close()
@@ -107,28 +107,17 @@ class Store:
         Raises:
             JournalGone: the journal was taken away. `save` copies it with these records.
         """
-        with self._writing():
-            self._sitting.record(self._rows, self._found)
+        with self._recording():
             self.records.write(records)
             return self.books.account()
 
     def end(self, outcome: RunOutcome, reason: str | None, traceback: str, result: bytes | None) -> None:
         """Record the ending of this sitting of the run: the reason in one sentence, the traceback of a user's code, the result as JSON."""
-        account = self.account_with_digests()
         text = None if result is None else result.decode()
-        with self._writing():
-            self._sitting.record(self._rows, self._found)
-            ending = RunEnding(
-                outcome=outcome,
-                reason=reason,
-                traceback=traceback,
-                result=text,
-                decisions_sha256=account.decisions_sha256,
-                ballots_sha256=account.ballots_sha256,
-                ended_at=now(),
-            )
+        with self._recording():
+            ending = RunEnding(outcome=outcome, reason=reason, traceback=traceback, result=text, ended_at=now())
             self._rows.set_part(ending)
-            self.records.write_totals()
+            self.records.write_books()
 
     def renew(self) -> None:
         """Renew the lease, unless a commit did so recently."""
@@ -174,6 +163,13 @@ class Store:
             self._files.merge_log()
 
     @contextmanager
+    def _recording(self) -> Iterator[None]:
+        """Run the body in one transaction, behind the changes that begin the sitting."""
+        with self._writing():
+            self._sitting.record(self._rows, self.books.totals, self._found.changes)
+            yield
+
+    @contextmanager
     def _reading(self) -> Iterator[None]:
         with self._naming_loss(), self._transactions.translating_errors():
             yield
@@ -191,17 +187,16 @@ class Store:
 
     def take_request(self, request: LiveRequest, *, is_left: bool) -> str | None:
         """Record a request, maybe left before this sitting, with its effect; returns why it has none, or None."""
-        with self._writing():
-            self._sitting.record(self._rows, self._found)
-            refused = take_effect(self._rows, request, is_left=is_left)
-            self.records.write_totals()
+        with self._recording():
+            refused = take_effect(self._rows, self.books.totals, request, is_left=is_left)
+            self.records.write_books()
             if isinstance(request.ask, Decide):
                 self._persons = persons_in(self._rows)
             self._sitting.put_on_list(self._rows)  # the request may change settings
         self.inbox.known.add(request.id)
         return refused
 
-    def pause(self) -> TakenRequest | None:
+    def pause(self) -> LogRow | None:
         """Return the request by which the run is paused; None if it is not."""
         with self._reading():
             return pause_among(taken_requests(self._rows))
@@ -216,11 +211,6 @@ class Store:
 
     # -- reading ----------------------------------------------------------------------------------------------------------------------
 
-    def account_with_digests(self) -> Account:
-        """Return the account of all committed records, with the digests."""
-        with self._reading():
-            return with_digests(self._rows, self.books)
-
     def recall(self, request: Recall) -> Recollection:
         """Return the journal's record at a path, of an input, or of the run."""
         path = request.path
@@ -229,18 +219,16 @@ class Store:
                 return Recollection(decision=self._decision(path))
             if not path:
                 found = read_open_elections(self._rows) if request.with_open_elections else ()
-                there = self._places.any_of(None)
-                return Recollection(has_records=there, ended=bytes(self.books.ended), open_elections=tuple(found))
+                there = bool(one(self._db, LAST_PLACE))
+                ended = self.records.outcomes_of_inputs()
+                return Recollection(has_records=there, ended=ended, open_elections=tuple(found))
             self.records.begin_work()  # a conductor asks for the checkpoint before it does anything else
-            of_input = int(path)
-            return Recollection(
-                has_records=self._places.any_of(of_input),
-                checkpoint=self.books.reached.get(of_input) or read_checkpoint(self._rows, of_input),
-                ending=read_ending(self._rows, of_input) if self.books.ended[of_input] else None,
-            )
+            row = self.records.input(int(path))
+            return Recollection(has_records=row.content > 0, checkpoint=checkpoint_of(row), ending=ending_of(row))
 
     def _decision(self, path: str) -> Recalled | None:
-        row = self._rows.first("decision", OF_KEY, (self._places.key(path),))
+        key = key_at(self._db, path)
+        row = None if key is None else self._rows.first(DecidedRow, OF_KEY, (key,))
         if row is None:
             return None
         found = msgspec.structs.replace(recalled(row), changed=self._found.is_changed)

@@ -1,16 +1,16 @@
-"""The tables of a journal, an SQLite file that people may query (docs/journal.md): every column once, in SQL and in Python."""
+"""The tables of a journal, an SQLite file that people may query (docs/journal.md): a class for the rows of each."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, ClassVar
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, inspect
 
 from microagents.elections.election import OPEN_OUTCOMES
+from microagents.journal.messages import InputOutcome
 
 APPLICATION_ID = 0x6D61676A
-VERSION = 3
+VERSION = 4
 """Version of the tables. Journals of any other are refused."""
 MAX_COUNTED = 1_000_000
 """A row that claims more counted samples is damaged: reading it would exhaust the memory."""
@@ -27,110 +27,144 @@ _Natural = Annotated[int, Meta(ge=0)]
 _Amount = Annotated[float, Meta(ge=0, le=1e300)]
 
 
-class Column(NamedTuple):
-    """One column: its SQL, and the type of its values."""
+class TableRow(Struct, array_like=True, kw_only=True):
+    """A row of a table. Its fields are the columns, in their order."""
 
-    sql: str
-    kind: Any
-
-
-class TableSchema(Struct, frozen=True, kw_only=True):
-    """One table of a journal."""
-
-    columns: dict[str, Column]
-    is_summed: bool = False
-    """Whether the account adds up its checksums. The others have one row each, or are written without the account."""
-    key: str = ""
-    """The primary key, if it is more than one column."""
+    table: ClassVar[str]
+    constraints: ClassVar[tuple[str, ...]] = ()
+    ending: ClassVar[str] = ""
+    """Words behind the columns in the statement that makes the table."""
 
 
-_TEXT, _TEXT_OR_NONE = Column("TEXT NOT NULL", str), Column("TEXT", str | None)
-_NUMBER, _NUMBER_OR_NONE = Column("INTEGER NOT NULL", _Natural), Column("INTEGER", _Natural | None)
-_BYTES, _COST = Column("BLOB NOT NULL", bytes), Column("REAL", _Amount | None)
-_KEY = Column("INTEGER PRIMARY KEY", _Natural)
+class RunRow(TableRow, kw_only=True):
+    """A part of the run."""
 
-TABLES: dict[str, TableSchema] = {
-    "run": TableSchema(columns={"part": Column("TEXT PRIMARY KEY", str), "content": _TEXT}),
-    "place": TableSchema(
-        columns={
-            "id": Column("INTEGER PRIMARY KEY", Annotated[int, Meta(ge=1, lt=1 << 23)]),
-            "path": Column("TEXT NOT NULL UNIQUE", str),
-        },
-        is_summed=True,
-    ),
-    "decision": TableSchema(
-        columns={
-            "key": _KEY,
-            "fork": _BYTES,
-            "outcome": _NUMBER,
-            "counted": Column("INTEGER NOT NULL", Annotated[int, Meta(ge=0, le=MAX_COUNTED)]),
-            "value": _TEXT_OR_NONE,
-            "ballots": _TEXT_OR_NONE,
-            "cost_usd": _COST,
-            "after_ms": _NUMBER,
-        },
-        is_summed=True,
-    ),
-    "sample": TableSchema(
-        columns={
-            "key": _NUMBER,
-            "fork": _BYTES,
-            "seq": _NUMBER,
-            "value": _TEXT_OR_NONE,
-            "flag": _TEXT_OR_NONE,
-            "cost_usd": _COST,
-        },
-        is_summed=True,
-        key="key, fork, seq",
-    ),
-    "reply": TableSchema(
-        columns={"key": _NUMBER, "fork": _BYTES, "seq": _NUMBER, "bytes": _NUMBER, "text": _BYTES},
-        is_summed=True,
-        key="key, fork, seq",
-    ),
-    "log": TableSchema(
-        columns={
-            "id": _TEXT,
-            "kind": _TEXT,
-            "place": _TEXT,
-            "who": _TEXT,
-            "why": _TEXT,
-            "asked_at": _TEXT,
-            "payload": _TEXT,
-            "refused": _TEXT_OR_NONE,
-            "at": _TEXT,
-        },
-        is_summed=True,
-    ),
-    "input": TableSchema(columns={"input": _KEY, "options": _TEXT}, is_summed=True),
-    "input_ending": TableSchema(
-        columns={
-            "input": _KEY,
-            "outcome": _TEXT,
-            "reason": _TEXT_OR_NONE,
-            "traceback": _TEXT,
-            "result": _TEXT_OR_NONE,
-            "ended_at": _TEXT,
-        },
-        is_summed=True,
-    ),
-    "progress": TableSchema(
-        columns={
-            "input": _KEY,
-            "done": _NUMBER,
-            "total": _NUMBER_OR_NONE,
-            "reached": _NUMBER_OR_NONE,
-            "state": _TEXT_OR_NONE,
-            "value": _TEXT_OR_NONE,
-            "decisions": Column("BLOB", bytes | None),
-            "ballots": Column("BLOB", bytes | None),
-        },
-        is_summed=True,
-    ),
+    table: ClassVar[str] = "run"
+    constraints: ClassVar[tuple[str, ...]] = ("PRIMARY KEY (part)",)
+    part: str
+    content: str
+    """JSON."""
+    digest: int = 0
+    """Checksum of the row with 0 in this column."""
+
+
+class PlaceRow(TableRow, kw_only=True):
+    """A place in the work."""
+
+    table: ClassVar[str] = "place"
+    constraints: ClassVar[tuple[str, ...]] = ("PRIMARY KEY (id)", "UNIQUE (path)")
+    id: Annotated[int, Meta(ge=1, lt=1 << 23)]
+    path: str
+
+
+class DecidedRow(TableRow, kw_only=True):
+    """A decision, or an answer."""
+
+    table: ClassVar[str] = "decision"
+    constraints: ClassVar[tuple[str, ...]] = ("PRIMARY KEY (key)",)
+    key: _Natural
+    fork: bytes
+    """Digest of the question."""
+    outcome: _Natural
+    counted: Annotated[int, Meta(ge=0, le=MAX_COUNTED)]
+    value: str | None
+    ballots: str | None
+    cost_usd: _Amount | None
+    after_ms: _Natural
+
+
+class SampleRow(TableRow, kw_only=True):
+    """A paid sample of an open election."""
+
+    table: ClassVar[str] = "sample"
+    constraints: ClassVar[tuple[str, ...]] = ("PRIMARY KEY (key, fork, seq)",)
+    ending: ClassVar[str] = " WITHOUT ROWID"
+    key: _Natural
+    fork: bytes
+    seq: _Natural
+    value: str | None
+    flag: str | None
+    cost_usd: _Amount | None
+
+
+class ReplyRow(TableRow, kw_only=True):
+    """The text of a reply."""
+
+    table: ClassVar[str] = "reply"
+    constraints: ClassVar[tuple[str, ...]] = ("PRIMARY KEY (key, fork, seq)",)
+    ending: ClassVar[str] = " WITHOUT ROWID"
+    key: _Natural
+    fork: bytes
+    seq: _Natural
+    size: _Natural
+    text: bytes
+
+
+class LogRow(TableRow, kw_only=True):
+    """A request that the run has taken, or an accepted change."""
+
+    table: ClassVar[str] = "log"
+    id: str
+    kind: str
+    place: str
+    who: str
+    why: str
+    asked_at: str
+    payload: str
+    refused: str | None
+    at: str
+
+
+class InputRow(TableRow, kw_only=True):
+    """An input: its options, its progress and its ending."""
+
+    table: ClassVar[str] = "input"
+    constraints: ClassVar[tuple[str, ...]] = ("PRIMARY KEY (input)",)
+    input: _Natural
+    options: str = "{}"
+    done: _Natural = 0
+    total: _Natural | None = None
+    reached: _Natural | None = None
+    """Steps done at the last decided step, in work that can resume after a step; `state` and `value` belong to that step."""
+    state: str | None = None
+    value: str | None = None
+    outcome: InputOutcome | None = None
+    reason: str | None = None
+    traceback: str = ""
+    result: str | None = None
+    ended_at: str | None = None
+    content: _Natural = 0
+    """Sum of the checksums of all rows at places of the input."""
+    digest: int = 0
+    """Checksum of the row with 0 in this column."""
+
+
+ROWS: tuple[type[TableRow], ...] = (RunRow, PlaceRow, DecidedRow, SampleRow, ReplyRow, LogRow, InputRow)
+PLACED: tuple[type[DecidedRow | SampleRow | ReplyRow], ...] = (DecidedRow, SampleRow, ReplyRow)
+"""Classes of rows whose key has their place."""
+SEALED = (RunRow, InputRow)
+"""Classes of rows with a digest of their own. The sums in these rows cover all others."""
+_SQL: dict[type[inspect.Type], str] = {
+    inspect.IntType: "INTEGER",
+    inspect.FloatType: "REAL",
+    inspect.BytesType: "BLOB",
+    inspect.StrType: "TEXT",
+    inspect.LiteralType: "TEXT",
 }
 
-ROWS: dict[str, type[Struct]] = {
-    name: msgspec.defstruct("Row", [(column, each.kind) for column, each in table.columns.items()], array_like=True)
-    for name, table in TABLES.items()
-}
-"""For each table a struct with the columns of a row: of all types that msgspec knows, it checks structs the fastest."""
+
+def _column(field: inspect.Field) -> str:
+    if isinstance(field.type, inspect.UnionType):
+        return f"{field.name} {_SQL[type(field.type.types[0])]}"
+    return f"{field.name} {_SQL[type(field.type)]} NOT NULL"
+
+
+def _created(kind: type[TableRow]) -> str:
+    found = inspect.type_info(kind)
+    assert isinstance(found, inspect.StructType)
+    lines = ", ".join([*map(_column, found.fields), *kind.constraints])
+    return f"CREATE TABLE {kind.table} ({lines}){kind.ending}"
+
+
+CREATED = {kind.table: _created(kind) for kind in ROWS}
+"""The statements that make the tables, by name."""

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from microagents.elections.election import Flagged
+from microagents.elections.election import Flagged, input_of
 from microagents.journal.books import Books, is_vote
+from microagents.journal.encoding import key_range, path_range, place_of
 from microagents.journal.experiment import Experiment
 from microagents.journal.messages import NO_DECISION, Account
-from microagents.journal.queries import read_decisions, take_in
-from microagents.journal.rows import Rows
-from microagents.journal.statements import MISCOUNTED, one, pragma
+from microagents.journal.queries import check_inputs, read_decisions, take_in
+from microagents.journal.rows import Rows, checksum
+from microagents.journal.statements import BELOW, MISCOUNTED, OF_INPUT, OF_PLACE, one, pragma
+from microagents.journal.tables import PLACED, InputRow, PlaceRow, RunRow
 
 
 def damage(rows: Rows) -> Iterator[str]:
@@ -22,14 +24,43 @@ def damage(rows: Rows) -> Iterator[str]:
     if problem != "ok":
         yield f"the file is damaged: {' '.join(str(problem).split())}"
         return
-    yield from rows.problems()
+    try:
+        for _ in rows.select(RunRow):
+            pass
+        yield from damaged_inputs(rows)
+        check_inputs(rows)
+    except ValueError as error:
+        yield str(error)
+
+
+def damaged_inputs(rows: Rows, of_input: int | None = None) -> Iterator[str]:
+    """Read all rows of an input, or of all inputs; gives a sentence for each one with rows that were lost or changed."""
+    if of_input is None:
+        places = list(rows.select(PlaceRow))
+        recorded = rows.select(InputRow)
+        ranges: list[tuple[str, tuple[int, ...]]] = [("", ())]
+    else:
+        places = list(rows.select(PlaceRow, BELOW, path_range(str(of_input))))
+        recorded = rows.select(InputRow, OF_INPUT, (of_input,))
+        ranges = [(OF_PLACE, key_range(each.id)) for each in places]
+    inputs = {each.id: input_of(each.path) for each in places}
+    found = Counter[int]()
+    for place in places:
+        found[inputs[place.id]] += checksum(place)
+    for kind in PLACED:
+        for condition, given in ranges:
+            for row in rows.select(kind, condition, given):
+                found[inputs.get(place_of(row.key), -1)] += checksum(row)
+    for each in recorded:
+        if each.content != found[each.input]:
+            yield f"rows of input {each.input} are missing, or differ from its digest"
 
 
 def differences_from_rows(rows: Rows, experiment: Experiment, recorded: Account) -> Iterator[str]:
     """Give a sentence for each number and digest of an account that its rows do not make."""
     if miscounted := one(rows.db, MISCOUNTED):
         yield f"counted differs from the number of ballots in {miscounted:,} decisions"
-    books = Books(experiment.inputs, in_order=experiment.in_order)
+    books = Books(experiment.inputs)
     totals = Account()
     flags: Counter[str] = Counter()
     for path, row in read_decisions(rows):
@@ -41,7 +72,7 @@ def differences_from_rows(rows: Rows, experiment: Experiment, recorded: Account)
         totals.decided += row.outcome not in NO_DECISION
         totals.votes += valid * is_vote(row.outcome, row.ballots)
     made = structs.replace(
-        books.account_with_digests(),
+        books.account(),
         decided=totals.decided,
         valid=totals.valid,
         votes=totals.votes,

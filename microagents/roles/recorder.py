@@ -130,9 +130,7 @@ class Recorder(Role):
         """
         journaling = self._journaling
         if journaling is None:
-            journaling = JournalConfig.in_memory(
-                self.context.run_id, len(self.context.tasks), in_order=self.context.strategy.decides_in_order
-            )
+            journaling = JournalConfig.in_memory(self.context.run_id, len(self.context.tasks))
         self._writer = writer_of(journaling)
         # Virtual time would never stand still if it waited for requests; without a journal no other process knows the run.
         is_asked = self._outlives_process and loop_has_threads()
@@ -375,9 +373,8 @@ class Recorder(Role):
         if request.final:
             await self._commits.flush()
         account = self._commits.account
-        if request.final and self._commits.failure is None:
-            account = await self._writer.do(lambda store: store.account_with_digests())
-        return structs.replace(self._account(account), silent_s=self._silence.seconds(account))
+        loads = {} if request.final else account.loads
+        return structs.replace(self._account(account), loads=loads, silent_s=self._silence.seconds(account))
 
     def _account(self, account: Account | None = None) -> Account:
         """Return an account, by default of the last commit, with the outage and the pause that hold now."""

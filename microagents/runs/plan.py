@@ -105,7 +105,6 @@ def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
             settings=dumped(settings, "json"),
         ),
         inputs=len(plan.tasks),
-        in_order=strategy.decides_in_order,
         draws_solution=strategy.draws_solution,
         unit=type(task).progress_unit,
         listed=plan.listed,

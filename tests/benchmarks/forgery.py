@@ -1,12 +1,13 @@
 """Forged journals: ``python -m tests.benchmarks.forgery``.
 
 One value of a journal is replaced by one that no run writes: of another type, a huge number, text that is not UTF-8, JSON with a part that
-is missing or of another kind. Then all checksums are made right again, as somebody does who knows them. Each command that reads the
+is missing or of another kind. Then all digests are made right again, as somebody does who knows them. Each command that reads the
 journal, each page and `resume` must go on, or refuse it with one sentence: never end in a traceback.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -21,9 +22,8 @@ from typing import Any
 
 import aiohttp
 
-from microagents.journal.tables import TABLES
+from microagents.journal.tables import ROWS
 from microagents.web.viewer.server import viewing
-from tests.benchmarks.harness import options_of
 from tests.cli.commands import microagents
 from tests.journal.seal import sealed
 
@@ -32,7 +32,7 @@ INPUTS = '{"length": 3}\n{"length": 5}\n{"length": 4}\n'
 RUNS: Mapping[str, Sequence[str]] = {
     "chain": ("drift", "-o", "length=20", "--model", NOISY, "-k", "2"),
     "stopped": ("drift", "-o", "length=20", "--model", NOISY, "-k", "2", "--max-calls", "41"),
-    "undecided": ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "-s", "max_draws=13"),
+    "undecided": ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13"),
     "ladder": ("drift", "--model", NOISY, "-k", "2", "-s", "ladder=paraphrase,lookahead", "-s", "max_draws=5"),
     "many": ("drift", "--inputs", "inputs.jsonl", "--model", NOISY, "-k", "2", "--max-calls", "20"),
     "tree": ("multiplication", "-o", "digits=2", "--model", "sim:perfect@error=0.2,alternatives=3", "-k", "2"),
@@ -74,7 +74,7 @@ COMMANDS: Sequence[tuple[str, ...]] = (
     *[("show", "r"), ("show", "r", "--json"), ("show", "r", "--verify"), ("show", "r", "--input", "1")],
     *[("show", "r", path) for path in PATHS],
     *[("view", "r", "-o", "report.html"), ("export", "r"), ("export", "r", "--format", "csv")],
-    *[("export", "r", "--actions"), ("plan", "drift", "--from", "r")],
+    *[("export", "r", "--actions"), ("export", "r", "--look-ups"), ("plan", "drift", "--from", "r")],
     *[("decide", "r", path, "approve") for path in PATHS],
     *[("resume", "r", "--max-calls", "200")] * 3,
 )
@@ -122,13 +122,14 @@ def forged_value(random: Random, old: object) -> tuple[Any, str]:
 
 
 def forge(journal: Path, random: Random) -> str | None:
-    """Replace one value, and make all checksums right; None where SQLite refuses the value."""
+    """Replace one value, and make all digests right; None where SQLite refuses the value."""
     with closing(sqlite3.connect(journal)) as db, db:
         db.text_factory = lambda content: content.decode("utf-8", "replace")
-        counts = {table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES}
-        table = random.choice([*(name for name in TABLES if counts[name]), *["run"] * 4])
-        column = random.choice(list(TABLES[table].columns))
-        rowid = ", ".join(list(TABLES[table].columns)[: 3 if TABLES[table].key else 1])
+        counts = {kind.table: db.execute(f"SELECT count(*) FROM {kind.table}").fetchone()[0] for kind in ROWS}
+        kind = random.choice([*(each for each in ROWS if counts[each.table]), *[ROWS[0]] * 4])
+        table, columns = kind.table, kind.__struct_fields__
+        column = random.choice(columns)
+        rowid = ", ".join(columns[: 3 if table in ("sample", "reply") else 1])
         *keys, old = db.execute(
             f"SELECT {rowid}, {column} FROM {table} LIMIT 1 OFFSET ?", (random.randrange(counts[table]),)
         ).fetchone()
@@ -209,7 +210,10 @@ def tried(there: Mapping[str, bytes], number: int) -> str | None:
 
 def main() -> None:
     """Print what came of it."""
-    options = options_of(__doc__, tries=2000, first=0)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tries", type=int, default=2_000, help="forged values (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first (default: %(default)s)")
+    options = parser.parse_args()
     wrong = 0
     with journals() as there:
         for number in range(options.first, options.first + options.tries):

@@ -6,6 +6,7 @@ prints its address, and ends with SIGTERM.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import re
 import signal
@@ -15,8 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 import msgspec
-
-from tests.benchmarks.harness import parser_of
 
 TEXT = "number = 22"
 """The right reply to the first question of `Drift`."""
@@ -97,7 +96,9 @@ def quick_server(latency_s: float = 0.0) -> AbstractContextManager[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve."""
-    asyncio.run(serve(parser_of(__doc__, latency=0.0).parse_args(arguments).latency))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds before each reply (default: %(default)s)")
+    asyncio.run(serve(parser.parse_args(arguments).latency))
 
 
 if __name__ == "__main__":

@@ -117,8 +117,8 @@ def test_a_folder_of_that_name_is_refused(who: str) -> None:
 @everyone
 @pytest.mark.parametrize(
     "statement",
-    ["PRAGMA user_version = 99", "PRAGMA user_version = 4", "DROP TABLE run; CREATE TABLE run (id TEXT NOT NULL)"],
-    ids=["of later", "of before", "without checksums"],
+    ["PRAGMA user_version = 99", "PRAGMA user_version = 3"],
+    ids=["of later", "of before"],
 )
 def test_a_journal_of_another_version_is_refused(who: str, statement: str) -> None:
     put(walked(40))
@@ -320,7 +320,7 @@ def test_a_changed_byte_is_never_a_traceback_and_never_another_run(settled: tupl
 @pytest.mark.parametrize(
     "edit",
     [
-        *("DELETE FROM run", "DELETE FROM run WHERE part = 'lease'", "DELETE FROM progress"),
+        *("DELETE FROM run", "DELETE FROM run WHERE part = 'lease'", "DELETE FROM input"),
         *("DELETE FROM place", "UPDATE run SET content = '{'", "UPDATE run SET content = x'00ff'"),
         'UPDATE run SET content = replace(content, \'"task":"m\', \'"tisk":"m\')',
         "UPDATE run SET content = replace(content, '\"settings\"', '\"sittings\"')",
@@ -329,8 +329,8 @@ def test_a_changed_byte_is_never_a_traceback_and_never_another_run(settled: tupl
             "UPDATE run SET content = json_set(content, '$.holder', 7)",
             "UPDATE run SET content = json_set(content, '$.totals', '[]')",
         ),
-        *("UPDATE run SET content = json_set(content, '$.wall_s', 'long')", "UPDATE progress SET input = 7"),
-        *("UPDATE progress SET decisions = 'text'", "UPDATE progress SET state = NULL"),
+        *("UPDATE run SET content = json_set(content, '$.wall_s', 'long')", "UPDATE input SET input = 7"),
+        *("UPDATE input SET content = 'text'", "UPDATE input SET state = NULL"),
         *(
             "UPDATE run SET content = json_set(content, '$.outcome', 'compleded')",
             "UPDATE run SET content = json_set(content, '$.result', '{')",
@@ -381,13 +381,11 @@ def many_walked(most: int | None) -> bytes:
         "DELETE FROM input WHERE input = 1",
         "UPDATE input SET options = '{\"length\": 0}'",
         *("UPDATE input SET options = x'ff'", "UPDATE input SET input = input + 1"),
-        "UPDATE input_ending SET input = input - 1",
-        "UPDATE input_ending SET outcome = 'compleded'",
-        *("UPDATE input_ending SET result = x'ff'", "UPDATE progress SET input = input - 1"),
+        "UPDATE input SET outcome = 'compleded'",
+        *("UPDATE input SET result = x'ff'", "UPDATE input SET input = input - 1"),
         "UPDATE run SET content = replace(content, '\"inputs\":3', '\"inputs\":0')",
         "UPDATE run SET content = replace(content, '\"listed\":true', '\"listed\":false')",
         "DROP TABLE input",
-        "DROP TABLE input_ending",
     ],
 )
 def test_a_row_of_many_inputs_that_nobody_would_write_is_never_a_traceback(edit: str) -> None:

@@ -1,4 +1,4 @@
-"""Journals that somebody made to do harm, with the right checksums: they are refused at once, and without a traceback."""
+"""Journals that somebody made to do harm, with the right digests: they are refused at once, and without a traceback."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def replaced(table: str, by: str) -> None:
     [
         ("decision", f"CREATE VIEW decision AS {ENDLESS} SELECT i, x'00', 0, 1, '1', NULL, 0.0, 0 FROM n"),
         ("run", f"CREATE VIEW run AS {ENDLESS} SELECT i, i, i FROM n WHERE i < 0"),
-        ("run", "CREATE TABLE run (part, content, checksum AS (length(zeroblob(1000000000))))"),
+        ("run", "CREATE TABLE run (part, content, digest AS (length(zeroblob(1000000000))))"),
         ("input", "CREATE TABLE input (input INTEGER PRIMARY KEY, options TEXT NOT NULL)"),
         ("place", ""),
     ],
@@ -45,9 +45,7 @@ def test_another_thing_in_the_place_of_a_table_is_refused_before_it_is_read(who:
 def test_a_trigger_is_refused(who: str) -> None:
     put(walked(40, most=60))
     with closing(sqlite3.connect(JOURNAL)) as db:
-        db.execute(
-            f"CREATE TRIGGER slow AFTER UPDATE ON run BEGIN INSERT INTO place {ENDLESS} SELECT i, i, i FROM n; END"
-        )
+        db.execute(f"CREATE TRIGGER slow AFTER UPDATE ON run BEGIN INSERT INTO place {ENDLESS} SELECT i, i FROM n; END")
     assert_refused(who, "it has a trigger called 'slow'")
 
 
@@ -63,7 +61,7 @@ def test_a_trigger_is_refused(who: str) -> None:
         "UPDATE decision SET counted = 1000001, ballots = NULL",
         'UPDATE run SET content = replace(content, \'"flagged":{\', \'"flagged":{"rude":"much",\') WHERE part = \'account\'',
         "UPDATE run SET content = json_set(content, '$.wall_s', -1) WHERE part = 'account'",
-        "UPDATE progress SET done = -1",
+        "UPDATE input SET done = -1",
         "UPDATE place SET id = 1 << 50",
         "UPDATE run SET content = json_set(content, '$.renewals', 'now') WHERE part = 'lease'",
     ],

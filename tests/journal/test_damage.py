@@ -11,7 +11,9 @@ from random import Random
 import pytest
 
 from microagents import InvalidUsage
-from microagents.runs.inspection.runs import decide
+from microagents.journal.reading import reader_of
+from microagents.runs.inspection.decision import inspect_decision
+from microagents.runs.inspection.runs import decide, inspect_run
 from tests.benchmarks.damage import USES, Left, damaged, journals, used
 from tests.journal.walks import (
     JOURNAL,
@@ -62,25 +64,32 @@ def test_a_persons_decision_that_is_lost_is_noticed() -> None:
     (path,) = walk(length=3, models="sim:perfect@error=0.5,alternatives=1,flag=0.8", k=9).account.undecided_at
     decide(RUNS, "r", path, '{"number": 5}')
     changed("DELETE FROM log WHERE kind = 'decide'")
-    with pytest.raises(InvalidUsage, match="rows of the table log are missing"):
+    with pytest.raises(InvalidUsage, match="rows of the table input or log are missing"):
         go_on()
 
 
 KEY = "(SELECT key FROM decision LIMIT 1 OFFSET 9)"
 
 
+ROWS = "rows of input 0 are missing, or differ from its digest"
+
+
 @pytest.mark.parametrize(
-    ("statement", "place"),
+    ("statement", "said"),
     [
-        (f"UPDATE decision SET value = replace(value, ':', ':1') WHERE key = {KEY}", "0/step/9"),
-        (f"UPDATE decision SET counted = counted + 1 WHERE key = {KEY}", "0/step/9"),
+        (f"UPDATE decision SET value = replace(value, ':', ':1') WHERE key = {KEY}", ROWS),
+        (f"UPDATE decision SET cost_usd = 7 WHERE key = {KEY}", ROWS),
         (f"UPDATE decision SET key = -1 WHERE key = {KEY}", "the row of -1 in the table decision"),
-        (f"UPDATE decision SET value = x'ff' WHERE key = {KEY}", "0/step/9"),
-        (f"UPDATE decision SET value = CAST(x'22ff22' AS TEXT) WHERE key = {KEY}", "0/step/9"),
-        ("UPDATE sample SET value = '{\"number\":7}' WHERE flag IS NULL", "0/step/"),
-        ("UPDATE reply SET seq = seq + 100", "0/step/"),
-        ("UPDATE place SET path = '0/stop'", "the row of 1 in the table place"),
-        ("UPDATE progress SET done = done - 1", "the row of 0 in the table progress"),
+        (
+            f"UPDATE decision SET value = x'ff' WHERE key = {KEY}",
+            "in the table decision has a value that no run writes",
+        ),
+        (f"UPDATE decision SET value = CAST(x'22ff22' AS TEXT) WHERE key = {KEY}", "0xff"),
+        ("UPDATE sample SET value = '{\"number\":7}' WHERE flag IS NULL", ROWS),
+        ("UPDATE reply SET seq = seq + 100", ROWS),
+        ("UPDATE place SET path = '0/stop'", ROWS),
+        ("UPDATE input SET done = done - 1", "the row of 0 in the table input"),
+        ("UPDATE input SET state = replace(state, ':', ':1')", "the row of 0 in the table input"),
         (
             "UPDATE run SET content = json_set(content, '$.wall_s', 99) WHERE part = 'account'",
             "'account' in the table run",
@@ -90,53 +99,46 @@ KEY = "(SELECT key FROM decision LIMIT 1 OFFSET 9)"
             "UPDATE run SET content = json_set(content, '$.created_at', 'once') WHERE part = 'record'",
             "'record' in the table run",
         ),
-        (f"DELETE FROM decision WHERE key = {KEY}", "rows of the table decision are missing"),
-        ("DELETE FROM reply WHERE key = (SELECT max(key) FROM reply)", "rows of the table reply are missing"),
-        ("DELETE FROM sample", "rows of the table sample are missing"),
+        (f"DELETE FROM decision WHERE key = {KEY}", ROWS),
+        ("DELETE FROM reply WHERE key = (SELECT max(key) FROM reply)", ROWS),
+        ("DELETE FROM sample", ROWS),
     ],
 )
-def test_a_resume_names_the_damaged_row_and_changes_nothing(statement: str, place: str) -> None:
+def test_a_resume_names_the_damage_and_changes_nothing(statement: str, said: str) -> None:
     put(walked(most=203))
     changed(statement)
     before = on_disk()
     with pytest.raises(InvalidUsage, match="left as it is; begin another run") as raised:
         go_on(max_calls=None)
-    assert place in sentence(raised.value)
+    assert said in sentence(raised.value)
     assert on_disk() == before
 
 
-@pytest.mark.slow
+def shown() -> None:
+    with reader_of(RUNS, "r") as reader:
+        inspect_decision(reader, "0/step/9")
+
+
 def test_one_digit_of_a_recorded_value_is_seen_by_all_who_read_it() -> None:
     put(walked())
     ((value,),) = sql("SELECT value FROM decisions WHERE path = '0/step/9'")
     other = value.replace(value[-2], "1" if value[-2] != "1" else "2")
     changed(f"UPDATE decision SET value = '{other}' WHERE key = {KEY}")
-    with pytest.raises(InvalidUsage, match="'0/step/9' in the table decision does not match its checksum"):
-        decisions()
-    assert problems() == ["the row of '0/step/9' in the table decision does not match its checksum"]
+    for read in (decisions, lambda: list(inspect_run(RUNS, "r").decisions()), shown):
+        with pytest.raises(InvalidUsage, match=ROWS):
+            read()
+    assert problems() == [ROWS]
 
 
-@pytest.mark.slow
-def test_verify_names_each_table_that_is_damaged() -> None:
-    put(walked())
-    changed(f"UPDATE decision SET cost_usd = 7 WHERE key = {KEY}")
-    changed("DELETE FROM reply WHERE key = (SELECT max(key) FROM reply)")
-    assert problems() == [
-        "the row of '0/step/9' in the table decision does not match its checksum",
-        "rows of the table reply are missing, or differ from the last commit",
-    ]
-
-
-@pytest.mark.slow
-def test_a_row_of_an_earlier_commit_that_came_back_is_seen() -> None:
+def test_an_input_of_an_earlier_commit_that_came_back_is_seen() -> None:
     walk(max_calls=100)
-    (early,) = sql("SELECT * FROM progress")
+    (early,) = sql("SELECT * FROM input")
     go_on(max_calls=300)
     with closing(sqlite3.connect(JOURNAL)) as db, db:
-        db.execute("DELETE FROM progress")
-        db.execute("INSERT INTO progress VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", early)
-    assert problems() == ["rows of the table progress are missing, or differ from the last commit"]
-    with pytest.raises(InvalidUsage, match="table progress"):
+        db.execute("DELETE FROM input")
+        db.execute(f"INSERT INTO input VALUES ({','.join('?' * len(early))})", early)
+    assert problems() == [ROWS, "rows of the table input or log are missing, or differ from the last commit"]
+    with pytest.raises(InvalidUsage, match=ROWS):
         go_on(max_calls=None)
 
 

@@ -34,10 +34,9 @@ from microagents import (
     run_sync,
 )
 from microagents.base.errors import Stopped, TaskFailed
-from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict, input_of
+from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict
 from microagents.journal import opening
 from microagents.journal.books import Books
-from microagents.journal.digests import in_order as in_order_of
 from microagents.journal.encoding import MAX_TEXT_BYTES
 from microagents.journal.messages import (
     Account,
@@ -80,8 +79,6 @@ from tests.journal.walks import (
     walked,
 )
 
-either_order = pytest.mark.parametrize("in_order", [True, False], ids=["chain", "tree"])
-
 STALEMATE = {"models": "sim:perfect@error=0.5,alternatives=1,flag=0.8", "k": 9}
 """Elections that reach their cap."""
 
@@ -90,9 +87,9 @@ STALEMATE = {"models": "sim:perfect@error=0.5,alternatives=1,flag=0.8", "k": 9}
 
 
 @contextmanager
-def store(path: Path | None = JOURNAL, *, in_order: bool = True, inputs: int = 1) -> Iterator[Store]:
+def store(path: Path | None = JOURNAL, *, inputs: int = 1) -> Iterator[Store]:
     """A store that is closed in order."""
-    found = opened(path, in_order=in_order, inputs=inputs)
+    found = opened(path, inputs=inputs)
     try:
         yield found
     finally:
@@ -163,15 +160,14 @@ def test_a_store_without_a_journal_answers_as_one_with_a_file_and_leaves_none() 
         answers = []
         for each in (kept, unkept):
             each.commit([decided(of, [7, None, 7])])
-            answers.append((recall(each, of.path).value, each.account_with_digests().decisions_sha256))
+            answers.append((recall(each, of.path).value, each.books.account().decisions_sha256))
     assert answers == [answers[0]] * 2
     assert sorted(each.name for each in Path().rglob("*") if each.is_file()) == [".gitignore", JOURNAL.name]
 
 
-@either_order
-def test_a_decision_carries_its_ballots_and_drops_its_sample_rows(in_order: bool) -> None:  # noqa: FBT001 - a parameter
+def test_a_decision_carries_its_ballots_and_drops_its_sample_rows() -> None:
     numbers = [7, None, 8, 7, 7]
-    with store(in_order=in_order) as there:
+    with store() as there:
         there.commit([sampled(election(), each) for each in counted(numbers)])
         assert rows("sample") == 5
         there.commit([decided(election(), numbers)])
@@ -197,10 +193,9 @@ def with_cost(decision: RecordDecision, cost_usd: float | None, *ballots: Ballot
     return structs.replace(decision, verdict=changed)
 
 
-@either_order
 @pytest.mark.parametrize("cost_usd", [0.0, 0.25, None])
-def test_a_decision_keeps_what_its_samples_cost_together(in_order: bool, cost_usd: float | None) -> None:  # noqa: FBT001 - a parameter
-    with store(in_order=in_order) as there:
+def test_a_decision_keeps_what_its_samples_cost_together(cost_usd: float | None) -> None:
+    with store() as there:
         there.commit([with_cost(decided(election(), [7, 7]), cost_usd)])
         there.commit([RecordAnswer(id=election("step/1"), value=b"1")])
         assert recall(there, "0/step/0").cost_usd == cost_usd
@@ -229,7 +224,7 @@ def test_the_decisions_and_open_elections_of_one_input_are_its_own() -> None:
         )
         for number in range(12)
     ]
-    with store(in_order=False, inputs=12) as there:
+    with store(inputs=12) as there:
         for done, still in mine:
             there.commit([decided(done, [7]), sampled(still, ballot(0, 8))])
     with Reader(JOURNAL) as reader:
@@ -239,17 +234,16 @@ def test_the_decisions_and_open_elections_of_one_input_are_its_own() -> None:
             assert [each.id for each in open_elections] == [still]
 
 
-@either_order
-def test_what_samples_cost_is_in_no_digest_and_makes_no_ballot_another(in_order: bool) -> None:  # noqa: FBT001 - a parameter
+def test_what_samples_cost_is_in_no_digest_and_makes_no_ballot_another() -> None:
     plain = decided(election(), [7, None, 7])
     accounts = []
     for journal, decision in (
         (JOURNAL, plain),
         (Path("runs/dear.sqlite"), with_cost(plain, 0.75, *priced([7, None, 7], 0.25, 0.25, 0.25))),
     ):
-        with store(journal, in_order=in_order) as there:
+        with store(journal) as there:
             there.commit([decision])
-            accounts.append(there.account_with_digests())
+            accounts.append(there.books.account())
         with Reader(journal) as reader:
             assert reader.account() == accounts[-1]
             assert dict(reader.decisions())["0/step/0"].ballots == counted([7, None, 7])
@@ -292,9 +286,8 @@ def test_a_decision_takes_the_samples_of_every_question_that_was_asked_at_its_pl
     assert rows("sample") == 0
 
 
-@either_order
-def test_a_decision_needs_no_sample_that_was_recorded_before(in_order: bool) -> None:  # noqa: FBT001 - a parameter
-    with store(in_order=in_order) as there:
+def test_a_decision_needs_no_sample_that_was_recorded_before() -> None:
+    with store() as there:
         there.commit([decided(election(), [3, None, 3])])
         assert recall(there, "0/step/0").ballots == counted([3, None, 3])
         account = there.books.account()
@@ -302,11 +295,10 @@ def test_a_decision_needs_no_sample_that_was_recorded_before(in_order: bool) -> 
     assert problems() == []
 
 
-@either_order
 @pytest.mark.parametrize("when", ["in the same commit", "in a later commit", "after reopening"])
-def test_a_second_decision_at_one_path_is_dropped_and_counted_once(when: str, in_order: bool) -> None:  # noqa: FBT001 - a parameter
+def test_a_second_decision_at_one_path_is_dropped_and_counted_once(when: str) -> None:
     first, second = decided(election(), [7, 7]), decided(election(asked=b"b"), [8, None, 8, 8])
-    with store(in_order=in_order) as there:
+    with store() as there:
         if when == "in the same commit":
             there.commit([first, second])
         elif when == "in a later commit":
@@ -315,20 +307,20 @@ def test_a_second_decision_at_one_path_is_dropped_and_counted_once(when: str, in
         else:
             there.commit([first])
             there.close()
-            with store(in_order=in_order) as again:
+            with store() as again:
                 again.commit([second])
-    with store(in_order=in_order) as there:
+    with store() as there:
         assert recall(there, "0/step/0").value == b'{"number":7}'
-        account = there.account_with_digests()
-    once = Books(1, in_order=in_order)
+        account = there.books.account()
+    once = Books(1)
     once.add(first)
-    assert account == once.account_with_digests()
+    assert account == once.account()
     assert problems() == []
 
 
 def test_the_same_answer_told_twice_is_kept_once() -> None:
     answer = RecordAnswer(id=election("rate"), value=b'"1.07"')
-    with store(in_order=False) as there:
+    with store() as there:
         there.commit([answer, RecordAnswer(id=election("rate"), value=b'"9"')])
         there.commit([answer])
         assert recall(there, "0/rate").value == b'"1.07"'
@@ -383,13 +375,12 @@ def test_calls_are_paid_for_when_they_end_whether_a_sample_came_of_them_or_not()
     )
 
 
-@either_order
-def test_an_undecided_row_is_replaced_by_a_decision(in_order: bool) -> None:  # noqa: FBT001 - a parameter
+def test_an_undecided_row_is_replaced_by_a_decision() -> None:
     in_vain, at_last = (
         decided(election(), [7, 8, None], "undecided"),
         decided(election(), [7, 8, None, 7], "leader", settled="leader"),
     )
-    with store(in_order=in_order) as there:
+    with store() as there:
         there.commit([in_vain])
         there.commit([in_vain])
         assert there.books.account().undecided_at == ("0/step/0",)
@@ -397,17 +388,16 @@ def test_an_undecided_row_is_replaced_by_a_decision(in_order: bool) -> None:  # 
         there.commit([at_last])
         there.commit([in_vain])
         assert recall(there, "0/step/0").value == b'{"number":7}'
-        account = there.account_with_digests()
-    alone = Books(1, in_order=in_order)
+        account = there.books.account()
+    alone = Books(1)
     alone.add(at_last)
-    assert account == alone.account_with_digests()
+    assert account == alone.account()
     assert (account.undecided_at, account.settled_at, account.valid) == ((), {"0/step/0": "leader"}, 3)
     assert (rows("decision"), problems()) == (1, [])
 
 
-@either_order
-def test_the_account_and_the_digests_after_reopening_are_those_before(in_order: bool) -> None:  # noqa: FBT001 - a parameter
-    with store(in_order=in_order) as there:
+def test_the_account_and_the_digests_after_reopening_are_those_before() -> None:
+    with store() as there:
         there.commit([called(sent=3), *[sampled(election(), each) for each in counted([7, None, 7])]])
         there.commit(
             [decided(election(), [7, None, 7], done=1, state=b'{"a":1}'), RecordProgress(input=0, done=1, total=4)]
@@ -419,9 +409,9 @@ def test_the_account_and_the_digests_after_reopening_are_those_before(in_order: 
                 RecordAnswer(id=election("rate"), value=b"1"),
             ]
         )
-        before, reached = there.account_with_digests(), there.books.reached.get(0)
-    with store(in_order=in_order) as again:
-        assert again.account_with_digests() == before
+        before, reached = there.books.account(), there.recall(Recall(path="0")).checkpoint
+    with store() as again:
+        assert again.books.account() == before
         assert again.recall(Recall(path="0")).checkpoint == reached
     assert books_of() == before
     assert digests(before)[0] != digests(before)[1]
@@ -468,54 +458,7 @@ records = st.builds(
 )
 
 
-class Reference:
-    """The same records, added up in memory: the first decision at a path counts, and digests are those of all decisions by their paths."""
-
-    def __init__(self, *, in_order: bool) -> None:
-        self.books = Books(2, in_order=in_order)
-        self._in_order = in_order
-        self._decided: dict[str, RecordDecision | RecordAnswer] = {}
-        self._told: list[str] = []
-
-    def can_be(self, record: Record) -> bool:
-        """Whether it may be told now: a chain holds its elections in the order of their paths; what is undecided may be decided later."""
-        if not self._in_order or not isinstance(record, RecordDecision | RecordAnswer):
-            return True
-        if isinstance(record, RecordAnswer) or record.verdict.outcome == "sampled":
-            return False
-        path = record.id.path
-        return path in self._told or all(
-            in_order_of(path) > in_order_of(each) for each in self._told if input_of(each) == input_of(path)
-        )
-
-    def add(self, record: Record) -> None:
-        if isinstance(record, RecordDecision | RecordAnswer):
-            path = record.id.path
-            self._told.append(path)
-            if path in self._decided:
-                return
-            if isinstance(record, RecordAnswer) or record.verdict.outcome != "undecided":
-                self._decided[path] = record
-        self.books.add(record)
-
-    def reopen(self) -> None:
-        """What was in flight is lost."""
-        totals = self.books.totals
-        totals.account.lost_in_flight += totals.account.in_flight
-        totals.account.in_flight_by.clear()
-
-    def account(self) -> Account:
-        again = Books(2, in_order=self._in_order)
-        for _, record in sorted(self._decided.items(), key=lambda item: in_order_of(item[0])):
-            again.add(record)
-        found = again.account_with_digests()
-        return structs.replace(
-            self.books.account(), decisions_sha256=found.decisions_sha256, ballots_sha256=found.ballots_sha256
-        )
-
-
 @pytest.mark.slow
-@either_order
 @example(
     [
         [a_record("0/step/0", "decided", 0), a_record("0/step/0", "completed", 0)],
@@ -534,35 +477,30 @@ class Reference:
 )
 @given(commits=st.lists(st.lists(records, max_size=6) | st.just("reopen"), max_size=12))
 def test_however_records_are_cut_into_commits_and_sittings_they_add_up_to_the_same(
-    in_order: bool,  # noqa: FBT001 - a parameter
     commits: list[list[Record] | str],
 ) -> None:
-    reference = Reference(in_order=in_order)
-    with TemporaryDirectory(dir=Path()) as folder:
+    with TemporaryDirectory(dir=Path()) as folder, store(None, inputs=2) as reference:
         path = Path(folder, "r.sqlite")
-        there = opened(path, in_order=in_order, inputs=2)
+        there = opened(path, inputs=2)
         for commit in commits:
             if isinstance(commit, str):
                 there.close()
-                there = opened(path, in_order=in_order, inputs=2)
-                reference.reopen()
+                there = opened(path, inputs=2)
+                reference.books.totals.lose_all()
                 continue
-            told = []
             for record in commit:
-                if reference.can_be(record):
-                    reference.add(record)
-                    told.append(record)
-            there.commit(told)
+                reference.commit([record])
+            there.commit(commit)
         there.commit([])  # what was lost in flight is written down with the next commit
-        assert there.account_with_digests() == reference.account()
+        assert there.books.account() == reference.books.account()
         there.close()
-        with store(path, in_order=in_order, inputs=2) as again:
+        with store(path, inputs=2) as again:
             again.commit([])
-            reference.reopen()
-            assert again.account_with_digests() == books_of(path) == reference.account()
+            reference.books.totals.lose_all()
+            assert again.books.account() == books_of(path) == reference.books.account()
             assert problems(path) == []
-            for of_input in range(2):
-                assert again.recall(Recall(path=str(of_input))).checkpoint == reference.books.reached.get(of_input)
+            for of_input in map(str, range(2)):
+                assert again.recall(Recall(path=of_input)) == reference.recall(Recall(path=of_input))
 
 
 def test_the_last_ending_of_an_input_is_the_one_that_is_kept() -> None:
@@ -591,22 +529,13 @@ def test_what_is_recorded_of_one_input_says_nothing_of_another() -> None:
         assert there.recall(Recall()).has_records
 
 
-def test_a_late_decision_of_one_input_leaves_the_order_of_the_others_as_it_is() -> None:
-    with store(inputs=2) as there:
-        there.commit([decided(election("step/0"), [7, 8], "undecided")])
-        there.commit([decided(ElectionId(path="1/step/0", question_digest=b"b" * 16), [7, 7])])
-        there.commit([decided(election("step/0"), [7, 8], "leader")])
-        assert not there.books.totals.out_of_order
-    assert problems() == []
-
-
 @pytest.mark.parametrize(
     ("text", "kept"), [("a reply \N{SNOWMAN} \0", 13), ("é" * 40_000, MAX_TEXT_BYTES), ("x" * 65_537, MAX_TEXT_BYTES)]
 )
 def test_the_text_of_a_reply_is_deflated_and_cut_at_64_kib(text: str, kept: int) -> None:
     with store() as there:
         there.commit([RecordReply(id=SampleId(election=election(), seq=3), text=text)])
-    ((seq, length, deflated),) = sql("SELECT seq, bytes, text FROM reply")
+    ((seq, length, deflated),) = sql("SELECT seq, size, text FROM reply")
     assert (seq, length) == (3, kept)
     assert zlib.decompress(deflated) == text.encode()[:kept]
 
@@ -712,7 +641,7 @@ def test_a_new_journal_in_which_nothing_began_is_forgotten_an_older_one_is_not()
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("speculate", [True, False])
-def test_a_run_decides_the_same_whether_it_is_journaled_or_not(k: int, speculate: bool) -> None:  # noqa: FBT001 - a parameter
+def test_a_run_decides_the_same_whether_it_is_journaled_or_not(k: int, *, speculate: bool) -> None:
     kept, unkept = [
         walk(k=k, speculate=speculate, runs_dir=runs_dir, durability="full").account for runs_dir in (RUNS, None)
     ]
@@ -867,7 +796,7 @@ def test_the_texts_of_flagged_and_losing_replies_are_there_and_no_others() -> No
 def texts() -> list[tuple[str, int, str, bytes]]:
     """Path, seq, flag or value, and text of every reply that was kept."""
     found = sql(
-        "SELECT decisions.path, seq, bytes, text FROM reply JOIN place ON place.id = reply.key >> 40 "
+        "SELECT decisions.path, seq, size, text FROM reply JOIN place ON place.id = reply.key >> 40 "
         "JOIN decisions ON decisions.path = place.path || '/' || ((reply.key & 1099511627775) - 1)"
     )
     ballots = {path: row.ballots for path, row in decisions().items()}
@@ -986,7 +915,7 @@ UNANIMOUS, SPLIT = ONE.format("IS"), ONE.format("IS NOT")
             {"decided", "decisions_sha256", "ballots_sha256"},
         ),
         (
-            "INSERT INTO decision SELECT max(key) + 1, fork, outcome, counted, value, ballots, cost_usd, after_ms, checksum FROM decision",
+            "INSERT INTO decision SELECT max(key) + 1, fork, outcome, counted, value, ballots, cost_usd, after_ms FROM decision",
             {"decided", "decisions_sha256"},
         ),
         (
@@ -999,14 +928,13 @@ UNANIMOUS, SPLIT = ONE.format("IS"), ONE.format("IS NOT")
             f"UPDATE run SET content = replace(content, '\"decided\":{LENGTH}', '\"decided\":9') WHERE part = 'account'",
             {"decided"},
         ),
-        (
-            "UPDATE run SET content = json_set(content, '$.decisions_sha256', 'f') WHERE part = 'ending'",
-            {"decisions_sha256"},
-        ),
-        (
-            "UPDATE run SET content = json_set(content, '$.ballots_sha256', '') WHERE part = 'ending'",
-            {"ballots_sha256"},
-        ),
+        *[
+            (
+                f"UPDATE run SET content = json_set(content, '$.totals.account.{name}', '') WHERE part = 'account'",
+                {name},
+            )
+            for name in ("decisions_sha256", "ballots_sha256")
+        ],
     ],
 )
 def test_verify_names_what_an_edit_made_of_a_finished_run(edit: str, shown: set[str]) -> None:
@@ -1024,7 +952,6 @@ def test_verify_names_what_an_edit_made_of_a_finished_run(edit: str, shown: set[
     [
         f"UPDATE decision SET value = '{{\"number\":1}}' WHERE key = {SPLIT.replace('40', '9')}",
         f"DELETE FROM decision WHERE key = {SPLIT.replace('40', '9')}",
-        "UPDATE progress SET decisions = ballots",
     ],
 )
 def test_a_run_that_was_edited_halfway_does_not_pass_for_the_undisturbed_one(edit: str) -> None:
@@ -1038,9 +965,9 @@ def test_a_run_that_was_edited_halfway_does_not_pass_for_the_undisturbed_one(edi
 @pytest.mark.parametrize(
     "edit",
     [
-        "UPDATE progress SET value = '{\"number\":7}'",
-        "UPDATE progress SET reached = reached - 1",
-        'UPDATE progress SET state = \'{"number":7,"steps_done":100}\'',
+        "UPDATE input SET value = '{\"number\":7}'",
+        "UPDATE input SET reached = reached - 1",
+        'UPDATE input SET state = \'{"number":7,"steps_done":100}\'',
     ],
 )
 def test_a_chain_is_taken_up_only_where_its_last_decision_leads(edit: str) -> None:

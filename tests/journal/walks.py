@@ -95,14 +95,13 @@ def decisions(journal: Path = JOURNAL) -> dict[str, Recalled]:
         return dict(reader.decisions())
 
 
-def opened(path: Path | None = JOURNAL, *, in_order: bool = True, inputs: int = 1) -> Store:
+def opened(path: Path | None = JOURNAL, *, inputs: int = 1) -> Store:
     """A store that is fed by hand."""
     experiment = Experiment(
         run_id="r",
         identity={},
         recipe=Recipe(task="", options={}, strategy="", strategy_options={}, settings={}),
         inputs=inputs,
-        in_order=in_order,
         listed=inputs > 1,
     )
     own = ["{}"] * inputs * (inputs > 1)
@@ -110,7 +109,7 @@ def opened(path: Path | None = JOURNAL, *, in_order: bool = True, inputs: int = 
 
 
 def sql(statement: str, *given: object, journal: Path = JOURNAL) -> list[tuple[Any, ...]]:
-    """What somebody reads, or edits behind our back; they know of checksums."""
+    """What somebody reads, or edits behind our back; they know of digests."""
     with closing(sqlite3.connect(journal, timeout=WAIT_S)) as db, db:
         found = db.execute(statement, given).fetchall()
         edited = db.total_changes > 0

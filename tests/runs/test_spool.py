@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from microagents.base.errors import InvalidUsage
 from microagents.journal.books import Books
-from microagents.journal.messages import Checkpoint, InputEnding
+from microagents.journal.messages import InputEnding
 from microagents.runs.result import Results, results_of
 from microagents.runs.spool import Spool
 from microagents.runs.task_list import TaskList, compact_options
@@ -62,13 +62,9 @@ def test_of_an_input_that_has_ended_a_hundred_bytes_stay_in_memory_and_neither_i
     tracemalloc.start()
     try:
         tasks = TaskList(Drift, *compact_options(walks))
-        books = Books(len(tasks), in_order=True)
+        books = Books(len(tasks))
         for number in range(INPUTS):
             books.take_in(f"{number}/step/0", "decided", b"7", ())
-            books.move(number, 1, 1)
-            books.reached[number] = Checkpoint(done=1, state=b'{"number":1000000}', value=b'{"number":2000000}')
-            books.end_input(number, "completed")
-            books.forget(number)
         endings = (InputEnding(input=number, outcome="completed", result=b"1" * 100) for number in range(INPUTS))
         results, _ = results_of(endings, INPUTS)
         kept, _ = tracemalloc.get_traced_memory()

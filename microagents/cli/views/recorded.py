@@ -23,7 +23,7 @@ from microagents.cli.views.swarm import draw_swarm
 from microagents.cli.views.tree import draw_tree
 from microagents.cli.watching import show_and_exit
 from microagents.journal.reading import Reader, reader_of
-from microagents.journal.requests import TakenRequest
+from microagents.journal.tables import LogRow
 from microagents.runs.inspection.climbs import Climb, climbs_of
 from microagents.runs.inspection.control import request_text, status_of
 from microagents.runs.inspection.decision import inspect_decision
@@ -37,18 +37,20 @@ from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.questions.tree import ProblemNode, fold
 from microagents.systems.swarm.notes import SwarmRecord
 
-SHOWN_DEPTH = 2
-"""Number of cuts down to which a tree is drawn; --json has all of it."""
+DEFAULT_DEPTH = 2
 LOOK_EVERY_S = 0.5
 SIMULATED = "(prices are simulated)"
 
 
-def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, code: bool, as_json: bool) -> NoReturn:
+def show_run(
+    run: str, runs_dir: Path, depth: int | None, of_input: int | None, *, verify: bool, code: bool, as_json: bool
+) -> NoReturn:
     """Show the recorded state of a run.
 
     Args:
         run: its name.
         runs_dir: the folder of journals.
+        depth: number of cuts down to which the tree of the work is shown; None for the default.
         of_input: number of one of many inputs; None for the whole run.
         verify: whether to check all records.
         code: whether to import the code that the journal names.
@@ -56,25 +58,26 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
     """
     with reader_of(runs_dir, run, trust=code, watched=True) as reader:
         climbs = _climbs(reader, of_input)
-        tree, note = _tree(reader, of_input, is_wanted=of_input is not None and climbs is None)
+        tree, note = _tree(reader, of_input, is_wanted=depth is not None or (of_input is not None and climbs is None))
         result = recorded_result(reader)
         changes, requests = reader.changes(), reader.requests()
         looked_up = Counter(row.tool for row in look_up_rows(reader))
         problems = reader.verify() if verify else []
     if as_json:
         verified = {"verified": not problems} if verify else {}
-        solution = {} if tree is None else {"solution": tree}
+        shown = tree if depth is None or not isinstance(tree, ProblemNode) else fold(tree, depth)
+        solution = {} if shown is None else {"solution": shown}
         climbed = {} if climbs is None else {"climbs": climbs}
         echo(json_text(result.as_json() | solution | climbed | verified))
     else:
         echo(summary(result, with_text=False))
         if looked_up:
             calls = ", ".join(f"{number:,} of {tool}" for tool, number in sorted(looked_up.items()))
-            echo(printable(f"looked up before replies: {calls} (microagents export {run} --actions)"))
+            echo(printable(f"looked up before replies: {calls} (microagents export {run} --look-ups)"))
         _print_interventions(changes, requests)
         if verify and not problems:
             echo("verified: every row was read, and the account and the digests match the rows")
-        _print_work(result, tree)
+        _print_work(result, tree, depth)
         if climbs:
             echo("\n" + draw_climbs(climbs))
             if are_simulated(result.models):
@@ -101,20 +104,20 @@ def watch(run: str, runs_dir: Path, *, as_json: bool) -> NoReturn:
     show_and_exit(result, as_json=as_json)
 
 
-def _print_interventions(changes: Sequence[tuple[str, str, str, str]], requests: Sequence[TakenRequest]) -> None:
+def _print_interventions(changes: Sequence[tuple[str, str, str, str]], requests: Sequence[LogRow]) -> None:
     for at, field, before, after in changes:
         echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
     for request in requests:
         echo(printable(f"asked of the run: {request_text(request)}"))
 
 
-def _print_work(result: Result, tree: Struct | None) -> None:
+def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
     if isinstance(tree, ProblemNode):
-        echo("\n" + draw_tree(fold(tree, SHOWN_DEPTH)))
+        echo("\n" + draw_tree(fold(tree, DEFAULT_DEPTH if depth is None else depth)))
         if are_simulated(result.models):
             echo(SIMULATED)
     elif isinstance(tree, DocumentRecord):
-        echo("\n" + draw_document(tree))
+        echo("\n" + draw_document(tree, depth))
     elif isinstance(tree, SwarmRecord):
         echo("\n" + draw_swarm(tree))
     elif isinstance(tree, AgentRecord):

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage
 from microagents.journal.interventions import ask_live
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader, reader_of
-from microagents.journal.requests import Ask, EndRun, PauseRun, ResumeRun, SetRun, TakenRequest, pause_among
+from microagents.journal.requests import Ask, EndRun, PauseRun, ResumeRun, SetRun, pause_among
+from microagents.journal.tables import LogRow
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, plan_of
 from microagents.runs.result import Result
@@ -50,16 +52,14 @@ class RunStatus(NamedTuple):
     """Activity of a run now."""
 
     result: Result
-    pause: TakenRequest | None
+    pause: LogRow | None
     """The request by which it is paused; None if it is not."""
-    requests: Sequence[TakenRequest]
+    requests: Sequence[LogRow]
     """All requests that it has taken, in their order."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the same as JSON values."""
-        requests = [
-            {**msgspec.to_builtins(each), "payload": msgspec.json.decode(each.payload)} for each in self.requests
-        ]
+        requests = [{**structs.asdict(each), "payload": msgspec.json.decode(each.payload)} for each in self.requests]
         return {
             **self.result.as_json(),
             "in_flight": self.result.account.in_flight,
@@ -83,7 +83,7 @@ def _status(reader: Reader) -> RunStatus:
     return RunStatus(recorded_result(reader, whole=False), pause_among(requests), requests)
 
 
-def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "") -> Asked:
+def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bool = False) -> Asked:
     """Ask a live run for something, and wait until it has taken it, at most `MAX_TAKING_S`.
 
     Args:
@@ -91,6 +91,7 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "") -> Asked:
         run_id: name of the run.
         ask: the request.
         why: the reason, for its journal.
+        dry_run: only check whether it could be asked for.
 
     Raises:
         InvalidUsage: the run is not under way, or has spent more than a new limit; its lanes cannot change.
@@ -106,6 +107,8 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "") -> Asked:
             _check_lanes(plan_of(reader))
         if isinstance(ask, SetRun):
             _check_limits(ask, before.result.account, run_id)
+    if dry_run:
+        return Asked(is_taken=False, status=before)
     is_taken = ask_live(journal, ask, why)
     return Asked(is_taken=is_taken, status=status_of(runs_dir, run_id))
 
@@ -180,7 +183,7 @@ def _check_limits(ask: SetRun, account: Account, run_id: str) -> None:
             )
 
 
-def request_text(request: TakenRequest) -> str:
+def request_text(request: LogRow) -> str:
     """Write a request on one line: its content, author, time, reason and outcome."""
     asked = msgspec.json.decode(request.payload)
     asked.pop("type")

@@ -50,8 +50,8 @@ def recorded_result(reader: Reader, *, whole: bool = True) -> Result:
 
     Args:
         reader: the journal.
-        whole: whether to read what takes longer the more was done: the results of many inputs, all those that did not complete beyond
-            the first `MAX_UNSOLVED`, and the digests of a run under way.
+        whole: whether to read what takes longer the more was done: the results of many inputs, and all those that did not complete
+            beyond the first `MAX_UNSOLVED`.
     """
     ending = reader.ending()
     outcome, reason = _outcome(reader, ending)
@@ -62,7 +62,7 @@ def recorded_result(reader: Reader, *, whole: bool = True) -> Result:
     elif reader.experiment.listed:
         failed = tuple(reader.input_endings(unsolved=MAX_UNSOLVED))
     account = structs.replace(
-        reader.account(is_cut_off=outcome == "cut off", digests=whole),
+        reader.account(is_cut_off=outcome == "cut off"),
         paused=said_by(pause_among(reader.requests())) if outcome == "running" else None,
     )
     if not whole:  # of a run that is looked at; a whole result equals the one that its run returned
@@ -313,7 +313,7 @@ def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection
     if isinstance(question.rule, FirstValid):
         raise InvalidUsage(f"samples are drawn at {path!r} without a vote, so there is nothing to decide")
     return UndecidedElection(
-        valid=0, flagged={}, reply=question.reply, choices=question.choices, state=question.state.decode(), after=""
+        valid=0, flagged={}, reply=question.reply, choices=question.choices, state=question.state.decode()
     )
 
 

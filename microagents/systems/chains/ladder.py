@@ -160,11 +160,6 @@ or `discard` it."""
             return None
         return steps * expected_votes(self.p or RIGHT, max(1, at_once))
 
-    @property
-    def decides_in_order(self) -> bool:
-        """False with a ladder: samples of its rungs arrive in any order."""
-        return super().decides_in_order and not self.rungs
-
     @cached_property
     def rungs(self) -> tuple[Rung, ...]:
         """Rungs of the ladder."""

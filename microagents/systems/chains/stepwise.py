@@ -17,7 +17,6 @@ from microagents.work.durable import Work
 class Stepwise(Climbing):
     """Options of a walk along a chain, and of its ladder."""
 
-    in_order = True
     changes_no_decision: ClassVar = ("speculate", "hedge")
 
     max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100

@@ -77,7 +77,7 @@ def graph(reader: Reader) -> str:
     """Draw the roles of a run and their messages, with the facts of its account about each role."""
     plan = plan_of(reader)
     found, unit = graph_of(plan), type(plan.tasks[0]).progress_unit
-    account = reader.account(digests=False)
+    account = reader.account()
     placed = structs.replace(found, placement=account.placement)
     return svg_of(placed, totals_by_role(found, account, unit))
 
@@ -100,7 +100,7 @@ def judged(reader: Reader, of_input: int, within_s: float) -> dict[str, Any]:
 
     A run without an error has none, and takes no time.
     """
-    if not reader.account(digests=False).errors:
+    if not reader.account().errors:
         return {"wrong": [], "judged": None}
     try:
         wrong, number = wrong_steps(reader, of_input, within_s)
