@@ -403,7 +403,7 @@ class ChainTask(Task[R], Generic[S, A, R]):
         raise NotImplementedError
 
     def oracle(self, state: S, /) -> A | None:  # noqa: ARG002 - for tasks to override
-        """Work out the right reply to a step, for ``--known-inputs`` and evaluation; None if code cannot know it."""
+        """Work out the right reply to a step, for ``known_inputs`` and evaluation; None if code cannot know it."""
         return None
 
     def correct(self, state: S, reply: A, /) -> bool | None:

@@ -29,8 +29,8 @@ RUNS = {
         *("writing", "-o", "brief=@brief.md", "-s", "same_model=true"),
         *("--model", UNSURE),
     ),
-    "undecided": ("drift", "-k", "9", "--max-draws", "13", "--model", "sim:perfect@error=0.4,alternatives=1"),
-    "many": ("drift", "-k", "2", "--max-draws", "7", "--inputs", "many.jsonl", "--model", "sim:perfect@error=0.2"),
+    "undecided": ("drift", "-k", "9", "-s", "max_draws=13", "--model", "sim:perfect@error=0.4,alternatives=1"),
+    "many": ("drift", "-k", "2", "-s", "max_draws=7", "--inputs", "many.jsonl", "--model", "sim:perfect@error=0.2"),
 }
 PAGES = {
     "runs": "/",

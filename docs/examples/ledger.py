@@ -56,7 +56,7 @@ class Ledger(ChainTask[Page, Booked]):
         return Page(state.line + 1, reply.balance)
 
     def oracle(self, state: Page) -> Booked:
-        """The right reply, where code can tell: counts wrong decisions, and allows --known-inputs. Optional."""
+        """The right reply, where code can tell: counts wrong decisions, and allows known_inputs. Optional."""
         return Booked(account="other", balance=state.balance + Decimal(self.lines[state.line]["amount"]))
 
     def correct(self, state: Page, reply: Booked) -> bool:

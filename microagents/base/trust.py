@@ -110,5 +110,6 @@ def check_import(module: str, named: str) -> None:
     run_id = _untrusted.get()
     if run_id and module.partition(".")[0] != "microagents" and module not in sys.modules:
         raise InvalidUsage(
-            f"{named} was not imported, since you did not begin run {run_id} here; if you trust its code: microagents show {run_id} --code"
+            f"{named} was not imported, since you did not begin run {run_id} here; if you trust its "
+            f"code: microagents show {run_id} --trust-journal"
         )

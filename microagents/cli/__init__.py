@@ -46,9 +46,9 @@ RENAMED = {
     "attach": "show --live",
     "report": "view -o FILE",
     "calibrate": "measure",
-    "study": "measure [--rollouts N] [--distance] [--flags]",
+    "study": "measure [--rollouts N] [--flags]",
     "estimate": "plan --p P --steps N",
-    "simulate": "plan --simulate N",
+    "simulate": "plan --repeat N",
 }
 """Commands that have another name now."""
 

@@ -1,4 +1,4 @@
-"""Shared parts of all commands: --debug, --no-config, defaults from files, and the help of a task's and a strategy's options."""
+"""Shared parts of all commands: defaults from files, and the help of a task's and a strategy's options."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typer.core import TyperCommand
 from microagents.actors.registry import STRATEGIES, TASKS, Registry
 from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.base.printing import printable, users_print_to_stderr
-from microagents.cli.config import file_of_default, load_config, load_files, set_environment, warn_of_unknown_variables
-from microagents.cli.reporting import LOG_LEVEL, exit_on_error, log_to_stderr
+from microagents.cli.config import file_of_default, load_config, load_files, warn_of_unknown_variables
+from microagents.cli.reporting import exit_on_error, log_to_stderr
 
 if TYPE_CHECKING:
     from microagents.actors.role import Strategy
@@ -32,13 +32,13 @@ MAX_DEFAULT_CHARS = 60
 
 
 GROUPS: Mapping[str, Sequence[str]] = {
-    "Steps": ("tool", "max_draws", "step", "speculate", "known_inputs", "on_undecided", "stream"),
+    "Steps": ("tool", "step", "speculate", "on_undecided", "stream"),
     "Limits": ("max_calls", "max_tokens", "max_time_s", "max_outage_s", "max_wait_effects_s", "concurrency"),
     "Models": ("from_", "seed", "fallback", "resend_stragglers", "prices"),
     "Replies": ("max_output_tokens", "flag_above_tokens", "format", "reasoning", "reading"),
     "Journal": ("runs_dir", "no_journal", "accept_change", "durability", "keep_texts"),
-    "Places": ("runtime", "address", "insecure", "deploy", "spread", "lanes", "max_wait_nodes_s", "detach"),
-    "Files, logs": ("output", "config", "no_config", "trust_folder", "yes", "debug"),
+    "Places": ("runtime", "address", "insecure", "deploy", "lanes", "detach"),
+    "Files, logs": ("output", "config", "trust_folder", "yes"),
 }
 """Parameters that `--help` of a command with many options only names."""
 _WANTED = {"valid integer": "must be a whole number", "valid number": "must be a number"}
@@ -47,40 +47,26 @@ MAX_EXPLAINED = 18
 """Number of parameters up to which `--help` explains all."""
 
 
-def _set_debug(context: typer.Context, given: bool) -> None:
-    if given:
-        set_environment(context, {LOG_LEVEL: "debug"})
-
-
-Debug = Annotated[
-    bool,
-    typer.Option(
-        "--debug",
-        is_eager=True,
-        callback=_set_debug,
-        help=f"Show the traceback of every error, and log at the level debug. The same as {LOG_LEVEL}=debug.",
-    ),
-]
 HelpAll = Annotated[
     bool,
     typer.Option(
         "--help-all", is_eager=True, hidden=True, callback=lambda context, given: _explain_all(context, given=given)
     ),
 ]
-NoConfig = Annotated[
-    bool, typer.Option("--no-config", help="Read neither microagents.toml nor .env of the working folder.")
-]
 TrustFolder = Annotated[
     bool,
     typer.Option(
         "--trust-folder",
-        help="Let these two files name hosts for models, code and the like. Else a terminal asks you, once for each version of a file.",
+        help=(
+            "Let microagents.toml and .env of the working folder name hosts for models, code and the like. Else a terminal asks you, once "
+            "for each version of a file."
+        ),
     ),
 ]
 
 
 def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --debug to a command, and --no-config and --trust-folder to one whose options files can give.
+    """Add --trust-folder to a command whose options files can give.
 
     `Command` reads these options. The command's logs are set up, and its errors printed.
     """
@@ -89,9 +75,11 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
     every = [
         each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints.get(each.name, each.annotation)) for each in own
     ]
-    of_files = {"no_config": NoConfig, "trust_folder": TrustFolder}
-    shared = {**(of_files if "runs_dir" in hints or "config" in hints else {}), "debug": Debug}
-    shared |= {"help_all": HelpAll} if len(every) > MAX_EXPLAINED else {}
+    shared: dict[str, Any] = {}
+    if "runs_dir" in hints or "config" in hints:
+        shared["trust_folder"] = TrustFolder
+    if len(every) > MAX_EXPLAINED:
+        shared["help_all"] = HelpAll
     every += [
         Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=option) for name, option in shared.items()
     ]
@@ -122,7 +110,7 @@ class Command(TyperCommand):
             given.get("help") or given.get("help_all")
         ):  # help is shown even if a file is broken
             with exit_on_error():
-                if not given.get("no_config") and any(each.name == "no_config" for each in self.params):
+                if any(each.name == "trust_folder" for each in self.params):
                     load_files(ctx, trusts=bool(given.get("trust_folder")))
                 warn_of_unknown_variables(ctx)
                 if given.get("config") is not None:

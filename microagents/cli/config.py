@@ -32,7 +32,7 @@ PREFIX = "MICROAGENTS_"
 """Beginning of the names of all environment variables that commands read."""
 KEY_SUFFIX = "_API_KEY"
 """Ending of the names of variables with keys. Others may redirect requests and programs, and a file of the folder sets none of them."""
-OWN_WORDS = ("config", "no-config", "trust-folder", "help", "debug")
+OWN_WORDS = ("config", "trust-folder", "help")
 """Options that a file cannot give."""
 
 
@@ -177,7 +177,7 @@ def _check_trust(path: Path, text: str, named: Sequence[str], *, trusts: bool) -
         return
     if not trusts:
         what = f"{path} of this folder gives {', '.join(named)}, which may send your keys elsewhere or run other code"
-        confirm_trust(what, "--trust-folder", "--no-config leaves the file out")
+        confirm_trust(what, "--trust-folder", "or begin the run in another folder")
     FOLDERS.add(path, text.encode())
 
 
@@ -185,7 +185,7 @@ def _text_of(path: Path) -> str:
     try:
         return read_text(path)
     except (OSError, ValueError) as error:
-        raise InvalidUsage(f"{str(path)!r} cannot be read: {read_failure(error)}; --no-config leaves it out") from None
+        raise InvalidUsage(f"{str(path)!r} cannot be read: {read_failure(error)}; mend it, or move it away") from None
 
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def _variables(text: str) -> dict[str, str]:
         if each.error or "\0" in line or (each.key is not None and each.value is None):
             number = each.original.line + len(line) - len(line.lstrip("\r\n"))
             raise InvalidUsage(
-                f"line {number} of {str(DOTENV)!r} is not of the form NAME=value; --no-config leaves the file out"
+                f"line {number} of {str(DOTENV)!r} is not of the form NAME=value; mend it, or move the file away"
             )
         if each.key is not None and each.value is not None:
             found[each.key] = each.value

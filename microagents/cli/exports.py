@@ -34,7 +34,7 @@ ROWS_PER_GROUP = 10_000
 
 
 def export_rows(
-    run: str, runs_dir: Path, form: Format | None, output: Path | None, *, actions: bool, look_ups: bool, code: bool
+    run: str, runs_dir: Path, form: Format | None, output: Path | None, *, actions: bool, code: bool
 ) -> None:
     """Write the decisions of a run, or of an agent its calls, as rows.
 
@@ -43,8 +43,7 @@ def export_rows(
         runs_dir: the folder of journals.
         form: the format; None for the one of the file's ending.
         output: a new file; None for stdout.
-        actions: whether to write the calls of an agent.
-        look_ups: whether to write the calls that models made before a reply.
+        actions: whether to write the calls of an agent, or those that models made before a reply.
         code: whether to import the code that the journal names.
     """
     form = form or _form_of(output)
@@ -53,22 +52,26 @@ def export_rows(
         if output is None:
             raise InvalidUsage("parquet is not written to stdout; name a file with --output")
     with reader_of(runs_dir, run, trust=code) as reader:
-        kind, rows = _rows(reader, actions=actions, look_ups=look_ups)
+        kind, rows = _rows(reader, actions=actions)
         with nullcontext(results().buffer) if output is None else _new_file(output) as stream:
             if form == "parquet":
                 _write_parquet(rows, kind, stream)
             else:
-                _write(rows, kind, form, stream, lambda: _rows(reader, actions=actions, look_ups=look_ups)[1])
+                _write(rows, kind, form, stream, lambda: _rows(reader, actions=actions)[1])
 
 
-def _rows(reader: Reader, *, actions: bool, look_ups: bool) -> tuple[type[Struct], Iterator[Struct]]:
-    if actions and look_ups:
-        raise InvalidUsage("--actions and --look-ups write other rows; give one of them")
-    if look_ups:
-        return LookUpRow, look_up_rows(reader)
-    if actions:
-        return (ActionRow, action_rows(reader))
-    return (DecisionRow, decision_rows(reader))
+def _rows(reader: Reader, *, actions: bool) -> tuple[type[Struct], Iterator[Struct]]:
+    if not actions:
+        return DecisionRow, decision_rows(reader)
+    if reader.experiment.unit == "action":
+        return ActionRow, action_rows(reader)
+    rows = look_up_rows(reader)
+    first = next(rows, None)
+    if first is None:
+        raise InvalidUsage(
+            f"run {reader.experiment.run_id} has no calls of tools; leave --actions out for its decisions"
+        )
+    return LookUpRow, chain([first], rows)
 
 
 def _form_of(output: Path | None) -> Format:

@@ -6,20 +6,17 @@ import json
 import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import wraps
 from glob import glob
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_origin, get_type_hints
 
 import typer
 
 from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.base.docstrings import docstrings_of
-from microagents.base.errors import InvalidUsage, read_failure
-from microagents.base.packages import require_package
+from microagents.base.errors import InvalidUsage
 from microagents.cli.reporting import warn
 from microagents.runs.fields import annotations_of
 from microagents.runs.row_files import names_rows
@@ -39,7 +36,6 @@ from microagents.runs.words.verdict import RUNS_DIR
 
 if TYPE_CHECKING:
     from microagents.actors.role import Strategy
-    from microagents.studies.comparison import Comparison
     from microagents.task import Task
 
 DEFAULT_MODEL = "sim:gpt-4.1-mini"
@@ -85,7 +81,6 @@ Options = Annotated[
     list[str],
     typer.Option(
         "-o",
-        "--option",
         metavar="NAME=VALUE",
         help="Option of the task; NAME=@FILE reads the value from a file. Repeatable. `-o FILE.csv` is --output: a row for each input.",
     ),
@@ -113,13 +108,14 @@ Set = Annotated[
     list[str],
     typer.Option(
         "-s",
-        "--set",
         metavar="NAME=VALUE",
         help="Option of the strategy, or of all compared strategies that have it. Repeatable.",
     ),
 ]
-SHORT = tuple(name for name in OptionKeywords.__annotations__ if name != "options")
+SHORT = ("k", "speculate")
 """Options of strategies that are short for ``-s NAME=VALUE``."""
+TURNS_OFF = "--no-"
+"""Beginning of the name of an option that sets a keyword to False."""
 
 
 class StrategyOptions(NamedTuple):
@@ -229,7 +225,7 @@ RowsOut = Annotated[
 WithCode = Annotated[
     bool,
     typer.Option(
-        "--code",
+        "--trust-journal",
         help="Import the code that the journal names also if you did not begin the run here: you trust the journal from now on.",
     ),
 ]
@@ -250,12 +246,6 @@ RunPrefix = Annotated[
         help="Prefix of the names of the runs; the name of the only one of a measurement. [default: made of what is asked for]",
     ),
 ]
-Svg = Annotated[
-    Path | None,
-    typer.Option("--svg", metavar="FILE", help="Draw what is found into this file. Needs matplotlib."),
-]
-
-
 OF_ONE_STEP = ("max_output_tokens", "flag_above_tokens", "format", "reasoning", "reading", "max_outage_s", "prices")
 """The settings that also matter for a single step."""
 
@@ -271,10 +261,10 @@ def _parameters(declared: type, defaults: Mapping[str, object]) -> Iterator[Para
         said = described[name].replace("`", "")
         variable = f"MICROAGENTS_{option.strip('-').replace('-', '_').upper()}"
         if declared is OptionKeywords:
-            said, variable = f"{said} Short for -s {name}=...", f"MICROAGENTS_{name.upper()}"
+            said = f"{said} Short for -s {name}=..."
         elif default not in (None, False, {}, (), True):
             said += f" [default: {default:g}]" if isinstance(default, float) else f" [default: {default}]"
-        if default is True or kind == bool | None:
+        if kind == bool | None and not option.startswith(TURNS_OFF):
             option = f"{option}/--no-{option.removeprefix('--')}"
         given = typer.Option(option, metavar=flag.metavar, envvar=variable, help=said)
         yield Parameter(
@@ -311,6 +301,7 @@ def with_settings(
 
     @wraps(command)
     def wrapped(context: typer.Context, **given: Any) -> None:
+        _turn_off(given, [each.name for each in (*settings, *of_strategy)])
         changed = {each.name: value for each in settings if (value := given.pop(each.name)) not in (None, [])}
         if "deploy" in changed:
             changed["deploy"] = deploy_options(changed["deploy"])
@@ -340,6 +331,13 @@ def with_settings(
     every = [context, *own, *of_strategy, *settings]
     vars(wrapped).update(__signature__=Signature(every), __annotations__={each.name: each.annotation for each in every})
     return wrapped
+
+
+def _turn_off(given: dict[str, Any], names: Iterable[str]) -> None:
+    """Give False to the keywords whose options turn them off."""
+    for name in names:
+        if given[name] is not None and option_of(name).startswith(TURNS_OFF):
+            given[name] = not given[name]
 
 
 def check_typed(context: typer.Context, mode: str, *names: str) -> None:
@@ -440,31 +438,6 @@ def models_of(specs: list[str]) -> dict[str, list[str]]:
         named = bool(equals) and ":" not in role and ":" in rest
         pools.setdefault(role.lower() if named else "", []).append(rest if named else spec)
     return pools or {"": [DEFAULT_MODEL]}
-
-
-def check_picture(file: Path | None) -> None:
-    """Refuse a file into which no picture can be drawn, before anything is asked."""
-    if file is None:
-        return
-    require_package("--svg", "matplotlib")
-    if os.path.isdir(file):
-        raise InvalidUsage(f"{str(file)!r} cannot be written: it is a folder")
-    try:
-        with suppress(FileNotFoundError):
-            file.stat()
-        TemporaryFile(dir=file.parent).close()
-    except (OSError, ValueError) as error:
-        raise InvalidUsage(f"{str(file)!r} cannot be written: {read_failure(error)}") from None
-    if file.suffix.lower() != ".svg":
-        raise InvalidUsage(f"the name of a file for --svg must end in .svg, not be {str(file)!r}")
-
-
-def draw_picture(report: Comparison, file: Path | None) -> None:
-    """Draw a completed comparison into a file, if one is given."""
-    if file is not None and report.outcome == "completed":
-        from microagents.studies.pictures import draw
-
-        draw(report, file)
 
 
 def check_stream(stream: bool, *, as_json: bool, is_listed: bool) -> None:

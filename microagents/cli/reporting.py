@@ -96,7 +96,7 @@ def exit_on_closed_stdout() -> Iterator[None]:
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Print a `MicroagentsError` as one sentence on stderr, with --debug behind its traceback, and exit.
+    """Print a `MicroagentsError` as one sentence on stderr, at the log level debug behind its traceback, and exit.
 
     Raises:
         typer.Exit: with 2 for wrong usage, 3 for a run that a limit, an outage or a full disk stopped, 130 for one that was interrupted

@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from functools import lru_cache
 from statistics import NormalDist
-from typing import NamedTuple
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.rules import BEYOND
 
 _HALF = 0.5
 _MAX_COUNT = 10**30
@@ -134,71 +131,6 @@ def expected_calls(p: float, k: int, steps: int, *, valid: float = 1.0, steps_pe
     check_majority(p)
     per_sample = votes_per_sample(p, valid=valid, steps_per_call=steps_per_call)
     return steps / steps_per_call * expected_votes(p, k) / per_sample
-
-
-# -- two models by turns -------------------------------------------------------------------------------------------------
-
-
-class RaceByTurns(NamedTuple):
-    """End of an election in which two models vote by turns, without a cap."""
-
-    lost: float
-    """Chance that it is not decided right: for the rival, or contested."""
-    contested: float
-    """Chance that the first k + `BEYOND` votes of one model are all right, and the other's all wrong."""
-    votes: float
-    """Expected number of votes."""
-
-
-@lru_cache(maxsize=65_536)
-def race_by_turns(p: float, other: float, k: int) -> RaceByTurns:
-    """Compute the end of a race in which the votes of two models alternate, and either may be the first.
-
-    The right candidate and one rival race until one leads by k, or each model has k + `BEYOND` votes for a candidate of its own
-    (`contested`).
-
-    Raises:
-        InvalidUsage: a chance is not from 0 to 1, or k is below 1.
-    """
-    check_chance(p)
-    check_chance(other)
-    check_whole("k", k)
-    if k > 1 and {p, other} == {0, 1}:
-        return RaceByTurns(1.0, 1.0, 2.0 * (k + BEYOND))
-    if abs(p + other - 1) < _NEAR_EVEN:
-        sides = [race_by_turns(p + 2 * side, other, k) for side in (-_NEAR_EVEN, _NEAR_EVEN) if 0 <= p + 2 * side <= 1]
-        return RaceByTurns(*[sum(values) / len(sides) for values in zip(*sides, strict=True)])
-    alike = k + BEYOND
-    contested = (p * (1 - other)) ** alike + ((1 - p) * other) ** alike if k > 1 else 0.0
-    # A contested race is level at its end. Were it continued, it would be as at the beginning, so that both factors are 1 - contested.
-    p, other = (min(max(each, _LEAST_CHANCE), 1 - _LEAST_CHANCE) for each in (p, other))
-    pairs = [[p, other], [other, p]]
-    lost = sum(_turns_lost(first, second, k) for first, second in pairs) / 2
-    votes = sum(_turns_votes(first, second, k) for first, second in pairs) / 2
-    return RaceByTurns(contested + lost * (1 - contested), contested, votes * (1 - contested))
-
-
-def _turns_lost(first: float, second: float, k: int) -> float:
-    """Compute the chance that the rival leads by k before the right candidate does, if nothing else ends the race.
-
-    The lead changes by two in a pair of votes, or not at all: the gambler's ruin. With an odd k it is the first model's vote that ends it.
-    """
-    ratio = (1 - first) * (1 - second) / (first * second)
-    if ratio > 1:
-        return 1 - _turns_lost(1 - first, 1 - second, k)
-    half = ratio ** ((k + 1) // 2)
-    if k % 2 == 0:
-        return half / (1 + half)
-    edge = (1 - second) / first
-    return (half - edge * ratio**k) / (edge * (1 - ratio**k))
-
-
-def _turns_votes(first: float, second: float, k: int) -> float:
-    """Compute the votes until then, by Wald's identity."""
-    lead, pair = k * (1 - 2 * _turns_lost(first, second, k)), first + second - 1
-    if k % 2 == 0:
-        return lead / pair
-    return (lead + 2 * second - 1) / pair - 1
 
 
 # -- margins of their own ------------------------------------------------------------------------------------------------

@@ -91,8 +91,8 @@ class Raced(NamedTuple):
 
 
 def equal_rates(error: float, number: int) -> tuple[Array, Array]:
-    """Return the error rates of equal elections, of the shape (1, number), and the first rival's share in the wrong votes."""
-    return np.full((1, number), error), np.ones(number)
+    """Return the error rates of equal elections, and the first rival's share in the wrong votes."""
+    return np.full(number, error), np.ones(number)
 
 
 def uneven_races(elections: Sequence[tuple[int, Raced]], rival: int) -> tuple[Array, float]:

@@ -21,17 +21,16 @@ class RaceEnd(NamedTuple):
     undecided: float
     """Probability that no reply has won at the cap, or by plurality only."""
     draws: float
-    """Expected number of draws, flagged ones included."""
+    """Expected number of draws."""
 
 
-def race_end(p: float, rule: Rule, max_draws: int, *, valid: float = 1.0) -> RaceEnd:
+def race_end(p: float, rule: Rule, max_draws: int) -> RaceEnd:
     """Follow a race draw by draw.
 
     Args:
         p: probability that a vote is right.
         rule: the rule that decides.
         max_draws: the cap.
-        valid: probability that a draw is a vote.
     """
     ended, after, draws = dict.fromkeys(("right", "wrong", "undecided"), 0.0), dict[tuple[int, int], str | None](), 0.0
     here = {(0, 0): 1.0}
@@ -39,10 +38,7 @@ def race_end(p: float, rule: Rule, max_draws: int, *, valid: float = 1.0) -> Rac
         if (still := math.fsum(here.values())) <= EXACT:
             break
         draws += still
-        if valid < 1:
-            there = {votes: chance * (1 - valid) for votes, chance in here.items()}
-        else:
-            there = {}
+        there: dict[tuple[int, int], float] = {}
         for (right, rival), chance in here.items():
             for share, votes in ((p, (right + 1, rival)), (1 - p, (right, rival + 1))):
                 # Only the lead matters to first-to-ahead-by, so that votes which both have are left out.
@@ -51,9 +47,9 @@ def race_end(p: float, rule: Rule, max_draws: int, *, valid: float = 1.0) -> Rac
                 if left not in after:
                     after[left] = _end(rule, *left)
                 if (end := after[left]) is None:
-                    there[left] = there.get(left, 0.0) + chance * share * valid
+                    there[left] = there.get(left, 0.0) + chance * share
                 else:
-                    ended[end] += chance * share * valid
+                    ended[end] += chance * share
         here = there
     return RaceEnd(ended["right"], ended["wrong"], ended["undecided"] + math.fsum(here.values()), draws)
 

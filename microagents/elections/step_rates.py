@@ -128,8 +128,18 @@ def picked(weights: Array, rng: np.random.Generator) -> Counts:
     return np.asarray((rng.random((len(weights), 1)) * bounds[:, -1:] > bounds).sum(1))
 
 
-class RunRates:
-    """Prospects of a planned run: joint draws of the error rates of all its steps, and the figures that follow."""
+class StepRates:
+    """Prospects of a planned run with one model: joint draws of the error rates of all its steps, as its samples leave them open.
+
+    Args:
+        seen: sampled steps; their number may depend on the samples, as when only steps with an error are sampled again. Steps without
+            a valid sample say only how often samples are flagged.
+        total: number of steps of the planned run; those of its own that were sampled are among them.
+        seed: of the joint draws: the same arguments give the same figures.
+
+    Raises:
+        InvalidUsage: no sample is valid, or the run has fewer steps than were sampled of it.
+    """
 
     total: int
     """Number of steps of the run."""
@@ -149,12 +159,40 @@ class RunRates:
     """Probability that more than half of the sampled steps are."""
     replies: tuple[Array, Array]
     """Share of the samples without a flag, and mean number of samples for a valid one, by draw."""
-    forms: tuple[Counts, ...]
-    """Index of the form of each draw's population, for each model; 0 if all steps have one rate."""
+    form: Counts
+    """Index of the form of each draw's population; 0 if all steps have one rate."""
     unseen_hard: int
     """Number of hard steps that may be among those not sampled: a one-sided bound of 95 %, whatever kinds of steps these are."""
     _hard_chances: list[float]
     _hard_own: Array
+
+    def __init__(self, seen: Sequence[SeenStep], total: int, *, seed: int = 0) -> None:
+        check_whole("steps", total)
+        self.seen = tuple(each for each in seen if each.valid)
+        own = sum(each.is_own for each in self.seen)
+        if not self.seen:
+            raise InvalidUsage("no sample is valid, so nothing is known of the errors; sample more steps")
+        if total > MAX_STEPS:
+            raise InvalidUsage(f"a plan by measured rates has at most {MAX_STEPS:,} steps, not {total:,}")
+        if own > total:
+            raise InvalidUsage(
+                f"{own:,} steps were sampled of a run of {total:,} steps; give the number of all its steps"
+            )
+        self.total, self.sampled, self.unseen = total, len(self.seen), total - own
+        self._errors = np.broadcast_to(ERRORS[:, None], (len(ERRORS), len(RIVALS)))
+        self._is_hard = _IS_BEATEN
+        rng = np.random.default_rng((seed, 2))
+        self.populations, self.form = populations([(sum(each.wrong), each.valid) for each in self.seen], (seed, 0))
+        self._kinds = Counter(each.kind for each in self.seen)
+        hard = {kind: float(self._given(kind)[:, _IS_HARD].sum(1).mean()) for kind in self._kinds}
+        by_hardness = [
+            {kind: count * abs(is_ordinary - hard[kind]) for kind, count in self._kinds.items()}
+            for is_ordinary in (1, 0)
+        ]
+        # A step that is wrong in most samples is wrong in its own way, so the rivals of hard steps are a population of their own.
+        self._shares = np.stack([_rival_shares(each, rng) for each in by_hardness])
+        self.replies = _valid_draws(seen, seed)
+        self._draw(rng)
 
     @cached_property
     def p(self) -> Interval:
@@ -270,57 +308,10 @@ class RunRates:
         """
         if not self.unseen_hard:
             return ends_of(values)
-        ends = [
-            ends_of(values[form == index])
-            for form in self.forms
-            for index, count in enumerate(np.bincount(form))
-            if count >= _LEAST_DRAWS
-        ]
+        counts = np.bincount(self.form)
+        ends = [ends_of(values[self.form == index]) for index, count in enumerate(counts) if count >= _LEAST_DRAWS]
         low, high = min(each.low for each in ends), max(each.high for each in ends)
         return Interval(float(np.clip(values.mean(), low, high)), low, high)
-
-
-class StepRates(RunRates):
-    """Error rates of the steps of a planned run with one model, as its samples leave them open.
-
-    Args:
-        seen: sampled steps; their number may depend on the samples, as when only steps with an error are sampled again. Steps without
-            a valid sample say only how often samples are flagged.
-        total: number of steps of the planned run; those of its own that were sampled are among them.
-        seed: of the joint draws: the same arguments give the same figures.
-
-    Raises:
-        InvalidUsage: no sample is valid, or the run has fewer steps than were sampled of it.
-    """
-
-    def __init__(self, seen: Sequence[SeenStep], total: int, *, seed: int = 0) -> None:
-        check_whole("steps", total)
-        self.seen = tuple(each for each in seen if each.valid)
-        own = sum(each.is_own for each in self.seen)
-        if not self.seen:
-            raise InvalidUsage("no sample is valid, so nothing is known of the errors; sample more steps")
-        if total > MAX_STEPS:
-            raise InvalidUsage(f"a plan by measured rates has at most {MAX_STEPS:,} steps, not {total:,}")
-        if own > total:
-            raise InvalidUsage(
-                f"{own:,} steps were sampled of a run of {total:,} steps; give the number of all its steps"
-            )
-        self.total, self.sampled, self.unseen = total, len(self.seen), total - own
-        self._errors = np.broadcast_to(ERRORS[:, None], (len(ERRORS), len(RIVALS)))
-        self._is_hard = _IS_BEATEN
-        rng = np.random.default_rng((seed, 2))
-        self.populations, forms = populations([(sum(each.wrong), each.valid) for each in self.seen], (seed, 0))
-        self.forms = (forms,)
-        self._kinds = Counter(each.kind for each in self.seen)
-        hard = {kind: float(self._given(kind)[:, _IS_HARD].sum(1).mean()) for kind in self._kinds}
-        by_hardness = [
-            {kind: count * abs(is_ordinary - hard[kind]) for kind, count in self._kinds.items()}
-            for is_ordinary in (1, 0)
-        ]
-        # A step that is wrong in most samples is wrong in its own way, so the rivals of hard steps are a population of their own.
-        self._shares = np.stack([_rival_shares(each, rng) for each in by_hardness])
-        self.replies = _valid_draws(seen, seed)
-        self._draw(rng)
 
     def _draw(self, rng: np.random.Generator) -> None:
         counts = _with_rivals(rng.multinomial(self.unseen, self.populations), self._shares, rng)
@@ -353,7 +344,7 @@ class StepRates(RunRates):
         return normal(self.populations * likelihood(np.array([sum(kind.wrong)]), np.array([kind.valid])))
 
     def rates(self, seed: int, steps: int | None = None, *, hard: float = 0.0) -> tuple[Array, Array]:
-        """Draw the error rate of every step of the run, of the shape (1, steps), and the first rival's share in its wrong votes.
+        """Draw the error rate of every step of the run, and the first rival's share in its wrong votes.
 
         One joint draw: sampled steps by their own samples, at their own positions, and the others from the population.
 
@@ -380,7 +371,7 @@ class StepRates(RunRates):
             weights = self._counts.sum((0, 2)) * (ERRORS >= HARD)
             replaced = rng.choice(count, size=max(1, round(hard * count)), replace=False)
             errors[replaced] = rng.choice(ERRORS, size=len(replaced), p=weights / weights.sum())
-        return errors[None], np.array(RIVALS)[picked(shares[(errors >= HARD).astype(int)] * likely, rng)]
+        return errors, np.array(RIVALS)[picked(shares[(errors >= HARD).astype(int)] * likely, rng)]
 
     @cached_property
     def ends(self) -> list[float]:

@@ -267,6 +267,8 @@ class InputEnding(Request[None], frozen=True, kw_only=True):
     """Result of the input, as JSON."""
     traceback: str = ""
     """Traceback of a user's code; empty if it did not raise."""
+    is_shared: bool = False
+    """Whether it is the ending of an earlier row that asks the same question. The journal keeps only the number of these."""
 
 
 class Load(Struct, frozen=True, kw_only=True):
@@ -363,6 +365,8 @@ class Account(Struct, kw_only=True):
     """Valid replies that were drawn without a vote."""
     certified: int = 0
     """Decided elections that the masses of replies decided."""
+    shared: int = 0
+    """Rows that took the result of an earlier row that asks the same question."""
     composed: int = 0
     """Elections that were decided for a reply that no sample gave: its fields are from several."""
     masses: dict[str, MassAudit] = field(default_factory=dict)

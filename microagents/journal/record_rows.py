@@ -96,6 +96,8 @@ class RecordRows:
 
     def _end_input(self, record: InputEnding) -> None:
         row = self._changing(record.input)
+        if record.is_shared and record.outcome == "completed" != row.outcome:
+            self._books.totals.account.shared += 1
         row.outcome, row.reason, row.traceback = record.outcome, record.reason, record.traceback
         row.result = None if record.result is None else record.result.decode()
         row.ended_at = now()

@@ -225,7 +225,7 @@ def refusal_of(rows: Rows, ask: Decide) -> str | None:
         return None
     return (
         f"{before.who} has decided {ask.path!r} already, at {before.at}, as {before.value:.200}; nothing was changed; to replace that, "
-        "decide once more (with --again)"
+        "name RUN and PATH to `microagents decide`"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from microagents.actors.registry import MODELS
 
-OPEN_OPTIONS = ("address", "insecure", "host", "token_env", "yes", "run_id")
+OPEN_OPTIONS = ("address", "insecure", "token_env", "yes", "run_id")
 """Options whose every value reaches further: another cluster, other machines, money without a question, another journal."""
 PLACES_OF_JOURNALS = ("runs_dir",)
 """Options that may name any folder: nothing but journals is read and written there."""
@@ -38,7 +38,7 @@ def _reaches_out(name: str, text: str) -> bool:
         return False
     if option in OPEN_OPTIONS:
         return text.lower() not in ("", "false", "0", "no")
-    if _ELSEWHERE.search(text):
+    if _ELSEWHERE.search(text) or (option == "port" and ":" in text):
         return True
     modules = (match[1] for match in _MODULE.finditer(text))
     return any(each not in MODELS.addresses and not each.startswith("microagents.") for each in modules)

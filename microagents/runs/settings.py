@@ -151,9 +151,9 @@ class SettingKeywords(TypedDict, total=False):
     deploy: Annotated[dict[str, dict[str, Any]], Field(default={}), Flag("ROLE.OPTION=VALUE")]
     """Change the deployment of a role: solver.num_replicas=4, solver.num_cpus=1, solver.resources.GPU=1, or voter.colocate=core \
 (roles with the same label share Ray actors). Repeatable."""
-    spread: Annotated[bool, Field(default=False), Flag()]
+    spread: Annotated[bool, Field(default=False)]
     """Give each role on Ray an actor of its own. [default: the roles of a lane share one, which is some forty times as fast]"""
-    max_wait_nodes_s: Annotated[float, Field(ge=0, le=MAX_S, default=900.0), Flag("S", "--max-wait-nodes")]
+    max_wait_nodes_s: Annotated[float, Field(ge=0, le=MAX_S, default=900.0)]
     """Longest wait in seconds for a node of the Ray cluster with room for a role, at the start and after a node was lost."""
     lanes: Annotated[int | str | None, Field(default=None), Flag("N|auto"), BeforeValidator(_read_lanes)]
     """Engines side by side on Ray, each with all roles of an input's work; `auto` is one a CPU of the cluster, and grows with \
@@ -178,8 +178,11 @@ otherwise]"""
     reading: Annotated[Reading | None, Field(default=None), Flag("strict|last")]
     """Reading of replies in lines: `strict` flags all that is not in the form asked for; `last` takes the last value of each field, \
 whatever stands around it. [default: the task's, strict unless it says otherwise]"""
-    resend_stragglers: Annotated[bool, Field(default=True), Flag()]
-    """Send a call again that takes longer than 3 times the 95th percentile of its model, and at least 5 s; the first reply counts."""
+    resend_stragglers: Annotated[bool, Field(default=True), Flag(name="--no-resend-stragglers")]
+    """Send a call again that takes longer than 3 times the 95th percentile of its model, and at least 5 s; the first reply counts. The \
+option turns this off."""
+    share: Annotated[Literal["on", "off"], Field(default="on"), Flag("on|off")]
+    """`on`: rows that ask the same question are asked once, and share the result of the first of them. `off`: each is asked."""
     concurrency: Annotated[Count | None, Field(default=None), Flag("N")]
     """Maximum number of calls in flight over the whole run. \
 [default: no bound, but what each model behind HTTP turns out to take]"""
@@ -279,17 +282,17 @@ def flag_of(name: str) -> Flag | None:
 
 
 class OptionKeywords(TypedDict, total=False):
-    """Options of the strategy as keywords: any in ``options``, and four by themselves."""
+    """Options of the strategy as keywords: any in ``options``, and four by themselves. Those with a `Flag` are also options of commands."""
 
     options: Mapping[str, Any]
     """Options by name."""
     k: Annotated[int | None, Flag("K", "-k")]
     """The number of votes that decides an election."""
-    max_draws: Annotated[int | None, Flag("N")]
+    max_draws: int | None
     """The cap of an election, in samples."""
-    speculate: Annotated[bool | None, Flag()]
-    """Open the next steps on guesses. Decisions do not depend on it."""
-    known_inputs: Annotated[bool, Flag()]
+    speculate: Annotated[bool | None, Flag(name="--no-speculate")]
+    """Open the next steps on guesses; the option turns this off. Decisions do not depend on it."""
+    known_inputs: bool
     """Start every step from the oracle's state, so that steps run side by side."""
 
 

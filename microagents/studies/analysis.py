@@ -1,4 +1,4 @@
-"""Analysis of samples beyond error rates: how right rollouts are, and how far the errors of models lie apart (LEAD, section 5).
+"""Analysis of samples beyond error rates: how right rollouts are (LEAD, section 5).
 
 A mean over steps has an interval over steps: steps differ, so the pooled samples of a few steps say little about others.
 """
@@ -10,8 +10,7 @@ from statistics import fmean
 
 from msgspec import Struct
 
-from microagents.runs.driver.forecast import mean_if_known
-from microagents.studies.measured import ModelMeasurement, Proportion, proportion
+from microagents.studies.measured import Proportion, proportion
 from microagents.studies.measuring import MeasuredStep
 
 
@@ -26,19 +25,6 @@ class PositionAccuracy(Struct, frozen=True, kw_only=True):
     """The accuracy among rollouts whose first step is right; None for position 0."""
     at_hardest: float | None
     """Accuracy at the step that is right most rarely when it is asked by itself."""
-
-
-class Distances(Struct, frozen=True, kw_only=True):
-    """Total variation distances between distributions of errors over steps (LEAD, figure 5).
-
-    Each is between halves of samples, so all have the same noise: of one model between its two halves, which is the baseline; of two
-    models the mean over four pairs of halves. None if a half has no errors.
-    """
-
-    models: tuple[str, ...]
-    errors: tuple[int, ...]
-    """Number of wrong samples of each model."""
-    matrix: tuple[tuple[float | None, ...], ...]
 
 
 def lookahead_in(steps: Sequence[MeasuredStep]) -> tuple[PositionAccuracy, ...]:
@@ -66,28 +52,6 @@ def lookahead_in(steps: Sequence[MeasuredStep]) -> tuple[PositionAccuracy, ...]:
             )
         )
     return tuple(found)
-
-
-def distances_between(models: Sequence[ModelMeasurement]) -> Distances:
-    """Return the distances between the errors of all models, on the steps that they share."""
-    wrong = [[[sum(step.errors[half::2]) for step in each.steps] for half in (0, 1)] for each in models]
-    halves = [[[each / sum(half) for each in half] if any(half) else None for half in of_model] for of_model in wrong]
-    matrix = []
-    for row, mine in enumerate(halves):
-        own = [_distance(mine[0], mine[1])]
-        between = [
-            own if row == column else [_distance(a, b) for a in mine for b in theirs]
-            for column, theirs in enumerate(halves)
-        ]
-        matrix.append(tuple([mean_if_known(each) for each in between]))
-    errors = tuple([sum(step.wrong for step in each.steps) for each in models])
-    return Distances(models=tuple([each.model for each in models]), errors=errors, matrix=tuple(matrix))
-
-
-def _distance(one: Sequence[float] | None, other: Sequence[float] | None) -> float | None:
-    if one is None or other is None:
-        return None
-    return sum(abs(a - b) for a, b in zip(one, other, strict=True)) / 2
 
 
 def _mean(shares: Sequence[float]) -> Proportion | None:

@@ -48,7 +48,6 @@ async def compare(
     k: Sequence[int] = (),
     options: Mapping[str, Any] | None = None,
     repeat: int | None = None,
-    trials: int = 1,
     runs_dir: str | Path = "runs",
     run_id: str | None = None,
     on_row: Callable[[str], None] | None = None,
@@ -65,8 +64,8 @@ async def compare(
             in ``aot@transitions=1,k=2``.
         k: values of ``k``, a row for each and for every strategy that has a ``k``; none for its default.
         options: options of strategies; each applies to all strategies that have a field of its name.
-        repeat: number of inputs; by default 20, or all of a list.
-        trials: number of times that each input is done. The result then has the chance that k trials succeed (pass^k).
+        repeat: number of inputs, by default 20; of a list the number of times that each input is done. If inputs are done several times,
+            the result has the chance that k trials of one succeed (pass^k).
         runs_dir: the folder of journals; each row has one.
         run_id: prefix of the names of the rows' runs; by default made from the arguments of the comparison.
         on_row: called with the name of each row as it begins.
@@ -78,13 +77,12 @@ async def compare(
         MicroagentsError: the run of a row failed, see `run`; the results of rows that have ended are kept.
     """
     check_arguments({"runs_dir": runs_dir, "options": options or {}, **given})
-    if trials < 1:
-        raise InvalidUsage(f"trials must be at least 1, not {trials!r}")
-    if not isinstance(task, Task) and repeat is not None:
-        raise InvalidUsage(f"all inputs are given, so repeat={repeat!r} has no meaning; leave it out")
-    of_one = DEFAULT_REPEAT if repeat is None else repeat
-    inputs = variants_of(task, of_one) if isinstance(task, Task) else tasks_of(task)
-    inputs = [each for each in inputs for _ in range(trials)]
+    if repeat is not None and repeat < 1:
+        raise InvalidUsage(f"repeat must be at least 1, not {repeat!r}")
+    if isinstance(task, Task):
+        inputs = variants_of(task, repeat or DEFAULT_REPEAT)
+    else:
+        inputs = [each for each in tasks_of(task) for _ in range(repeat or 1)]
     first, settings = inputs[0], without_control(given)
     chosen = _strategies(first, strategies or [first.default_strategy], k, options or {})
     pools = model_pools(models, [each.strategy for each in chosen])
@@ -92,10 +90,9 @@ async def compare(
     check_for_ray(settings, shared["runtime"])
     options_of_first, own = compact_options(inputs)
     compared = dump_options(task) if isinstance(task, Task) else (options_of_first, list(own))
-    asked = compared if trials == 1 else (compared, trials)
     address = address_of(type(first))
     # Comparisons whose results could differ have different names.
-    digest = short_digest((address, asked, shared["models"], shared["seed"], shared["on_undecided"], len(inputs)))
+    digest = short_digest((address, compared, shared["models"], shared["seed"], shared["on_undecided"], len(inputs)))
     prefix = run_id or f"compare-{TASKS.name_of(address).lower()}-{digest}"
     plans = [await with_tools_of_servers(each) for each in _plans(chosen, inputs, shared, pools.objects, prefix)]
     titles = [f"{_title(each)} (row {number} of {len(chosen)})" for number, each in enumerate(chosen, 1)]
@@ -188,6 +185,7 @@ def _plans(
             "run_id": f"{prefix}-{name.lower().replace('+', '-')}{'' if k is None else f'-k{k}'}{_run_id_suffix(strategy)}",
             "models": _for_roles(shared["models"], own, everywhere),
             "deploy": _for_roles(shared["deploy"], own, everywhere),
+            "share": "off",  # each input counts as a trial
         }
         settings = validated(Settings, "the comparison", {**shared, **of_row})
         found.append(RunPlan(tasks=inputs, listed=True, strategy=strategy, settings=settings, model_objects=objects))

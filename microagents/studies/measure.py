@@ -28,7 +28,7 @@ from microagents.runs.settings import Settings, own_prices, validated
 from microagents.runs.strategies import OneModel, check_for_ray, model_pools, strategy_of
 from microagents.runs.task_list import dump_options, tasks_of
 from microagents.runs.words.verdict import counted
-from microagents.studies.analysis import Distances, PositionAccuracy, distances_between, lookahead_in
+from microagents.studies.analysis import PositionAccuracy, lookahead_in
 from microagents.studies.compare import variants_of
 from microagents.studies.flags import FlagFindings, flags_in
 from microagents.studies.measured import Latency, ModelMeasurement, Threshold
@@ -81,7 +81,6 @@ class Measurement(Struct, frozen=True, kw_only=True):
     missed: tuple[MissedTogether, ...] = ()
     lookahead: tuple[tuple[PositionAccuracy, ...], ...] = ()
     """For each model the accuracy of its rollouts by position; empty without rollouts."""
-    distances: Distances | None = None
     flags: tuple[FlagFindings, ...] = ()
     thresholds: tuple[tuple[Threshold, ...], ...] = ()
     """For each model the values of ``at_least``; empty if none weighs options. Only of one chain."""
@@ -104,9 +103,7 @@ async def measure(
     states: States | None = None,
     rollouts: int = 0,
     horizon: int = 8,
-    distance: bool = False,
     flags: bool = False,
-    pool: bool = False,
     runs_dir: str | Path = "runs",
     run_id: str | None = None,
     on_model: Callable[[str], None] | None = None,
@@ -124,9 +121,7 @@ async def measure(
         states: the states of the steps; by default the oracle's. Without an oracle, only the agreement of two samples is measured.
         rollouts: number of rollouts from each step.
         horizon: number of steps in a rollout.
-        distance: measure how differently the errors of the models are spread over the steps.
         flags: measure the gains and costs of red flags.
-        pool: measure the models of an agent as one pool, whose models take turns. (Of steps, `plan` computes pools from their samples.)
         runs_dir: the folder of journals; each model has one.
         run_id: name of the run of one model, or prefix of several names; by default made from the arguments.
         on_model: called with the spec of each model as its run begins.
@@ -140,11 +135,7 @@ async def measure(
     check_arguments({"runs_dir": runs_dir, **given})
     models = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
     chain = task if isinstance(task, ChainTask) and not isinstance(task, AgentTask) else None
-    _check(chain, models, states=states, distance=distance, rollouts=rollouts, flags=flags)
-    if pool and not isinstance(task, AgentTask):
-        raise InvalidUsage(
-            "only the models of an agent are measured as a pool; `plan` computes the pools of models by their samples"
-        )
+    _check(chain, models, states=states, rollouts=rollouts, flags=flags)
     settings = {"keep_texts": "all", **without_control(given)}
     asked: dict[str, Any] = {"steps": steps, "draws": draws, "rollouts": rollouts, "horizon": horizon}
     wanted = {name: value for name, value in asked.items() if value is not None}
@@ -167,9 +158,7 @@ async def measure(
         tasks, strategy = _inputs(tasks_of([task] if isinstance(task, Task) else task), wanted, seed)
         source = f"{counted(strategy.of or 1, 'input')}, each one step"
         identity = [strategy.of, *map(dump_options, tasks)]
-    plans = _plans(
-        tasks, strategy, [models] if pool else models, identity, listed=chain is None, run_id=run_id, settings=settings
-    )
+    plans = _plans(tasks, strategy, models, identity, listed=chain is None, run_id=run_id, settings=settings)
     plans = {spec: await with_tools_of_servers(plan) for spec, plan in plans.items()}
     series = Series("measurement", plans, Path(runs_dir), ended=JUDGED, accepted=accepted)
     outcome, reason, begun = await series.do(given, on_model)
@@ -196,7 +185,6 @@ async def measure(
         models=tuple(found),
         missed=tuple([_missed(*each) for each in combinations(judged, 2)]),
         lookahead=tuple([lookahead_in(each.steps) for each in found]) if rollouts else (),
-        distances=distances_between(found) if distance and outcome == "completed" else None,
         flags=tuple([flags_in(Path(runs_dir), chain, each, given_states) for each in found]) if flags and chain else (),
         thresholds=tuple(fitted) if any(fitted) else (),
     )
@@ -221,7 +209,7 @@ def measured_from(runs_dir: Path, run_id: str, task: Task | None = None) -> Mode
     if not is_known and (named := references_in([("model", result.models[0])])):
         raise InvalidUsage(
             f"you did not begin the measurement {run_id!r} here, and it gives {named[0]}, which may send your keys elsewhere; if you trust "
-            f"it: microagents show {run_id} --code"
+            f"it: microagents show {run_id} --trust-journal"
         )
     is_agent = recipe.strategy == reference_to(ActingTrial)
     if is_agent:
@@ -248,14 +236,11 @@ def _check(
     models: Sequence[OneModel],
     *,
     states: States | None,
-    distance: bool,
     rollouts: int,
     flags: bool,
 ) -> None:
     if not models:
         raise InvalidUsage("a measurement needs at least one model")
-    if distance and len(set(models)) < 2:  # noqa: PLR2004 - a distance is between two
-        raise InvalidUsage("a distance is between two or more models; name each with --model SPEC")
     if chain is None:
         if states is not None or rollouts or flags:
             raise InvalidUsage("states, rollouts and flags belong to one chain of steps; leave them out")
@@ -266,11 +251,11 @@ def _check(
         raise InvalidUsage(f"{name} is done before its first step, so there is nothing to measure")
     if states is None and called(chain.oracle, start) is None:
         raise InvalidUsage(
-            f"{name} has no oracle, so its replies cannot be judged; define the method `oracle`, or take the states of an earlier run or "
-            "of a file: --states"
+            f"{name} has no oracle, so its replies cannot be judged; define the method `oracle`, or take the states of an earlier run: "
+            "--states"
         )
-    if states is not None and not has_oracle(chain, states) and (rollouts or flags or distance):
-        raise InvalidUsage(f"{name} has no oracle, so neither rollouts, flags nor a distance can be judged")
+    if states is not None and not has_oracle(chain, states) and (rollouts or flags):
+        raise InvalidUsage(f"{name} has no oracle, so neither rollouts nor flags can be judged")
 
 
 def _trials(task: AgentTask[Any], wanted: Mapping[str, Any]) -> tuple[list[Task], ActingTrial]:
@@ -308,17 +293,17 @@ def _check_input(number: int, task: Task) -> None:
 def _plans(
     tasks: Sequence[Task],
     strategy: Measuring | ActingTrial,
-    pools: Sequence[OneModel | Sequence[OneModel]],
+    models: Sequence[OneModel],
     identity: object,
     *,
     listed: bool,
     run_id: str | None,
     settings: Mapping[str, Any],
 ) -> dict[str, RunPlan]:
-    """Build a plan for each model or pool, by its name."""
+    """Build a plan for each model, by its name."""
     plans, address = {}, address_of(type(tasks[0]))
-    for pool in pools:
-        given = model_pools(pool, [strategy])
+    for model in models:
+        given = model_pools(model, [strategy])
         shared = validated(
             Settings, "the measurement", {**settings, "models": given.pools, "run_id": run_id or "measure"}
         )
@@ -326,7 +311,7 @@ def _plans(
         spec = ", ".join(given.pools[""])
         asked = short_digest((address, identity, shared["seed"], isinstance(strategy, ActingTrial)))
         prefix = run_id or f"measure-{TASKS.name_of(address).lower()}-{asked}"
-        own = run_id if run_id is not None and len(pools) == 1 else f"{prefix}-{short_digest(spec)}"
+        own = run_id if run_id is not None and len(models) == 1 else f"{prefix}-{short_digest(spec)}"
         named: Settings = {**shared, "run_id": own}
         plans[spec] = RunPlan(
             tasks=tasks, listed=listed, strategy=strategy, settings=named, model_objects=given.objects

@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.certainty import audited_of
-from microagents.elections.laws import chance_of, race_by_turns, race_won, wilson_interval
-from microagents.elections.pool_rates import PoolRates
+from microagents.elections.laws import chance_of, race_won, wilson_interval
 from microagents.elections.race_tables import MAX_DRAWS
 from microagents.elections.step_rates import Interval, SeenStep, StepRates, trend_chance
 from microagents.journal.messages import Promise
@@ -175,16 +174,6 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         return tuple(_thresholds(weighed))
 
     @property
-    def members(self) -> tuple[ModelMeasurement, ...]:
-        """The measured models: itself, or those of a pool."""
-        return (self,)
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """Their specs."""
-        return tuple([each.model for each in self.members])
-
-    @property
     def judged(self) -> bool:
         """Whether an oracle judged the samples."""
         return all(each.right is not None for each in self.steps)
@@ -202,10 +191,10 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         return self.cost_usd / self.calls
 
     @cached_property
-    def _by_total(self) -> dict[int, StepRates | PoolRates]:
+    def _by_total(self) -> dict[int, StepRates]:
         return {}
 
-    def rates(self, total: int | None = None) -> StepRates | PoolRates:
+    def rates(self, total: int | None = None) -> StepRates:
         """Return the error rates of a run with this number of steps, by default the measured task's: its steps are then those sampled.
 
         Raises:
@@ -216,7 +205,7 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
             self._by_total[steps] = self._rates(steps)
         return self._by_total[steps]
 
-    def _rates(self, total: int) -> StepRates | PoolRates:
+    def _rates(self, total: int) -> StepRates:
         if not any(each.valid for each in self.steps):
             raise InvalidUsage(
                 f"{self.model} gave no valid reply to {len(self.steps):,} steps, so nothing is known of its errors"
@@ -283,7 +272,7 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     def trend(self) -> str | None:
         """Say how errors change along the chain; None if they may be the same."""
         rates = self.rates()
-        if self.of_inputs or not isinstance(rates, StepRates) or (chance := trend_chance(rates.seen)) >= TREND:
+        if self.of_inputs or (chance := trend_chance(rates.seen)) >= TREND:
             return None
         said = "errors change along the chain: {:.2%} in the first third of the sampled steps, {:.2%} in the last (p-value {:.2g})"
         return said.format(*rates.ends, chance)
@@ -379,48 +368,6 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         if self.hard and not self.of_inputs:
             return f"{said}; {RIGHT_WAY}"
         return said
-
-
-class PooledMeasurement(ModelMeasurement, frozen=True, kw_only=True, dict=True):
-    """Expectations of a pool of two models, from the steps that both were asked."""
-
-    both: tuple[ModelMeasurement, ModelMeasurement]
-
-    @property
-    def members(self) -> tuple[ModelMeasurement, ...]:
-        """Both models."""
-        return self.both
-
-    def _rates(self, total: int) -> PoolRates:
-        one, other = [each.rates(total) for each in self.both]
-        assert isinstance(one, StepRates)
-        assert isinstance(other, StepRates)
-        return PoolRates(one, other)
-
-    def lost_if_independent(self, k: int) -> float:
-        """Compute the chance that votes by turns do not decide a step right, if all steps have the mean error rate of both."""
-        return race_by_turns(self.p.share, self.p.share, k).lost
-
-
-def pooled(one: ModelMeasurement, other: ModelMeasurement) -> PooledMeasurement | None:
-    """Join the measurements of two models by the numbers of their steps; None if no step of one task was asked of both."""
-    others = {each.number for each in other.steps if each.valid}
-    steps = tuple([each for each in one.steps if each.valid and each.number in others])
-    if not steps or one.total != other.total:
-        return None
-    costs = [each.cost_usd for each in (one, other)]
-    return PooledMeasurement(
-        model=f"{one.model} + {other.model}",
-        run_id=f"{one.run_id} + {other.run_id}",
-        total=one.total,
-        of_inputs=one.of_inputs,
-        steps=steps,
-        calls=one.calls + other.calls,
-        input_tokens=one.input_tokens + other.input_tokens,
-        output_tokens=one.output_tokens + other.output_tokens,
-        cost_usd=None if None in costs else sum(cost or 0 for cost in costs),
-        both=(one, other),
-    )
 
 
 def _seen(step: MeasuredStep, *, is_own: bool) -> SeenStep:

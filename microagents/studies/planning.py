@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import combinations
 from math import ceil
 from typing import Any
 
@@ -22,13 +21,11 @@ from microagents.elections.laws import (
     check_whole,
     k_min,
     race_won,
-    votes_per_sample,
 )
 from microagents.elections.race_tables import ERRORS, Array, Raced, equal_rates, race_table
 from microagents.elections.races import race_end
 from microagents.elections.rules import ORDERS
-from microagents.elections.step_rates import MAX_K, RunRates, StepRates
-from microagents.runs.driver.forecast import mean_if_known
+from microagents.elections.step_rates import MAX_K, StepRates
 from microagents.runs.settings import validated
 from microagents.runs.step_counts import steps_of
 from microagents.runs.strategies import strategy_of
@@ -40,9 +37,7 @@ from microagents.studies.measured import (
     SURE,
     Chances,
     ModelMeasurement,
-    PooledMeasurement,
     Proportion,
-    pooled,
     proportion_of,
 )
 from microagents.studies.measuring import FIRST
@@ -73,20 +68,14 @@ Losses = Array | Sequence[Sequence[float]]
 
 
 class Rates(Struct, frozen=True, kw_only=True):
-    """Given rates, in place of a measurement: every step has the same, and no error depends on another."""
+    """A given rate, in place of a measurement: every step has the same, and no error depends on another."""
 
     p: float
-    """Probability that a valid reply is right."""
-    valid: float = 1.0
-    """Probability that a reply has no red flag."""
-    call_usd: float | None = None
-    """Price of a call."""
+    """Probability that a reply is right."""
 
     def simulated(self) -> SimulatedRates:
         """Return the rates of a model that answers at once."""
-        return SimulatedRates(
-            draw=lambda _, count: equal_rates(1 - self.p, count), flags=(1 - self.valid,), latencies=((0.0, 0.0),)
-        )
+        return SimulatedRates(draw=lambda _, count: equal_rates(1 - self.p, count))
 
 
 class PlannedRun(Struct, frozen=True, kw_only=True):
@@ -122,8 +111,8 @@ class _Goals(Struct, frozen=True, kw_only=True):
     total: int
     target: float
     k: int | None
-    budget_usd: float | None
-    deadline_s: float | None
+    max_cost_usd: float | None
+    max_time_s: float | None
     concurrency: int | None
 
 
@@ -164,14 +153,14 @@ def plan(
     k: int | None = None,
     strategy: str | Strategy | None = None,
     options: Mapping[str, Any] | None = None,
-    budget_usd: float | None = None,
-    deadline_s: float | None = None,
+    max_cost_usd: float | None = None,
+    max_time_s: float | None = None,
     concurrency: int | None = None,
-    simulations: int = 0,
+    repeat: int = 0,
 ) -> PlannedRuns:
     """List the runs that come into question, with the cheapest that reaches a target marked.
 
-    Of measured models: each, and each pool of two, by k up to the first that is enough or that gains nothing; a ladder, and `lead`.
+    Of measured models: each by k up to the first that is enough or that gains nothing; a ladder, and `lead`.
 
     Args:
         task: the task, for its number of steps and the length of its prompts; None if the number of steps or actions is given.
@@ -182,10 +171,10 @@ def plan(
         k: plan only this k.
         strategy: the strategy that is simulated or estimated; by default `maker`, of an agent `act`.
         options: its options.
-        budget_usd: cost that a run may be expected to have.
-        deadline_s: duration that a run may be expected to have, in seconds.
+        max_cost_usd: cost that a run may be expected to have.
+        max_time_s: duration that a run may be expected to have, in seconds.
         concurrency: maximum number of calls in flight.
-        simulations: number of runs to simulate with the measured error rates, of the marked row, of ``k``, or of ``strategy``.
+        repeat: number of runs to simulate with the measured error rates, of the marked row, of ``k``, or of ``strategy``.
 
     Raises:
         InvalidUsage: the target is not a chance, there are no steps, nothing was measured, or every model is wrong more often than right.
@@ -204,31 +193,31 @@ def plan(
     given = None
     if strategy is not None or set(chosen) - {"k"}:
         given = strategy_of(strategy or "maker", SimulatedChain(), chosen)
-        if not simulations and not (isinstance(by, Rates) and isinstance(given, Maker)):
+        if not repeat and not (isinstance(by, Rates) and isinstance(given, Maker)):
             raise InvalidUsage(
-                "a strategy and its options are for simulated runs, --simulate N; or for votes by given rates, --p P"
+                "a strategy and its options are for simulated runs, --repeat N; or for votes by given rates, --p P"
             )
     wanted = _Goals(
-        total=total, target=target, k=k, budget_usd=budget_usd, deadline_s=deadline_s, concurrency=concurrency
+        total=total, target=target, k=k, max_cost_usd=max_cost_usd, max_time_s=max_time_s, concurrency=concurrency
     )
     if isinstance(by, Rates):
         found = _by_rates(by, wanted, given if isinstance(given, Maker) else Maker())
     else:
         found = _by_models(task, models, wanted)
-    if not simulations:
+    if not repeat:
         return found
     by_law = [run for run in found.runs if run.independent is not None]
     row = next((run for run in by_law if run.k == k), None) or found.best or by_law[-1]
-    of_row = {each.models: each for each in (*models, *_pools(models))}
+    of_row = {each.model: each for each in models}
     rates = (
         by.simulated()
         if isinstance(by, Rates)
-        else simulated_rates(of_row[row.models] if given is None else models[0], total)
+        else simulated_rates(of_row[row.models[0]] if given is None else models[0], total)
     )
     walked = given or (
         Lead() if row.strategy == "lead" else validated(Maker, "the plan", {"k": row.k or Maker().k, **row.options})
     )
-    simulated = simulate(rates, total, walked, simulations, concurrency=concurrency)
+    simulated = simulate(rates, total, walked, repeat, concurrency=concurrency)
     return structs.replace(found, simulation=simulated)
 
 
@@ -262,16 +251,15 @@ def _by_rates(by: Rates, wanted: _Goals, strategy: Maker) -> PlannedRuns:
     check_chance(by.p)
     right, elections = by.p**strategy.steps, ceil(wanted.total / strategy.steps)
     check_majority(right)
-    votes = votes_per_sample(right, valid=by.valid)
     runs = list[PlannedRun]()
     for k in [wanted.k] if wanted.k is not None else range(1, min(MAX_K, strategy.max_draws) + 1):
         at_k = validated(Maker, "strategy 'maker'", {**strategy.model_dump(), "k": k}, flag="-s")
-        ending = race_end(right, at_k.default_rule, strategy.max_draws, valid=votes)
+        ending = race_end(right, at_k.default_rule, strategy.max_draws)
         share = chance_of(ending.wrong + ending.undecided, elections)
         if runs and share < runs[-1].chance.share:
             break  # the cap loses more than the margin gains
         options = at_k.model_dump(exclude_defaults=True, exclude={"k"})
-        run = _row("maker", share, ending.draws * elections, by.call_usd, options)
+        run = _row("maker", share, ending.draws * elections, None, options)
         runs.append(structs.replace(run, k=k, is_best=share >= wanted.target))
         if share >= wanted.target:
             break
@@ -299,11 +287,11 @@ def _agent_by_rates(by: Rates, actions: Mapping[str, int], target: float, option
             raise InvalidUsage(f"unknown kind of action {kind!r}; known: {', '.join(margins)}")
         check_whole(f"the number of actions {kind}", number)
     check_majority(by.p)
-    (rates, share), a_vote = equal_rates(1 - by.p, 1), 1 / votes_per_sample(by.p, valid=by.valid)
-    raced = [(kind, Raced(number, rates[0], share[None], a_vote)) for kind, number in actions.items()]
+    rates, share = equal_rates(1 - by.p, 1)
+    raced = [(kind, Raced(number, rates, share[None], 1.0)) for kind, number in actions.items()]
     kept, calls = trial_law(raced, margins)
     options = {f"k_{kind}": margin for kind, margin in margins.items() if kind in actions}
-    run = _row("act", float(kept[0]), calls, by.call_usd, options)
+    run = _row("act", float(kept[0]), calls, None, options)
     note = "all wrong replies are one action that does harm: the worst case of the law; a model errs alike in trials: microagents measure"
     best = structs.replace(run, is_best=run.chance.share >= target)
     return PlannedRuns(steps=1, unit="trial", target=target, runs=(best,), notes={(): (note,)})
@@ -359,9 +347,7 @@ def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[
             "chances are of the worst case: the wrong replies to an action agree, and do harm",
         ]
         if found.unseen:
-            said.append(
-                f"in {found.unseen:,} other trials every vote agreed: errors that no margin mends; a pool may: `measure --pool`"
-            )
+            said.append(f"in {found.unseen:,} other trials every vote agreed: errors that no margin mends")
         notes[found.models] = tuple(said)
     enough = [run for run in runs if run.chance.low >= target]
     best = min(enough, key=_rank, default=None)
@@ -375,10 +361,6 @@ def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[
 
 
 # -- measured models ---------------------------------------------------------------------------------------------------
-
-
-def _pools(models: Sequence[ModelMeasurement]) -> list[PooledMeasurement]:
-    return [both for pair in combinations(models, 2) if (both := pooled(*pair)) is not None]
 
 
 def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _Goals) -> PlannedRuns:
@@ -400,38 +382,38 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
         needed = (
             f"{few.draws:,} samples advise no k, so the default stands; {more:,} more samples would say more{price}"
         )
-    pools = [_Pool(each, task, wanted) for each in (*able, *([] if few else _pools(able)))]
-    by_pool = [(pool, list(_runs(pool, task, k, only_ks=few is not None))) for pool in pools]
-    found = [run for _, runs in by_pool for run in runs]
-    enough = [(pool, run) for pool, runs in by_pool for run in runs if not few and pool.is_enough(run)]
-    sure = [(pool, run) for pool, run in enough if not pool.may_fail(run)]
+    planned = [_Planned(each, task, wanted) for each in able]
+    by_model = [(each, list(_runs(each, task, k, only_ks=few is not None))) for each in planned]
+    found = [run for _, runs in by_model for run in runs]
+    enough = [(model, run) for model, runs in by_model for run in runs if not few and model.is_enough(run)]
+    sure = [(model, run) for model, run in enough if not model.may_fail(run)]
     best = marked = None
     if enough:
-        pool, best = min(sure or enough, key=lambda each: _rank(each[1]))
-        marked = structs.replace(best, is_best=bool(sure), enough_if=None if sure else pool.condition)
+        model, best = min(sure or enough, key=lambda each: _rank(each[1]))
+        marked = structs.replace(best, is_best=bool(sure), enough_if=None if sure else model.condition)
     return PlannedRuns(
         steps=total,
         unit="input" if any(each.of_inputs for each in models) else "steps",
         target=target,
         runs=tuple([marked if run is best and marked is not None else run for run in found]),
-        notes={pool.models: tuple(_notes(pool, runs)) for pool, runs in by_pool},
+        notes={model.models: tuple(_notes(model, runs)) for model, runs in by_model},
         needed=needed,
     )
 
 
-class _Pool:
-    """One model, or two whose samples take turns, on the terms of their providers."""
+class _Planned:
+    """A measured model, on the terms of its provider."""
 
     def __init__(self, found: ModelMeasurement, task: Task | None, wanted: _Goals) -> None:
         self.found = found
-        self.models = found.models
-        self.terms = [Terms(each, task) for each in found.members]
+        self.models = (found.model,)
+        self.terms = Terms(found, task)
         self.wanted, self.total, self.target = wanted, wanted.total, wanted.target
         self._is_of_input = found.of_inputs and self.total == 1
 
     def is_enough(self, run: PlannedRun) -> bool:
         """Return whether the interval of a row is above the target, within budget and deadline."""
-        bounds = ((run.cost_usd.mid, self.wanted.budget_usd), (run.duration_s, self.wanted.deadline_s))
+        bounds = ((run.cost_usd.mid, self.wanted.max_cost_usd), (run.duration_s, self.wanted.max_time_s))
         if any(most is not None and (amount is None or amount > most) for amount, most in bounds):
             return False
         return run.chance.low >= self.target
@@ -443,17 +425,16 @@ class _Pool:
         return self.rates.unseen_hard > 0
 
     @property
-    def rates(self) -> RunRates:
+    def rates(self) -> StepRates:
         """Rates of the planned run; of an input those of all inputs."""
         return self.found.rates(None if self._is_of_input else self.total)
 
     @property
     def condition(self) -> str:
         """Name the assumptions of a row that is enough, and the cost of the samples that would tell."""
-        unseen, members, unit = self.rates.unseen, self.found.members, "inputs" if self._is_of_input else "steps"
-        price = mean_if_known([each.call_usd for each in members])
-        draws = FIRST * unseen * len(members)
-        cost = "" if price is None else f", {money(draws * price)}"
+        unseen, unit = self.rates.unseen, "inputs" if self._is_of_input else "steps"
+        draws = FIRST * unseen
+        cost = "" if self.found.call_usd is None else f", {money(draws * self.found.call_usd)}"
         return (
             f"if none of the {unseen:,} unsampled {unit} errs more often than the worst sampled one (up to "
             f"{self.rates.unseen_hard:,} may be hard); sample them all, by measure --steps {self.rates.total}: {draws:,} draws{cost}"
@@ -480,12 +461,11 @@ class _Pool:
             at_once: number of votes that a step asks for at once.
             paid: cost of a call in votes: more than 1 if some are rollouts.
         """
-        bills = [each.bill(at_once) for each in self.terms]
-        ends = [mean_if_known(each) for each in zip(*map(astuple, bills), strict=True)]
         paid_calls = (calls, paid * calls, paid * high)
-        low, mid, most = [None if usd is None else usd * n for usd, n in zip(ends, paid_calls, strict=True)]
+        ends = zip(astuple(self.terms.bill(at_once)), paid_calls, strict=True)
+        low, mid, most = [None if usd is None else usd * n for usd, n in ends]
         waits_s = self._pace_s(strategy, at_once)
-        least_s, limit = max(each.least_s(paid * calls / len(self.terms)) for each in self.terms)
+        least_s, limit = self.terms.least_s(paid * calls)
         duration_s = None if waits_s is None else max(self.total * waits_s, least_s)
         changed = strategy.model_dump(exclude_defaults=True, exclude={"k"})
         return PlannedRun(
@@ -505,7 +485,7 @@ class _Pool:
 
         If steps open on guesses, a step waits only for its first vote, and wrong guesses cost time: no law gives their number.
         """
-        if any(each.latency is None for each in self.found.members):
+        if self.found.latency is None:
             return None
         steps = min(self.total, TIMED_CALLS // at_once)
         timed = simulate(
@@ -520,35 +500,34 @@ def _rank(run: PlannedRun) -> tuple[bool, bool, float, float]:
     return run.independent is None, cost_usd is None, cost_usd or 0.0, run.calls
 
 
-def _runs(pool: _Pool, task: Task | None, k: int | None, *, only_ks: bool) -> Iterator[PlannedRun]:
-    tried = _tried(pool) if k is None else [pool.found.chances(k, pool.total)]
+def _runs(model: _Planned, task: Task | None, k: int | None, *, only_ks: bool) -> Iterator[PlannedRun]:
+    tried = _tried(model) if k is None else [model.found.chances(k, model.total)]
     for each in tried:
-        planned = pool.planned(Maker(k=each.k), each.measured, each.calls, each.calls_high, at_once=each.k)
+        planned = model.planned(Maker(k=each.k), each.measured, each.calls, each.calls_high, at_once=each.k)
         yield structs.replace(planned, independent=each.independent)
-    if only_ks or isinstance(pool.found, PooledMeasurement) or pool.found.of_inputs:
+    if only_ks or model.found.of_inputs:
         return
     # The simulated model can only continue from a state that the prompt of a task shows.
-    is_able = not are_simulated(pool.models) or (
+    is_able = not are_simulated(model.models) or (
         isinstance(task, ChainTask) and type(task).state_in is not ChainTask.state_in
     )
-    rates, last = pool.found.rates(pool.total), tried[-1].k
-    assert isinstance(rates, StepRates)
+    rates, last = model.found.rates(model.total), tried[-1].k
     ladder = "lookahead,judge" if is_able else "judge"
     climbing = Maker(k=last, ladder=ladder, p=round(min(MOST_P, max(LEAST_P, rates.p_ordinary)), 4))
-    yield _by_simulation(pool, rates, climbing, last, race_table(last).loss)
+    yield _by_simulation(model, rates, climbing, last, race_table(last).loss)
     if is_able:
         lead = Lead()
         lost = [[_lead_lost(float(error), lead)] for error in ERRORS]
-        yield _by_simulation(pool, rates, lead, lead.samples, lost)
+        yield _by_simulation(model, rates, lead, lead.samples, lost)
 
 
-def _tried(pool: _Pool) -> list[Chances]:
+def _tried(model: _Planned) -> list[Chances]:
     """Compute the chances up to the first k that is enough, or that gains nothing; the last `ROWS` of them."""
-    tried, least = list[Chances](), pool.least_k
+    tried, least = list[Chances](), model.least_k
     for k in range(1, (least or MAX_K) + 1):
-        tried.append(pool.found.chances(k, pool.total))
+        tried.append(model.found.chances(k, model.total))
         gained = tried[-1].measured.low - (tried[-2].measured.low if k > 1 else -1.0)
-        if least is None and gained < LEAST_GAIN and tried[-1].independent >= pool.target:
+        if least is None and gained < LEAST_GAIN and tried[-1].independent >= model.target:
             break
     return tried[-ROWS:]
 
@@ -559,9 +538,9 @@ def _lead_lost(rate: float, lead: Lead) -> float:
     return wrong + (1 - wrong - right) * race_won(rate, lead.margin)
 
 
-def _by_simulation(pool: _Pool, rates: StepRates, strategy: Stepwise, at_once: int, loss: Losses) -> PlannedRun:
+def _by_simulation(model: _Planned, rates: StepRates, strategy: Stepwise, at_once: int, loss: Losses) -> PlannedRun:
     """Plan a strategy that climbs. A law bounds its losses at ordinary steps; at hard ones, and for its calls, the engine is run."""
-    found, total = pool.found, pool.total
+    found, total = model.found, model.total
     steps = min(AT_ONCE, total)
     runs, at_once_all = ceil(SAMPLED / steps), strategy.model_copy(update={"known_inputs": True})
     as_measured = simulate(simulated_rates(found, total, timed=False), steps, at_once_all, runs)
@@ -573,16 +552,14 @@ def _by_simulation(pool: _Pool, rates: StepRates, strategy: Stepwise, at_once: i
     calls, by_law = total * as_measured.calls / steps, found.chances(at_once, total)
     chance = proportion_of(rates.chance_by(loss, failed=failed, of_hard=of_hard))
     high, paid = by_law.calls_high / by_law.calls, 1 + (strategy.horizon - 1) * as_measured.rollouts / as_measured.calls
-    return pool.planned(strategy, chance, calls, calls * high, at_once=at_once, paid=paid)
+    return model.planned(strategy, chance, calls, calls * high, at_once=at_once, paid=paid)
 
 
-def _notes(pool: _Pool, runs: Sequence[PlannedRun]) -> Iterator[str]:
-    found = pool.found
-    yield found.condition(pool.total)
+def _notes(model: _Planned, runs: Sequence[PlannedRun]) -> Iterator[str]:
+    found = model.found
+    yield found.condition(model.total)
     if found.hard:
         yield f"{len(found.hard):,} of {len(found.steps):,} steps are hard; votes decide them wrong, take a ladder"
-    if isinstance(found, PooledMeasurement):
-        return
     for each in found.thresholds:
         if each.decided is not None and each.wrong is not None:
             yield (
@@ -590,9 +567,9 @@ def _notes(pool: _Pool, runs: Sequence[PlannedRun]) -> Iterator[str]:
                 f"of them wrong ({each.wrong.low:.1%} to {each.wrong.high:.1%} with 95 %)"
             )
     ks = [run.k for run in runs if run.k is not None]
-    if certain := found.if_certain(ks[-1], pool.total):
+    if certain := found.if_certain(ks[-1], model.total):
         yield certain
     limit = next((run.limited_by for run in runs if run.limited_by), None)
     if limit is not None:
         yield f"the limit of {found.limits[limit]:,} {limit} a minute makes a run last longer than its waiting"
-    yield from pool.terms[0].notes(datetime.now(UTC).date())
+    yield from model.terms.notes(datetime.now(UTC).date())

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from statistics import fmean
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -34,30 +33,29 @@ class SimulatedRates(Struct, frozen=True, kw_only=True):
     """Error rates of steps, and the other facts that a simulated model takes from a measurement."""
 
     draw: Callable[[int, int], tuple[Array, Array]]
-    """By a seed and a number of steps: the error rates of each model at each step, and the first rival's shares of the wrong votes."""
-    flags: tuple[float, ...]
-    """For each model its share of flagged replies."""
-    latencies: tuple[tuple[float, float], ...]
-    """For each model the median in seconds, and the standard deviation of the logarithm; 0 for one that answers at once."""
+    """By a seed and a number of steps: the error rate at each step, and the first rival's share of the wrong votes."""
+    flag: float = 0.0
+    """Share of flagged replies."""
+    latency: tuple[float, float] = (0.0, 0.0)
+    """The median in seconds, and the standard deviation of the logarithm; 0 for a model that answers at once."""
 
 
 def simulated_rates(
     found: ModelMeasurement, total: int | None = None, *, hard: float = 0.0, timed: bool = True
 ) -> SimulatedRates:
-    """Take the data of simulated models from a measurement.
+    """Take the data of a simulated model from a measurement.
 
     Args:
         found: the measurement.
         total: number of steps of the run, by default the measured task's.
-        hard: share of the steps that are replaced by hard ones; of one model.
-        timed: whether they take the measured time, rather than to answer at once.
+        hard: share of the steps that are replaced by hard ones.
+        timed: whether it takes the measured time, rather than to answer at once.
     """
-    timings = [each.latency if timed else None for each in found.members]
-    return SimulatedRates(
-        draw=partial(found.rates(total).rates, hard=hard),
-        flags=tuple([1 - each.valid.share for each in found.members]),
-        latencies=tuple([(0.0, 0.0) if each is None else (each.p50, each.sigma) for each in timings]),
-    )
+    latency = (0.0, 0.0)
+    if timed and found.latency is not None:
+        latency = (found.latency.p50, found.latency.sigma)
+    draw = partial(found.rates(total).rates, hard=hard)
+    return SimulatedRates(draw=draw, flag=1 - found.valid.share, latency=latency)
 
 
 class Simulation(Struct, frozen=True, kw_only=True):
@@ -101,14 +99,12 @@ class SimulatedChain(Drift):
 class _MeasuredModel(SimulatedModel):
     """A simulated model that errs at each step as drawn from a measurement."""
 
-    def __init__(
-        self, of: SimulatedRates, member: int, rates: tuple[Array, Array], task: SimulatedChain, seed: int
-    ) -> None:
-        latency, sigma = of.latencies[member]
-        options = {"error": 0, "flag": of.flags[member], "latency": latency, "sigma": sigma}
+    def __init__(self, of: SimulatedRates, rates: tuple[Array, Array], task: SimulatedChain, seed: int) -> None:
+        latency, sigma = of.latency
+        options = {"error": 0, "flag": of.flag, "latency": latency, "sigma": sigma}
         spec = ModelSpec(provider="sim", name="perfect", options={name: str(value) for name, value in options.items()})
         super().__init__(spec, [task], seed)
-        self.spec = f"measured-{member}"
+        self.spec = "measured-0"
         self._chain_of_steps = task
         self._errors, self._rivals = rates
 
@@ -147,9 +143,8 @@ def simulate(
 
     async def one(seed: int) -> tuple[Result, float]:
         task = SimulatedChain(length=steps)
-        errors, rivals = of.draw(seed, steps)
-        models: list[Any] = [_MeasuredModel(of, each, (own, rivals), task, seed) for each, own in enumerate(errors)]
-        result = await run(task, models=models, strategy=strategy, seed=seed, runs_dir=None, concurrency=concurrency)
+        model = _MeasuredModel(of, of.draw(seed, steps), task, seed)
+        result = await run(task, models=model, strategy=strategy, seed=seed, runs_dir=None, concurrency=concurrency)
         return result, asyncio.get_running_loop().time()  # it began at 0
 
     timed = [run_virtual(one(seed)) for seed in range(runs)]

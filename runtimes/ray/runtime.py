@@ -43,7 +43,7 @@ WAIT_FOR_NODES_S = 300.0
 
 
 class RayRuntime:
-    """Roles in Ray actors: one actor a lane, or one a replica with ``--spread``; the driver hosts a dispatcher, too.
+    """Roles in Ray actors: one actor a lane, or one a replica with ``spread``; the driver hosts a dispatcher, too.
 
     An async context manager: on entry roles start in the order of their deployments, on exit they stop in reverse.
     """

@@ -158,7 +158,7 @@ class ActorStarter:
         while (lacking := await self._lacking(slot)) is not None:
             if (began_s := slot.waits_since_s) is not None and loop.time() > began_s + self._max_wait_s:
                 raise PeerLost(
-                    slot.name, f"there was no room for it within {self._max_wait_s:g} s (--max-wait-nodes): {lacking}"
+                    slot.name, f"there was no room for it within {self._max_wait_s:g} s (max_wait_nodes_s): {lacking}"
                 )
             if began_s is None:
                 slot.waits_since_s = loop.time()

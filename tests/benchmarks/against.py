@@ -7,7 +7,6 @@ They have the words and figures of `tests.benchmarks.all`.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 import sys
@@ -19,30 +18,12 @@ from pathlib import Path
 from statistics import median
 from tarfile import open as open_tar
 
-import msgspec
-from msgspec import Struct
-
 from tests.benchmarks.all import CHECKOUT, SHORT, run_one
+from tests.benchmarks.harness import parser_of, spread
 
 WORSE = 1.05
 """A median ratio beyond it is marked."""
 BENCHMARKS = {name: each for name, each in SHORT.items() if any(figure.better for figure in each.figures.values())}
-
-
-class Compared(Struct, frozen=True, kw_only=True):
-    """One figure on both sides; lists are by turn."""
-
-    benchmark: str
-    name: str
-    better: str
-    """Values that are better: "less" or "more"."""
-    before: list[float]
-    now: list[float]
-    ratios: list[float]
-    """Now to before."""
-    ratio: float
-    """Their median."""
-    worse: bool
 
 
 def _install(tree: Path, side: Path) -> Path:
@@ -79,70 +60,38 @@ def _run(python: Path, name: str) -> dict[str, float]:
     return BENCHMARKS[name].found_in(text)
 
 
-def _compare(name: str, sides: Sequence[Path], turns: int) -> list[Compared]:
+def _compare(name: str, sides: Sequence[Path], turns: int) -> bool:
+    """Print the figures of both sides by turns; returns whether one is worse."""
     taken: list[list[dict[str, float]]] = [[] for _ in sides]
     for turn in range(turns):
         for python, each in zip(sides, taken, strict=True):
             print(f"{name}, turn {turn + 1} of {turns}: {python.parents[2].name}", file=sys.stderr)
             each.append(_run(python, name))
-    before, now = taken
-    compared = []
+    worse = False
     for figure, seen in BENCHMARKS[name].figures.items():
-        if seen.better is None:
+        if seen.better is None or not all(figure in turn for turn in (*taken[0], *taken[1])):
             continue
-        if not all(figure in turn for turn in (*before, *now)):
-            print(f"{name}: not on both sides: {figure}", file=sys.stderr)
-            continue
-        ratios = [new[figure] / old[figure] for old, new in zip(before, now, strict=True)]
-        ratio = median(ratios)
-        compared.append(
-            Compared(
-                benchmark=name,
-                name=figure,
-                better=seen.better,
-                before=[turn[figure] for turn in before],
-                now=[turn[figure] for turn in now],
-                ratios=ratios,
-                ratio=ratio,
-                worse=(ratio if seen.better == "less" else 1 / ratio) > WORSE,
-            )
-        )
-    return compared
+        before, now = ([turn[figure] for turn in side] for side in taken)
+        ratios = [new / old for old, new in zip(before, now, strict=True)]
+        is_worse = (median(ratios) if seen.better == "less" else 1 / median(ratios)) > WORSE
+        row = f"{name:<10} {figure:<36} {median(before):>10,.2f} {median(now):>10,.2f}   {spread(ratios, '.3f')}"
+        print(f"{row}{'  WORSE' * is_worse}", flush=True)
+        worse |= is_worse
+    return worse
 
 
-def _print(figures: Sequence[Compared], commit: str) -> None:
-    print(f"{'':<10} {'':<36} {commit[:10]:>10} {'now':>10}   ratio")
-    for each in figures:
-        row = f"{each.benchmark:<10} {each.name:<36} {median(each.before):>10,.2f} {median(each.now):>10,.2f}"
-        print(f"{row}   {each.ratio:.3f} ({min(each.ratios):.3f} to {max(each.ratios):.3f}){'  WORSE' * each.worse}")
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Print each figure of both sides, and its ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, only=BENCHMARKS, turns=5, check=False)
     parser.add_argument("commit", help="the other side")
-    parser.add_argument("--only", choices=BENCHMARKS, action="append", help="repeatable (default: all)")
-    parser.add_argument("--turns", type=int, default=5, help="turns of each side (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print figures of each turn as JSON")
-    parser.add_argument(
-        "--check", action="store_true", help=f"exit with 1 where a figure is worse by more than {WORSE - 1:.0%}%"
-    )
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
+    worse = False
     with tempfile.TemporaryDirectory() as folder:
         tree = _extract(options.commit, Path(folder, "archive"))
         sides = [_install(tree, Path(folder, "before")), _install(CHECKOUT, Path(folder, "now"))]
-        figures: list[Compared] = []
-        for name in options.only or BENCHMARKS:
-            if Path(tree, f"tests/benchmarks/{name}.py").exists():
-                figures += _compare(name, sides, options.turns)
-            else:
-                print(f"{name}: {options.commit} has no such benchmark", file=sys.stderr)
-    if options.json:
-        print(msgspec.json.format(msgspec.json.encode(figures)).decode())
-    else:
-        _print(figures, options.commit)
-    if options.check and any(each.worse for each in figures):
-        raise SystemExit(1)
+        for name in options.only:
+            worse |= _compare(name, sides, options.turns)
+    sys.exit(options.check and worse)
 
 
 if __name__ == "__main__":

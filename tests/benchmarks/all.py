@@ -6,7 +6,6 @@ and if a figure is missing or lies beyond the bounds in `SHORT`. Then the exit c
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
+
+from tests.benchmarks.harness import parser_of
 
 CHECKOUT = Path(__file__).parents[2]
 MOST_S = 240.0
@@ -102,7 +103,7 @@ SHORT: Mapping[str, Benchmark] = {
         },
     ),
     "disk": Benchmark(words="--seeds 10"),
-    "documents": Benchmark(words="--part table --documents 20"),
+    "documents": Benchmark(words="--documents 20"),
     "durable": Benchmark(
         words="--turns 1 --steps 30000",
         figures={
@@ -118,13 +119,8 @@ SHORT: Mapping[str, Benchmark] = {
     "faults": Benchmark(words="--seeds 10"),
     "forgery": Benchmark(words="--tries 60"),
     "lane_kills": Benchmark(words="--kills 2"),
-    "lead": Benchmark(words="--part table --n 11 --repeat 10"),
+    "lead": Benchmark(words="--part table --size 11 --repeat 10"),
     "memory": Benchmark(words="--inputs 2000", figures={"MB more": Figure(rf"{NUMBER} MB more", high=40)}),
-    "nodes": Benchmark(
-        words="--turns 1 --towers 30 --nodes 2",
-        figures={"steps a second on two nodes": Figure(rf"2 nodes {NUMBER} steps/s", 50)},
-    ),
-    "placing": Benchmark(words="--turns 1 --disks 10"),
     "providers": Benchmark(
         words="--part rate",
         figures={
@@ -161,7 +157,7 @@ SHORT: Mapping[str, Benchmark] = {
         },
     ),
     "step_rates": Benchmark(words="votes --worlds 2"),
-    "stopping": Benchmark(words="--questions 500"),
+    "stopping": Benchmark(words=""),
     "swarm": Benchmark(words="--repeat 5 --length 15"),
     "takeovers": Benchmark(words="--takeovers 6"),
     "taken_away": Benchmark(words="--times 1"),
@@ -244,9 +240,8 @@ def moved(name: str, words: str) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run them one after the other; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, short=False)
     parser.add_argument("name", nargs="*", help=f"of {', '.join(SHORT)}; by default all")
-    parser.add_argument("--short", action="store_true", help="in their short forms")
     given = parser.parse_args(arguments)
     if unknown := {*given.name} - {*SHORT}:
         parser.error(f"no benchmark named {min(unknown)}")

@@ -1,36 +1,31 @@
 """Atom of Thoughts in figures: ``python -m tests.benchmarks.aot``.
 
 `--part table`: success over transitions beside chain of thought, self-consistency at equal tokens, self-refine and the ablations, each with
-the chance by a Monte Carlo that does not use the engine (`aot_monte_carlo`). `--part ablations`: these, and a judge that
-writes its answer, on more problems.
+the chance by a Monte Carlo that does not use the engine (`aot_monte_carlo`).
 `--part votes`: trees whose judge errs in 30 of 100 ballots.
-`--part states`: do accepted contractions keep the answer, how long is the last answer, and figures 5 to 7 of the paper.
-`--part pairs`: aot before recursive, on products of six digits. `--part time`: virtual time beside the critical path.
-`--part digests`: over orders of events, runtimes and kills.
+`--part states`: do accepted contractions keep the answer, how long is the last answer, and figures 5 to 7 of the paper (``--svg FILE``).
+`--part pairs`: aot before recursive, on products of six digits.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from math import ceil, sqrt
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from msgspec import Struct, structs
 
-from microagents import Deployment, Prompt, Reply, Strategy, run
+from microagents import Prompt, Reply, Strategy, run
 from microagents.elections.laws import wilson_interval
-from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.strategies import strategy_of
-from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions.aot import Aot, AotTree
 from microagents.systems.questions.chain_of_thought import Cot, CotSC, SelfRefine
 from microagents.systems.questions.questions import ToChoose, asked_in
@@ -40,8 +35,7 @@ from microagents.tasks import word_problems
 from microagents.tasks.multiplication import Multiplication
 from microagents.tasks.word_problems import WordProblem
 from tests.benchmarks.aot_monte_carlo import MonteCarlo, Rates
-from tests.benchmarks.kills import kill
-from tests.benchmarks.timed_solver import TimedSolver, digests_of, timed_run, with_times
+from tests.benchmarks.harness import options_of
 
 MODEL = "sim:perfect@alternatives=1,tokens=1,price_out=1"
 """It errs in the same way whenever it is asked the same, and its replies are as long as their reasoning. A million tokens cost a dollar."""
@@ -147,16 +141,6 @@ async def table(problems: int, seed: int) -> None:
     }
     for name, strategy in others.items():
         print(told(name, await solved(tasks, strategy, seed)), flush=True)
-
-
-async def ablations(problems: int, seed: int) -> None:
-    """Print both ablations and a judge that writes at three transitions, on ten times as many problems: small differences need them."""
-    tasks = [WordProblem(instance=instance) for instance in range(10 * problems)]
-    row = await solved(tasks, Aot(judge="writes"), seed)
-    print(told("judge writes", row, lambda each: each.chain(3, "nothing", writes=True)[0]), flush=True)
-    for without in ("nothing", "guidance", "decomposition"):
-        row = await solved(tasks, Aot(without=without), seed)
-        print(told(f"without {without}", row, lambda each, w=without: each.chain(3, w)[0]), flush=True)  # type: ignore[misc]
 
 
 class FiveBranches(Aot):
@@ -278,11 +262,16 @@ def _draw(found: Sequence[Walk], file: Path) -> None:
     import matplotlib as mpl  # noqa: PLC0415 - an extra, which only --svg needs
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    from microagents.studies.pictures import STYLE  # noqa: PLC0415
-
+    style = {
+        "svg.hashsalt": "microagents",
+        "svg.fonttype": "none",
+        "font.family": "sans-serif",
+        "font.size": 9,
+        "axes.grid": True,
+    }
     blue, orange = "#0072b2", "#d55e00"
 
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(style):
         figure = Figure(figsize=(11, 5.6), layout="constrained")
         (depths, sizes, lengths), (by_depth, by_size, rest) = figure.subplots(2, 3)
         for panel, below, title, number, values in (
@@ -341,115 +330,20 @@ async def pairs(problems: int, seed: int) -> None:
         print(told(name, await solved(tasks, strategy, seed, "sim:perfect")), flush=True)
 
 
-class Timed(Aot):
-    """The strategy with such a solver."""
-
-    def deployments(self) -> list[Deployment]:
-        return with_times(super().deployments())
-
-
-class CriticalPath:
-    """The least time that a chain can take: turns that need each other, one after the other; at k = 1, where each turn is one call."""
-
-    def __init__(self, rows: Mapping[str, Recalled], took_s: Mapping[tuple[str, int], float]) -> None:
-        self._rows = rows
-        self._took_s = took_s
-
-    def of(self, at: str) -> float:
-        """Seconds from the question to the end of the chain: of a graph and of the contraction with its answer, the longer counts."""
-        passed_s = self._turn(f"{at}/answer")
-        while f"{at}/1/decompose" in self._rows:
-            at = f"{at}/1"
-            onward_s = self._turn(f"{at}/contract") + self._turn(f"{at}/answer")
-            passed_s += (
-                self._turn(f"{at}/decompose")
-                + max(onward_s, self._turn(f"{at}/graph"))
-                + self._turn(f"{at}/judge/vote")
-            )
-        return passed_s
-
-    def _turn(self, path: str) -> float:
-        row = self._rows.get(path)
-        return 0.0 if row is None else sum(self._took_s[path, ballot.seq] for ballot in row.ballots)
-
-
-async def timed(task: WordProblem, seed: int) -> tuple[float, float]:
-    """The virtual duration of a run, and its critical path, in seconds."""
-    took_s, rows = await timed_run(task, models=f"{MODEL},latency=1.0,sigma=0.5", strategy=Timed(), seed=seed)
-    return took_s, CriticalPath(rows, TimedSolver.took_s).of("0/solve")
-
-
-def durations(problems: int, seed: int) -> None:
-    """Print durations beside critical paths."""
-    ratios = []
-    for instance in range(problems):
-        took_s, ideal_s = run_virtual(timed(WordProblem(instance=instance), seed))
-        ratios.append(took_s / ideal_s)
-    print(
-        f"{problems} problems: virtual duration / critical path median {median(ratios):.4f}, most {max(ratios):.4f}",
-        flush=True,
-    )
-
-
-FORMS: Mapping[str, Strategy | str] = {
-    "aot": Aot(),
-    "voted": Aot(k=2),
-    "forest of trees": ForestOfTrees(),
-    "aot+recursive": "aot+recursive",
+PARTS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
+    "table": table,
+    "votes": votes,
+    "states": states,
+    "pairs": pairs,
 }
-
-
-def digests(seeds: int, kills: int, seed: int) -> None:
-    """Print digests over orders of events, runtimes and kills."""
-    task, model = WordProblem(depth=4), f"{MODEL},flag=0.05"
-    for name, strategy in FORMS.items():
-        how: dict[str, Any] = {"models": model, "strategy": strategy, "seed": seed, "runs_dir": None}
-        right = digests_of(asyncio.run(run(task, **how)))
-        slow = {**how, "models": f"{model},latency=1,sigma=1"}
-        found = {
-            digests_of(run_virtual(run(task, **slow, runtime=runtime), seed=each))
-            for each in range(seeds)
-            for runtime in ("local", "linked")
-        }
-        slow_right = digests_of(run_virtual(run(task, **slow), seed=0))
-        assert found == {slow_right}, name
-        assert digests_of(asyncio.run(run(task, **how, runtime="ray"))) == right, name
-        print(
-            f"{name}: one digest over {seeds} seeds of the virtual loop, on one dispatcher and on two; the same on Ray as here",
-            flush=True,
-        )
-    kill(kills, seed, ("aot", "aot+recursive"))
-
-
-PARTS = ("table", "votes", "ablations", "states", "pairs", "time", "digests")
 
 
 def main() -> None:
     """Print the parts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=PARTS, action="append", help="(default: all)")
-    parser.add_argument("--problems", type=int, default=300, help="of each row (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=200, help="of the virtual loop (default: %(default)s)")
-    parser.add_argument("--kills", type=int, default=30, help="(default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
-    parser.add_argument("--svg", type=Path, help="draw figures 5 to 7 into this file (part states; needs matplotlib)")
-    options = parser.parse_args()
-    for part in options.part or PARTS:
-        match part:
-            case "table":
-                asyncio.run(table(options.problems, options.seed))
-            case "votes":
-                asyncio.run(votes(options.problems, options.seed))
-            case "ablations":
-                asyncio.run(ablations(options.problems, options.seed))
-            case "states":
-                asyncio.run(states(options.problems, options.seed, options.svg))
-            case "pairs":
-                asyncio.run(pairs(options.problems, options.seed))
-            case "time":
-                durations(max(1, options.problems // 10), options.seed)
-            case _:
-                digests(options.seeds, options.kills, options.seed)
+    options = options_of(__doc__, part=PARTS, problems=300, seed=0, svg=Path)
+    for part in options.part:
+        more = [options.svg] if part == "states" else []
+        asyncio.run(PARTS[part](options.problems, options.seed, *more))
 
 
 if __name__ == "__main__":

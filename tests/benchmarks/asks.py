@@ -5,7 +5,6 @@ Within one dispatcher an ask awaits the handler directly; between two every enve
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from statistics import median
 
 from microagents import Conductor, Context, Deployment, Request, Role, Strategy
 from microagents.runtimes.local import LinkedRuntime, LocalRuntime
+from tests.benchmarks.harness import parser_of
 
 IN_FLIGHT = 300
 
@@ -56,9 +56,7 @@ async def asks_per_second(runtime: type[LocalRuntime], asks: int, in_flight: int
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print asks a second: median, least and most."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=7, help="turns of each side (default: %(default)s)")
-    options = parser.parse_args(arguments)
+    options = parser_of(__doc__, turns=7).parse_args(arguments)
     sides: list[tuple[str, type[LocalRuntime], int]] = [
         ("one dispatcher, one at a time", LocalRuntime, 1),
         (f"one dispatcher, {IN_FLIGHT} at a time", LocalRuntime, IN_FLIGHT),

@@ -7,7 +7,6 @@ those whose reply nobody gets.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import os
@@ -33,6 +32,7 @@ from microagents.runs.driver.begin import run
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
+from tests.benchmarks.harness import options_of
 
 MAX_OUTPUT_TOKENS = 400
 TARIFF = flat_tariff(20.0, 100.0)
@@ -233,10 +233,7 @@ def measure(runs: int, first: int = 0) -> Found:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--runs", type=int, default=500)
-    parser.add_argument("--first", type=int, default=0)
-    options = parser.parse_args()
+    options = options_of(__doc__, runs=500, first=0)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     found = measure(options.runs, options.first)
     print(

@@ -8,7 +8,6 @@ calls in flight when the last one was sent, and those that were cancelled. Some 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import os
@@ -29,6 +28,7 @@ from microagents.runs.driver.begin import run
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
+from tests.benchmarks.harness import is_killed, options_of
 
 FACTOR = 3
 """The dearest call of a model costs as many times its cheapest."""
@@ -203,17 +203,6 @@ def _function_of(model: Pricey) -> Any:
     return Seller()
 
 
-def _killed(*arguments: Any) -> bool:
-    """Begin a run in a process that is killed at some call; returns whether it was."""
-    child = os.fork()
-    if child == 0:
-        try:
-            sit(*arguments)
-        finally:
-            os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
-
-
 def try_run(seed: int, folder: Path, found: Found) -> None:
     chance = Random(seed)
     is_close, is_alone = chance.random() < 0.6, chance.random() < 0.7
@@ -223,7 +212,7 @@ def try_run(seed: int, folder: Path, found: Found) -> None:
     dies_at = chance.choice([None, None, 1, 2, chance.randint(3, 60)]) if is_close and is_alone else None
     settings = {"max_cost_usd": cap_usd}
     if dies_at is not None:
-        found.kills += _killed(folder, sellers, seed, dies_at, settings)
+        found.kills += is_killed(lambda: sit(folder, sellers, seed, dies_at, settings))
         dies_at = 0
     outcome, line, till = sit(folder, sellers, seed, dies_at, settings)
     bills = billed(folder / "book")
@@ -258,10 +247,7 @@ def measure(runs: int, first: int = 0) -> Found:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--runs", type=int, default=500)
-    parser.add_argument("--first", type=int, default=0)
-    options = parser.parse_args()
+    options = options_of(__doc__, runs=500, first=0)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     found = measure(options.runs, options.first)
     print(*found.failed, sep="\n")

@@ -13,7 +13,6 @@ The replies of a trained model at temperature 1 are enumerated in every state of
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import timeit
 from collections import Counter, defaultdict
@@ -40,6 +39,7 @@ from microagents.runs.draw_checks import NATS
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.hanoi import Hanoi, Towers
+from tests.benchmarks.harness import options_of
 from tests.benchmarks.tiny import WarmHanoi, replies, states
 from tests.models.llama import serving_llama
 
@@ -318,15 +318,9 @@ async def served(address: str, draws: int, only: str) -> None:
 
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", default="tiny:hanoi,tiny:hanoi-weak")
-    parser.add_argument("--disks", type=int, default=10)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--server", action="store_true")
-    parser.add_argument("--draws", type=int, default=300)
-    parser.add_argument("--only", default="", help="questions after examples with this text")
-    given = parser.parse_args()
+    given = options_of(
+        __doc__, models="tiny:hanoi,tiny:hanoi-weak", disks=10, runs=3, seed=0, server=False, draws=300, only=""
+    )
     if given.server:
         with serving_llama() as address:
             asyncio.run(served(address, given.draws, given.only))

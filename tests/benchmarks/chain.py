@@ -8,7 +8,6 @@ With ``--parts`` parts of the framework are left out, one at a time, which tells
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import time
@@ -35,6 +34,7 @@ from microagents.tasks.hanoi import HanoiStep, Towers
 from microagents.work.durable import Work
 from microagents.work.elections import Resolution, decision_of
 from tests.benchmarks.first_steps import FirstSteps
+from tests.benchmarks.harness import options_of
 
 MODEL = "sim:gpt-4.1-mini"
 K = 3
@@ -139,11 +139,7 @@ def _us_a_step(task: FirstSteps, runtime: str) -> float:
 
 def main() -> None:
     """Print microseconds a step of both sides, and their ratio turn by turn."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=10_000, help="steps a turn (default: %(default)s)")
-    parser.add_argument("--turns", type=int, default=9, help="turns of each side (default: %(default)s)")
-    parser.add_argument("--parts", action="store_true", help="leave parts of the framework out, one at a time")
-    options = parser.parse_args()
+    options = options_of(__doc__, steps=10000, turns=9, parts=False)
     task = FirstSteps(disks=20, length=options.steps)
     _us_a_step(task, "bare"), _us_a_step(task, "local")  # warm-up
     if options.parts:

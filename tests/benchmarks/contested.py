@@ -7,7 +7,6 @@ votes, the first to be ahead by k, and the number of votes of each model, all al
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -20,6 +19,7 @@ from microagents.elections import rules
 from microagents.replies.chat import write
 from microagents.systems import Maker
 from microagents.tasks.drift import RING, Drift, Onward
+from tests.benchmarks.harness import options_of
 from tests.evidence import Figure, of_trials
 
 STEPS, OWN, HARD, EASY = 1_000, 30, 0.45, 0.003
@@ -95,13 +95,7 @@ def compare(k: int, beyond: float, runs: int, trials: int = TRIALS) -> Figure:
 
 def main() -> int:
     """Print both, and where they differ."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=100, help="runs of the engine for each line")
-    parser.add_argument("--trials", type=int, default=TRIALS, help="elections of each kind in the Monte Carlo")
-    parser.add_argument(
-        "--beyond", type=float, nargs="*", default=[inf, 0, rules.BEYOND], help="votes of each model beyond k"
-    )
-    given = parser.parse_args()
+    given = options_of(__doc__, runs=100, trials=TRIALS, beyond=[inf, 0, rules.BEYOND])
     differs = False
     for beyond in given.beyond:
         for k in KS:

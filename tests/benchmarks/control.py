@@ -1,14 +1,12 @@
-"""Control of live runs: ``python -m tests.benchmarks.control [--kills 300] [--poll TURNS] [--respond TIMES [--runtime ray]]``.
+"""Control of live runs: ``python -m tests.benchmarks.control [--kills 300] [--poll TURNS]``.
 
 ``--kills``: runs are killed around requests of every verb and resumed. Each request that was left must be in the journal exactly once, none
 that a journal showed may be missing after the kill, what was set must hold, and an end must end the sitting that took it and no other.
 ``--poll``: a run's time alone and with a process that asks for its status 50 times a second, in turns.
-``--respond``: the time from a pause until no call is in flight, and from a resume until calls are made again.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import signal
@@ -36,8 +34,9 @@ from microagents.journal.requests import (
     request_of,
 )
 from microagents.journal.tables import LogRow
-from microagents.runs.inspection.control import ask_run, status_of
+from microagents.runs.inspection.control import status_of
 from microagents.runs.plan import settings_of
+from tests.benchmarks.harness import options_of, spread, until
 
 RUN = "a"
 ENDLESS = ("hanoi", "-o", "disks=20", "--model", "sim:perfect@latency=0.02", "-k", "2")
@@ -154,15 +153,6 @@ def _holds_lease(folder: Path, pid: int) -> bool:
         return False
 
 
-def until(is_so: Callable[[], bool], what: str, every_s: float = 0.02) -> float:
-    """Wait for something; returns the seconds that it took."""
-    began_s = time.monotonic()
-    while not is_so():
-        assert time.monotonic() - began_s < WAIT_S, f"not within {WAIT_S:g} s: {what}"
-        time.sleep(every_s)
-    return time.monotonic() - began_s
-
-
 def kill(kills: int, seed: int) -> Counter[str]:
     """Kill runs around all verbs in turn, and check each run; returns the kills around each verb."""
     random, total, verbs = Random(seed), Counter[str](), list(VERBS)
@@ -187,8 +177,7 @@ def poll(turns: int) -> None:
         ratios = [with_poller / without for without, with_poller in zip(alone, polled, strict=True)]
         least = min(polled) / min(alone)
         print(
-            f"{name:<10} alone {median(alone):.2f} s, polled {median(polled):.2f} s; ratio: median {median(ratios):.3f} "
-            f"({min(ratios):.3f} to {max(ratios):.3f}), of the least {least:.3f}"
+            f"{name:<10} alone {median(alone):.2f} s, polled {median(polled):.2f} s; {spread(ratios, '.3f')}, of the least {least:.3f}"
         )
     print(f"{median(turn[1][2] for turn in pairs):.0f} polls a second")
 
@@ -209,45 +198,13 @@ def _timed_run(polls_a_second: int) -> tuple[float, float, float]:
         return took_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, polls / took_s
 
 
-def respond(times: int, runtime: str) -> None:
-    """Print how soon a run pauses and resumes."""
-    paused_s, resumed_s = [], []
-    with tempfile.TemporaryDirectory() as name, sitting(Path(name), *ENDLESS, "--runtime", runtime):
-        folder = Path(name)
-        until(lambda: status_of(folder, RUN).result.account.calls > 0, "calls are made")
-        for _ in range(times):
-            began_s = time.monotonic()
-            assert ask_run(folder, RUN, PauseRun()).is_taken
-            until(lambda: status_of(folder, RUN).result.account.in_flight == 0, "no call is in flight")
-            paused_s.append(time.monotonic() - began_s)
-            time.sleep(0.5)
-            calls, began_s = status_of(folder, RUN).result.account.calls, time.monotonic()
-            time.sleep(0.3)
-            assert status_of(folder, RUN).result.account.calls == calls, "a paused run sends no call"
-            began_s = time.monotonic()
-            assert ask_run(folder, RUN, ResumeRun()).is_taken
-            until(lambda before=calls: status_of(folder, RUN).result.account.calls > before, "calls are made again")  # type: ignore[misc]
-            resumed_s.append(time.monotonic() - began_s)
-            time.sleep(0.3)
-    for verb, took_s in (("pause", paused_s), ("resume", resumed_s)):
-        print(f"{runtime}: {verb} within {median(took_s):.2f} s (median of {times}), {max(took_s):.2f} s at most")
-
-
 def main() -> None:
     """Do what the options ask for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--poll", type=int, default=0, metavar="TURNS")
-    parser.add_argument("--respond", type=int, default=0, metavar="TIMES")
-    parser.add_argument("--runtime", default="local")
-    options = parser.parse_args()
+    options = options_of(__doc__, kills=0, seed=0, poll=0)
     if options.kills:
         print(dict(kill(options.kills, options.seed)))
     if options.poll:
         poll(options.poll)
-    if options.respond:
-        respond(options.respond, options.runtime)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ the files beside it.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import shutil
 import sqlite3
@@ -29,6 +28,7 @@ from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import inspect_run
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
+from tests.benchmarks.harness import options_of
 
 NOISY = "sim:perfect@error=0.4,flag=0.1"
 TASKS: dict[str, tuple[Task | list[Drift], dict[str, Any]]] = {
@@ -276,10 +276,7 @@ def journals() -> Iterator[tuple[Sequence[Left], Path]]:
 
 def main() -> None:
     """Print what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tries", type=int, default=2_000, help="damages (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the damages (default: %(default)s)")
-    options = parser.parse_args()
+    options = options_of(__doc__, tries=2000, seed=0)
     counts: Counter[tuple[str, bool]] = Counter()
     wrong = 0
     with journals() as (there, folder):

@@ -7,7 +7,6 @@ worst case (`microagents.plan` with given rates). The world's database is the ju
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from math import sqrt
 from pathlib import Path
@@ -23,6 +22,7 @@ from microagents.systems.agents.act import Act
 from microagents.tasks.desk import Desk
 from microagents.tasks.desk_world import case_of
 from tests.benchmarks.desk_monte_carlo import Margins, ticket
+from tests.benchmarks.harness import options_of
 
 ERROR = 0.03
 MODEL = f"sim:perfect@error={ERROR},alternatives=9"
@@ -123,11 +123,7 @@ def law(strategy: Act, tickets: int) -> str:
 
 def main() -> None:
     """Print a row for each way to act."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tickets", type=int, default=200, help="(default: %(default)s)")
-    parser.add_argument("--trials", type=int, default=8, help="trials of each ticket (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
-    options = parser.parse_args()
+    options = options_of(__doc__, tickets=200, trials=8, seed=0)
     calls = []
     for name, strategy, engine, simulated in rows(options.tickets, options.trials, options.seed):
         calls.append(engine.calls[0])

@@ -10,7 +10,6 @@ forms. Part ``ends`` invents names of finish reasons, part ``mcp`` results of to
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
 import json
@@ -31,6 +30,7 @@ from microagents.roles.solver import outages
 from microagents.systems import Maker
 from microagents.systems.agents import act
 from microagents.systems.agents.act import Act
+from tests.benchmarks.harness import options_of
 from tests.models.server import Connection, raw, serving
 
 Body = dict[str, Any]
@@ -846,21 +846,15 @@ async def lost_results(first: int, number: int) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=[*PARTS, "ends", "mcp"])
-    parser.add_argument("--shift", type=int, default=0, help="other combinations of the same forms")
-    parser.add_argument("--fuzzed", type=int, default=300, help="invented ends, and results of tools")
-    parser.add_argument("--serve-mcp", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = options_of(__doc__, part=(*PARTS, "ends", "mcp"), shift=0, fuzzed=300, serve_mcp=False)
     if options.serve_mcp:
         serve_mcp()
         return 0
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     outages.BACKOFF_S = (0.001, 0.002)
-    parts = [options.part] if options.part else [*PARTS, "ends", "mcp"]
     failed = 0
-    dialects = [each for part in parts if part in PARTS for each in PARTS[part](options.shift)]
-    if "ends" in parts:
+    dialects = [each for part in options.part if part in PARTS for each in PARTS[part](options.shift)]
+    if "ends" in options.part:
         dialects += invented_ends(options.fuzzed, options.shift)
     found = asyncio.run(try_all(dialects))
     thrown_away = [each for each in found if each.thrown_away]
@@ -874,7 +868,7 @@ def main() -> int:
     print(f"{len(bought_again)} outages bought again for an error a person would call final")
     print(f"{len(unclear)} told otherwise than a person would")
     failed += len(thrown_away) + len(bought_again) + len(unclear)
-    if "mcp" in parts:
+    if "mcp" in options.part:
         lost = asyncio.run(lost_results(1000 * options.shift, options.fuzzed))
         print(*lost[:20], sep="\n", end="\n" if lost else "")
         print(f"{options.fuzzed} results of MCP tools: {len(lost)} texts lost")

@@ -7,8 +7,8 @@ it is resumed until it ends. A seed that fails is printed, and ``--seed N`` repl
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import itertools
 import os
 import sys
 import tempfile
@@ -39,6 +39,7 @@ from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
 from tests.benchmarks.faults import ALIKE
+from tests.benchmarks.harness import checked, options_of, sent
 from tests.journal.faulty_disk import Fault, FaultyDisk, Plan
 from tests.systems.agents import shop
 from tests.systems.documents.lines import Lines
@@ -244,8 +245,7 @@ class Trial:
         """
         kept: dict[str, object] = {}
         ending: RunEnding | None = None
-        sent = self._folder / "purchases"
-        calls, most = sent.read_text().count("sent ") if sent.exists() else 0, 0
+        calls, most = sent(self._folder / "purchases"), 0
         try:
             if not holds_nothing(self._journal):
                 with Reader(self._journal) as reader:
@@ -295,21 +295,10 @@ def check(seed: int) -> Sequence[str]:
 
 def main() -> None:
     """Check seeds, and print those that fail."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000, help="how many (default: %(default)s)")
-    parser.add_argument("--first", type=int, default=0, help="the first of them (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="only this one")
-    options = parser.parse_args()
-    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
-    failed, came, started = [], Counter[str](), time.perf_counter()
-    for seed in seeds:
-        try:
-            came.update(check(seed))
-        except AssertionError as error:
-            failed.append(seed)
-            print(f"seed {seed} fails: {error}\n  {error.__notes__[-1]}", flush=True)
-    print(", ".join(f"{count} {fault}" for fault, count in sorted(came.items())))
-    print(f"{len(seeds)} seeds, {len(failed)} failed {failed or ''}, {time.perf_counter() - started:.0f} s")
+    came, failed = checked(check, options_of(__doc__, seeds=1000, first=0, seed=int))
+    counts = Counter(itertools.chain.from_iterable(came))
+    print(", ".join(f"{count} {fault}" for fault, count in sorted(counts.items())))
+    print(f"{len(came)} seeds, {len(failed)} failed {failed or ''}")
     sys.exit(bool(failed))
 
 

@@ -1,13 +1,12 @@
 """What a journal costs and what it gives: ``python -m tests.benchmarks.durable``.
 
 The same chain with and without a journal, each run in a process of its own and by turns; then what the file takes, how long a finished
-run takes to answer, and to be shown. ``--kills N`` instead kills runs of `drift` and of `hanoi` N times at random moments, and resumes each
-to its end: what was decided must be what an undisturbed run decides, and what was bought is counted at the seller.
+run takes to answer, and to be shown. ``--kills N`` instead kills runs of all systems (``--task`` names some) N times at random
+moments, and resumes each to its end: what was decided must be what an undisturbed run decides; what was bought is counted at the seller.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import subprocess
@@ -15,13 +14,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from microagents import run_sync
 from microagents.journal.opening import log_bytes
 from tests.benchmarks.first_steps import FirstSteps
-from tests.benchmarks.kills import kill
+from tests.benchmarks.harness import options_of, spread
+from tests.benchmarks.kills import TASKS, kill
 
 EARLY_STEPS = 10_000
 
@@ -88,22 +87,16 @@ def compare(steps: int, turns: int) -> None:
             resumed, shown = [timed(word, "bench", "--runs-dir", runs, "--json") for word in ("resume", "show")]
             print(f"  resuming the finished run {resumed:.2f} s, show {shown:.2f} s, ", end="")
             print(f"show --verify {timed('show', 'bench', '--verify', '--runs-dir', runs):.1f} s")
-    print(f"{steps:,} steps, ratio of times: median {median(ratios):.3f}, min {min(ratios):.3f}, max {max(ratios):.3f}")
+    print(f"{steps:,} steps, ratio of times {spread(ratios, '.3f')}")
 
 
 def main() -> None:
     """Print what is measured."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=1_048_575, help="steps of each run (default: %(default)s)")
-    parser.add_argument("--turns", type=int, default=3, help="turns of both sides (default: %(default)s)")
-    parser.add_argument("--kills", type=int, help="kill so often instead")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills (default: %(default)s)")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = options_of(__doc__, steps=1_048_575, turns=3, kills=int, task=TASKS, seed=0, one=str)
     if options.one is not None:
         one_run(options.one, options.steps)
     elif options.kills is not None:
-        kill(options.kills, options.seed, ("drift", "hanoi"))
+        kill(options.kills, options.seed, options.task)
     else:
         compare(options.steps, options.turns)
 

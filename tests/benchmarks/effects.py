@@ -9,7 +9,6 @@ their intention and their record.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -37,6 +36,7 @@ from microagents.systems.agents.agent import AgentTask
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import EffectKey, RunInput, tool
 from microagents.tools.toolbox import GivenTool
+from tests.benchmarks.harness import is_killed, options_of, until
 
 FOLDER = Path(tempfile.gettempdir(), "microagents-effects")
 RUNS = FOLDER / "runs"
@@ -46,7 +46,6 @@ WINDOW = POINTS[1:4]
 TOOLS = ("label", "refund", "mail")
 HOW = {"functions, local": 0.7, "server, local": 0.2, "functions, Ray": 0.06, "server, Ray": 0.04}
 """Where the tools and their executor are, and the share of the kills: a server takes 5 s to start twice, an actor 8 s."""
-WAIT_S = 10.0
 
 
 def name_of(run: str) -> str:
@@ -169,7 +168,7 @@ class ServedTicket(Ticket):
 
     tools: ClassVar[tuple[GivenTool, ...]] = (
         McpServer(
-            server=f"{sys.executable} {__file__} --serve",
+            server=f"env PYTHONPATH={Path(__file__).parents[2]} {sys.executable} -m tests.benchmarks.effects --serve",
             effects={"look": "read_only", "label": "idempotent", "refund": "destructive", "mail": "destructive"},
         ),
     )
@@ -219,22 +218,15 @@ def sitting(run: str, how: str) -> Result:
 
 def in_child(run: str, how: str) -> bool:
     """A sitting in a process of its own; whether it was killed."""
-    child = os.fork()
-    if not child:
-        try:
-            sitting(run, how)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is said and the process ends here
-            print(f"{run}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    return is_killed(lambda: sitting(run, how))
 
 
 def until_server_ends(run: str) -> None:
     """Wait until the server of a killed process has ended: until then it may change the world."""
     found = FOLDER / f"{run}.server"
-    until_s = time.monotonic() + WAIT_S
-    while found.exists() and Path("/proc", found.read_text(), "exe").exists() and time.monotonic() < until_s:
-        time.sleep(0.01)
+    if found.exists():
+        process = Path("/proc", found.read_text(), "exe")
+        until(lambda: not process.exists(), "the server ends", 0.01)
 
 
 @cache
@@ -302,13 +294,9 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=1000, metavar="N")
-    parser.add_argument("--only", choices=HOW, action="append", help="one of the ways; repeatable")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = options_of(__doc__.partition("\n")[0], kills=1000, only=HOW, serve=False)
     if arguments.serve:
         serve()
     else:
         # Under its own name, so that the journal finds its classes again.
-        import_module("tests.benchmarks.effects").main(arguments.kills, tuple(arguments.only or HOW))
+        import_module("tests.benchmarks.effects").main(arguments.kills, tuple(arguments.only))

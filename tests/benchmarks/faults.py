@@ -7,11 +7,9 @@ its journal. What it promises is then checked. A seed that fails is printed, and
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
-import time
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -25,6 +23,7 @@ from microagents.runs.driver import execute as driving
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
+from tests.benchmarks.harness import checked, options_of, sent
 from tests.runtimes.lossy import Faults, LossyRuntime
 from tests.systems.documents.lines import Lines
 
@@ -116,13 +115,12 @@ def check(seed: int) -> int:
             if over:
                 break
             kills += 1
-            sent = purchases.read_text().count("sent ") if purchases.exists() else 0
             with Reader(journal) as reader:
                 durable = reader.account().calls
-            not_durable += sent - durable - not_durable
+            not_durable += sent(purchases) - durable - not_durable
         with Reader(journal) as reader:
             account, problems = reader.account(), reader.verify()
-        sent = purchases.read_text().count("sent ")
+        bought = sent(purchases)
     os.environ.pop("MICROAGENTS_PURCHASES")
     right = undisturbed(seed % RIGHT)
     assert problems == []
@@ -130,33 +128,19 @@ def check(seed: int) -> int:
         assert getattr(account, name) == getattr(right, name), (
             f"{name} is {getattr(account, name)!r}, undisturbed {getattr(right, name)!r}"
         )
-    assert sent == account.calls + not_durable, (
-        f"{sent} calls were bought, {account.calls} are accounted for, {not_durable} were not durable"
+    assert bought == account.calls + not_durable, (
+        f"{bought} calls were bought, {account.calls} are accounted for, {not_durable} were not durable"
     )
-    assert sent <= account.calls + account.lost_in_flight, (
-        f"{sent} calls were bought, {account.calls} are accounted for, and {account.lost_in_flight} as lost at most"
+    assert bought <= account.calls + account.lost_in_flight, (
+        f"{bought} calls were bought, {account.calls} are accounted for, and {account.lost_in_flight} as lost at most"
     )
     return kills
 
 
 def main() -> None:
     """Check seeds, and print those that fail."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=2000, help="how many (default: %(default)s)")
-    parser.add_argument("--first", type=int, default=0, help="the first of them (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="only this one")
-    options = parser.parse_args()
-    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
-    failed, kills, started = [], 0, time.perf_counter()
-    for seed in seeds:
-        try:
-            kills += check(seed)
-        except AssertionError as error:
-            failed.append(seed)
-            print(f"seed {seed} fails: {error}", flush=True)
-    print(
-        f"{len(seeds)} seeds, {kills} kills, {len(failed)} failed {failed or ''}, {time.perf_counter() - started:.0f} s"
-    )
+    kills, failed = checked(check, options_of(__doc__, seeds=2000, first=0, seed=int))
+    print(f"{len(kills)} seeds, {sum(kills)} kills, {len(failed)} failed {failed or ''}")
     sys.exit(bool(failed))
 
 

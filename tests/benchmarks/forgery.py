@@ -7,7 +7,6 @@ journal, each page and `resume` must go on, or refuse it with one sentence: neve
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -24,6 +23,7 @@ import aiohttp
 
 from microagents.journal.tables import ROWS
 from microagents.web.viewer.server import viewing
+from tests.benchmarks.harness import options_of
 from tests.cli.commands import microagents
 from tests.journal.seal import sealed
 
@@ -32,7 +32,7 @@ INPUTS = '{"length": 3}\n{"length": 5}\n{"length": 4}\n'
 RUNS: Mapping[str, Sequence[str]] = {
     "chain": ("drift", "-o", "length=20", "--model", NOISY, "-k", "2"),
     "stopped": ("drift", "-o", "length=20", "--model", NOISY, "-k", "2", "--max-calls", "41"),
-    "undecided": ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13"),
+    "undecided": ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "-s", "max_draws=13"),
     "ladder": ("drift", "--model", NOISY, "-k", "2", "-s", "ladder=paraphrase,lookahead", "-s", "max_draws=5"),
     "many": ("drift", "--inputs", "inputs.jsonl", "--model", NOISY, "-k", "2", "--max-calls", "20"),
     "tree": ("multiplication", "-o", "digits=2", "--model", "sim:perfect@error=0.2,alternatives=3", "-k", "2"),
@@ -74,7 +74,7 @@ COMMANDS: Sequence[tuple[str, ...]] = (
     *[("show", "r"), ("show", "r", "--json"), ("show", "r", "--verify"), ("show", "r", "--input", "1")],
     *[("show", "r", path) for path in PATHS],
     *[("view", "r", "-o", "report.html"), ("export", "r"), ("export", "r", "--format", "csv")],
-    *[("export", "r", "--actions"), ("export", "r", "--look-ups"), ("plan", "drift", "--from", "r")],
+    *[("export", "r", "--actions"), ("plan", "drift", "--from", "r")],
     *[("decide", "r", path, "approve") for path in PATHS],
     *[("resume", "r", "--max-calls", "200")] * 3,
 )
@@ -210,10 +210,7 @@ def tried(there: Mapping[str, bytes], number: int) -> str | None:
 
 def main() -> None:
     """Print what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tries", type=int, default=2_000, help="forged values (default: %(default)s)")
-    parser.add_argument("--first", type=int, default=0, help="number of the first (default: %(default)s)")
-    options = parser.parse_args()
+    options = options_of(__doc__, tries=2000, first=0)
     wrong = 0
     with journals() as there:
         for number in range(options.first, options.first + options.tries):

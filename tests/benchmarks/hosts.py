@@ -8,7 +8,6 @@ the end the run is resumed without Ray, and has the digests of an undisturbed on
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import secrets
@@ -31,6 +30,7 @@ from microagents import InvalidUsage, resume, run
 from microagents.journal.reading import Reader, journal_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
+from tests.benchmarks.harness import options_of
 from tests.runtimes.ray.ray_processes import kill, title_of
 
 MODEL = "sim:perfect@error=0.4,flag=0.1,latency=0.5"
@@ -44,7 +44,7 @@ FEW = 10
 """Calls for an input, above those that may have been under way."""
 WITHIN_S = 40.0
 """Time within which a fault is told of, and every input goes on."""
-FAULTS = ["link", "node", "raylet"]
+FAULTS = ("link", "node", "raylet")
 DIED, ENDED = "an actor died", "all decisions so far are kept"
 
 
@@ -233,9 +233,7 @@ def _ip(*words: str) -> str:
 
 def main() -> None:
     """Print what became of each fault."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--faults", nargs="+", default=FAULTS, choices=FAULTS, help="in this order (default: all)")
-    told, is_same = faults(parser.parse_args().faults)
+    told, is_same = faults(options_of(__doc__, fault=FAULTS).fault)
     print(f"resumed without Ray: digests {'as undisturbed' if is_same else 'DIFFERENT'}")
     longest_s = max(max(each.said_s, each.again_s or 0.0) for each in told)
     is_soon = longest_s < WITHIN_S

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader
+from tests.benchmarks.harness import sent, until
 from tests.cli.commands import OVER
 
 _HARD = "sim:perfect@error=0.05,flag=0.05,hard=0.1,hard_error=0.7,latency=0.003,sigma=1"
@@ -100,15 +101,15 @@ def kill_and_resume(task: str, *, seed: int, random: Random, most: int) -> Kille
         ) is None:
             kills += 1
             calls, lost = _booked(runs)
-            sent = _sent(purchases)
-            assert sent <= calls + lost, f"the seller sent {sent}, the journal counts {calls}, and {lost} as lost"
-            not_durable += sent - calls - not_durable
+            bought = sent(purchases)
+            assert bought <= calls + lost, f"the seller sent {bought}, the journal counts {calls}, and {lost} as lost"
+            not_durable += bought - calls - not_durable
         shown: dict[str, Any] = json.loads(out)
         return Killed(
             kills=kills,
             decisions_sha256=shown["decisions_sha256"],
             ballots_sha256=shown["ballots_sha256"],
-            sent=_sent(purchases),
+            sent=sent(purchases),
             calls=shown["calls"],
             lost=shown["lost_in_flight"],
             wasted=shown["wasted_calls"],
@@ -142,11 +143,10 @@ def kill(kills: int, seed: int, tasks: Sequence[str]) -> None:
 
 def _sitting(words: list[str], environment: dict[str, str], purchases: Path, kill_after_s: float | None) -> str | None:
     """What the command prints; None where it was killed before, so long after it sent its first call."""
-    before = _sent(purchases)
+    before = sent(purchases)
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
         if kill_after_s is not None:
-            while process.poll() is None and _sent(purchases) == before:
-                time.sleep(0.002)
+            until(lambda: process.poll() is not None or sent(purchases) > before, "a call is sent", 0.002)
             time.sleep(kill_after_s)
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
@@ -154,10 +154,6 @@ def _sitting(words: list[str], environment: dict[str, str], purchases: Path, kil
         out, err = process.communicate(timeout=WAIT_S)
         assert process.returncode in OVER, err
         return out
-
-
-def _sent(purchases: Path) -> int:
-    return purchases.read_text().count("sent ") if purchases.exists() else 0
 
 
 def _booked(runs: Path) -> tuple[int, int]:

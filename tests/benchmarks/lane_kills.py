@@ -8,7 +8,6 @@ while its lanes still live.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -16,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,6 +24,7 @@ from uuid import uuid4
 from ray.cluster_utils import Cluster
 
 from microagents.models.simulation.simulated import Purchases
+from tests.benchmarks.harness import options_of, sent, until
 from tests.cli.commands import OVER
 from tests.runtimes.ray.local_nodes import add_node, local_nodes
 from tests.runtimes.ray.ray_processes import is_actor, kill, read_bytes
@@ -54,12 +55,12 @@ class Hunt:
         cluster: the cluster.
         seed: seed of what is killed, and when.
         purchases: where the seller notes its calls.
-        only: the kind that is killed; None for all.
+        only: the kinds that are killed.
     """
 
-    def __init__(self, cluster: Cluster, seed: int, purchases: Path, only: str | None) -> None:
+    def __init__(self, cluster: Cluster, seed: int, purchases: Path, only: Sequence[str]) -> None:
         self._cluster = cluster
-        self._kinds = KINDS if only is None else {only: 1.0}
+        self._kinds = {kind: KINDS[kind] for kind in only}
         self._purchases = purchases
         self._random = Random(seed)
         self.kills: Counter[str] = Counter()
@@ -90,11 +91,11 @@ class Hunt:
                 if not (there := self._actors()):  # the run has not begun
                     continue
                 if kind == "driver":
-                    if self._purchases.read_text().count("sent ") < bought + BOUGHT:
+                    if sent(self._purchases) < bought + BOUGHT:
                         continue
                     driver.kill()
                     driver.wait()
-                    bought = self._purchases.read_text().count("sent ")
+                    bought = sent(self._purchases)
                     driver = _started(words, folder)
                 elif kind == "actor":
                     kill(self._random.choice(there))
@@ -105,7 +106,7 @@ class Hunt:
         finally:
             driver.kill()
         assert code in OVER, Path(folder, "err").read_text()[-2000:]
-        _until(lambda: not self._actors())
+        until(lambda: not self._actors(), "the actors end", 0.1)
         shown: dict[str, Any] = json.loads(Path(folder, "out").read_text())
         return shown
 
@@ -147,14 +148,7 @@ def _started(words: list[str], folder: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(words, stdout=out, stderr=err)
 
 
-def _until(condition: Any) -> None:
-    over_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < over_s, "actors are left"
-        time.sleep(0.1)
-
-
-def hunt(kills: int, seed: int, only: str | None) -> Counter[str]:
+def hunt(kills: int, seed: int, only: Sequence[str]) -> Counter[str]:
     """Run until so many kills hit; what was killed."""
     with tempfile.TemporaryDirectory() as shop:
         purchases = Path(shop, "purchases")
@@ -181,12 +175,10 @@ def _check(hunting: Hunt, number: int, most: int, purchases: Path) -> None:
         for field in ("outcome", "decisions_sha256", "ballots_sha256", "result"):
             assert found[field] == right[field], (number, field, found[field], right[field])
         assert not [each.name for each in Path(folder).iterdir() if each.suffix not in ("", ".jsonl", ".sqlite")]
-    sent, counted, lost = purchases.read_text().count("sent "), found["calls"], found["lost_in_flight"]
-    assert sent <= counted + lost, (
-        f"run {number}: the seller sent {sent}, the journal counts {counted}, and {lost} as lost"
-    )
+    bought, counted, lost = sent(purchases), found["calls"], found["lost_in_flight"]
+    assert bought <= counted + lost, f"run {number}: the seller sent {bought}, {counted} are counted, {lost} as lost"
     print(
-        f"run {number}: {dict(hunting.kills)} so far; digests as undisturbed; the seller sent {sent:,}, the journal counts {counted:,} and "
+        f"run {number}: {dict(hunting.kills)} so far; digests as undisturbed; sent {bought:,}, the journal counts {counted:,} and "
         f"{lost:,} as lost",
         flush=True,
     )
@@ -194,11 +186,7 @@ def _check(hunting: Hunt, number: int, most: int, purchases: Path) -> None:
 
 def main() -> None:
     """Print what was killed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=list(KINDS))
-    options = parser.parse_args()
+    options = options_of(__doc__, kills=200, seed=0, only=KINDS)
     began_s = time.monotonic()
     kills = hunt(options.kills, options.seed, options.only)
     killed = ", ".join(f"{number} {kind}s" for kind, number in sorted(kills.items()))

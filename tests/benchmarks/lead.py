@@ -7,7 +7,6 @@ drawn with and without reuse where hard steps come in clusters. `--part ladder` 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections.abc import Callable
 from functools import partial
@@ -32,6 +31,7 @@ from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import HanoiStep
 from tests.benchmarks import lead_monte_carlo as monte_carlo
 from tests.benchmarks.first_steps import FirstSteps
+from tests.benchmarks.harness import options_of
 
 TABLE = {"error": 0.01, "hard": 0.01, "hard_error": 0.6, "hard_ahead": 0.1, "decay": 0.002}
 """The model of the table: fixed before the first run, and the same for all strategies."""
@@ -209,20 +209,13 @@ def walked(task: FirstSteps, result: Result, model: str, seed: int) -> Walked:
 
 def main() -> None:
     """Print the parts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=("table", "reuse", "ladder"), action="append", help="(default: all)")
-    parser.add_argument("--n", type=int, action="append", help="sizes of the table (default: 11, 12, 13)")
-    parser.add_argument(
-        "--repeat", type=int, default=100, help="inputs of each row of the table (default: %(default)s)"
+    options = options_of(
+        __doc__, part=("table", "reuse", "ladder"), size=[11, 12, 13], repeat=100, steps=10_000, k=14, seed=0
     )
-    parser.add_argument("--steps", type=int, default=10_000, help="steps of the ladder's chain (default: %(default)s)")
-    parser.add_argument("-k", type=int, default=14, help="margin of the ladder's vote (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
-    options = parser.parse_args()
-    for part in options.part or ("table", "reuse", "ladder"):
+    for part in options.part:
         match part:
             case "table":
-                asyncio.run(table(options.n or [11, 12, 13], options.repeat, options.seed))
+                asyncio.run(table(options.size, options.repeat, options.seed))
             case "reuse":
                 asyncio.run(reuse(1_000, options.seed))
             case _:

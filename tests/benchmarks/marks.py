@@ -1,4 +1,4 @@
-"""Whether the marks of plans hold: python -m tests.benchmarks.marks [--worlds N] [--only KIND...] [--jobs N].
+"""Whether the marks of plans hold: python -m tests.benchmarks.marks [--worlds N] [--only KIND] [--jobs N].
 
 Each world is a chain whose replies to every step are planted. The product measures and plans it; the truth of a plan is computed here, by
 the law of each step's race, from the planted shares. Of worlds with all steps sampled, a mark must be right. Of others no mark is
@@ -8,7 +8,6 @@ does. Exit code 1 if an aim is missed.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import math
 import multiprocessing
@@ -23,6 +22,7 @@ from msgspec import Struct
 from microagents import Call, Model, Sample, measure, plan
 from microagents.replies.chat import Usage
 from microagents.tasks.drift import RING, Drift
+from tests.benchmarks.harness import options_of
 from tests.benchmarks.step_rates import Law, ended
 
 STEPS, TARGET, MOST_K, CAP = 1_000, 0.95, 12, 100
@@ -225,23 +225,13 @@ def summary(told: Sequence[Told]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--worlds", type=int, default=12, help="number of worlds of each kind")
-    parser.add_argument("--first", type=int, default=0, help="the first world")
-    parser.add_argument("--only", nargs="*", choices=WORLDS, default=[*WORLDS], help="kinds of worlds")
-    parser.add_argument("--sampled", type=int, nargs="*", default=[STEPS, 300, 100], help="numbers of sampled steps")
-    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
-    parser.add_argument("--each", action="store_true", help="print the advice in every world")
-    of = parser.parse_args()
-    each = [
-        (kind, sampled, of.first + world) for sampled in of.sampled for kind in of.only for world in range(of.worlds)
-    ]
+    of = options_of(__doc__, worlds=12, only=WORLDS, sampled=[STEPS, 300, 100], jobs=1)
+    each = [(kind, sampled, world) for sampled in of.sampled for kind in of.only for world in range(of.worlds)]
     told = list[Told]()
     with multiprocessing.get_context("spawn").Pool(of.jobs) as pool:
         for found in pool.imap(told_of, each):
             told.append(found)
-            if of.each:
-                print(found, flush=True)
+            print(found, flush=True)
     for sampled in of.sampled:
         for kind in of.only:
             own = [one for one in told if (one.kind, one.sampled) == (kind, sampled)]

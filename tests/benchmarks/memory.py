@@ -6,7 +6,6 @@ resident at a time, and the difference.
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import sys
@@ -15,6 +14,8 @@ import time
 from pathlib import Path
 
 from msgspec import Struct
+
+from tests.benchmarks.harness import options_of
 
 LOOK_EVERY_S = 0.05
 FEW = 10
@@ -65,10 +66,7 @@ def _most_kb(pid: int) -> int:
 
 def main() -> None:
     """Print the memory of both runs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--inputs", type=int, default=100_000)
-    parser.add_argument("--runtime", choices=("local", "ray"), default="local")
-    options = parser.parse_args()
+    options = options_of(__doc__, inputs=100_000, runtime="local")
     few, many = peak_of(FEW, options.runtime), peak_of(options.inputs, options.runtime)
     more_mb = many.most_mb - few.most_mb
     print(

@@ -5,10 +5,10 @@ Each part is a file of `tests.benchmarks.provider_parts`, whose ``measure`` prin
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from tests.benchmarks.harness import parser_of
 from tests.benchmarks.provider_parts import chain, rate
 
 PARTS: Mapping[str, Callable[[], Awaitable[None]]] = {
@@ -19,9 +19,7 @@ PARTS: Mapping[str, Callable[[], Awaitable[None]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the parts."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", choices=PARTS, action="append", help="repeatable (default: all)")
-    for part in parser.parse_args(arguments).part or PARTS:
+    for part in parser_of(__doc__, part=PARTS).parse_args(arguments).part:
         print(f"-- {part}")
         asyncio.run(_measured(PARTS[part]))
 

@@ -6,7 +6,6 @@ prints its address, and ends with SIGTERM.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import re
 import signal
@@ -16,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 import msgspec
+
+from tests.benchmarks.harness import parser_of
 
 TEXT = "number = 22"
 """The right reply to the first question of `Drift`."""
@@ -96,9 +97,7 @@ def quick_server(latency_s: float = 0.0) -> AbstractContextManager[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--latency", type=float, default=0.0, help="seconds before each reply (default: %(default)s)")
-    asyncio.run(serve(parser.parse_args(arguments).latency))
+    asyncio.run(serve(parser_of(__doc__, latency=0.0).parse_args(arguments).latency))
 
 
 if __name__ == "__main__":

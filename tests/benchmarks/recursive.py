@@ -1,33 +1,23 @@
 """Recursive decomposition in figures: ``python -m tests.benchmarks.recursive``.
 
-Solve rates over k (the picture of MAKER's figure 12) beside single calls and a Monte Carlo of the algorithm; calls; how long a problem
-takes in virtual time beside its critical path; digests over seeds of the virtual loop, and over kills. The model is simulated, its error
-rates are those of `microagents.tasks.multiplication`: this measures the plumbing, not a model.
+Solve rates over k (the picture of MAKER's figure 12) beside single calls and a Monte Carlo of the algorithm, and calls. The model is
+simulated, its error rates are those of `microagents.tasks.multiplication`: this measures the plumbing, not a model.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 from collections.abc import Sequence
-from functools import cache
 from math import comb
 from statistics import mean, median
 from typing import Any
 
-import msgspec
-
-from microagents import Deployment, Result, run
-from microagents.elections.election import Ballot
+from microagents import Result, run
 from microagents.elections.laws import wilson_interval
-from microagents.journal.messages import Recalled
-from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions.recursive import Recursive
 from microagents.tasks.multiplication import Multiplication
 from tests.benchmarks.algorithm4 import MonteCarlo
-from tests.benchmarks.kills import kill
-from tests.benchmarks.timed_solver import TimedSolver, digests_of, timed_run, with_times
+from tests.benchmarks.harness import options_of
 
 MODEL = "sim:perfect"
 """Without flags and with the task's error rates, so that the Monte Carlo is as short as the algorithm."""
@@ -104,111 +94,11 @@ async def calls(problems: int, seed: int) -> None:
         )
 
 
-class Timed(Recursive):
-    """The strategy with such a solver."""
-
-    def deployments(self) -> list[Deployment]:
-        return with_times(super().deployments())
-
-
-class CriticalPath:
-    """The least time that a problem can take with unlimited concurrency: turns that need each other, one after the other."""
-
-    def __init__(self, rows: dict[str, Recalled], took_s: dict[tuple[str, int], float], k: int) -> None:
-        self._rows = rows
-        self._took_s = took_s
-        self._k = k
-
-    def of(self, at: str) -> float:
-        """Seconds from the problem at a place to its answer."""
-        if f"{at}/compose" not in self._rows:
-            return self._turn(f"{at}/decompose") + self._turn(f"{at}/answer")
-        return self._turn(f"{at}/decompose") + max(self.of(f"{at}/1"), self.of(f"{at}/2")) + self._turn(f"{at}/compose")
-
-    def _turn(self, path: str) -> float:
-        """All candidates at once, then ballots: at first as many as may decide, then one for each that did not."""
-        row = self._rows.get(path)
-        if row is None:
-            return 0.0
-        proposed_s = max(self._took_s[path, ballot.seq] for ballot in row.ballots)
-        vote = self._rows.get(f"{path}/vote")
-        return proposed_s if vote is None else proposed_s + self._vote(f"{path}/vote", vote)
-
-    def _vote(self, path: str, vote: Recalled) -> float:
-        launched_s = [0.0] * self._k
-        counts: dict[bytes, int] = {}
-        counted_s = 0.0
-        for ballot in vote.ballots:
-            assert isinstance(ballot, Ballot)
-            counted_s = max(counted_s, launched_s[ballot.seq] + self._took_s[path, ballot.seq])
-            counts[ballot.value] = counts.get(ballot.value, 0) + 1
-            needed = min(self._k - max(counts.values()), 2 * self._k - 1 - ballot.seq - 1)
-            launched_s += [counted_s] * (ballot.seq + 1 + needed - len(launched_s))
-        return counted_s
-
-
-async def timed(task: Multiplication, k: int, seed: int) -> tuple[float, float]:
-    """The virtual duration of a run, and its critical path, in seconds."""
-    took_s, rows = await timed_run(task, models=f"{MODEL}@latency=1.0,sigma=0.5", strategy=Timed(k=k), seed=seed)
-    return took_s, CriticalPath(rows, TimedSolver.took_s, k).of("0/solve")
-
-
-def durations(problems: int, seed: int) -> None:
-    """Durations beside critical paths."""
-    for k in (2, 5):
-        ratios = []
-        for instance in range(problems):
-            took_s, ideal_s = run_virtual(timed(Multiplication(digits=5, instance=instance), k, seed))
-            ratios.append(took_s / ideal_s)
-        print(
-            f"5x5, k = {k}, {problems} problems: virtual duration / critical path median {median(ratios):.4f}, most {max(ratios):.4f}",
-            flush=True,
-        )
-
-
-@cache
-def _undisturbed(seed: int) -> tuple[str, str]:
-    return digests_of(asyncio.run(run(Multiplication(digits=5), models=MODEL, k=2, seed=seed, runs_dir=None)))
-
-
-def orders(seeds: int, seed: int) -> None:
-    """Digests over orders of events."""
-    found = {
-        digests_of(
-            run_virtual(
-                run(Multiplication(digits=5), models=MODEL, k=2, seed=seed, runs_dir=None, runtime=runtime), seed=each
-            )
-        )
-        for each in range(seeds)
-        for runtime in ("local", "linked")
-    }
-    assert found == {_undisturbed(seed)}, json.dumps(msgspec.to_builtins(found))
-    print(
-        f"{seeds} seeds of the virtual loop, on one dispatcher and on two: digests as on the ordinary loop", flush=True
-    )
-    on_ray = asyncio.run(run(Multiplication(digits=5), models=MODEL, k=2, seed=seed, runs_dir=None, runtime="ray"))
-    assert digests_of(on_ray) == _undisturbed(seed)
-    print("the same on Ray, a process for each role", flush=True)
-
-
 def main() -> None:
-    """Print all of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--problems", type=int, default=1000, help="of each size at each k (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=200, help="of the virtual loop (default: %(default)s)")
-    parser.add_argument("--kills", type=int, default=30, help="(default: %(default)s)")
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        help="of the simulated model, of the Monte Carlo and of the kills (default: %(default)s)",
-    )
-    options = parser.parse_args()
+    """Print both tables."""
+    options = options_of(__doc__, problems=1000, seed=0)
     asyncio.run(rates(options.problems, options.seed))
     asyncio.run(calls(max(1, options.problems // 50), options.seed))
-    durations(max(1, options.problems // 50), options.seed)
-    orders(options.seeds, options.seed)
-    kill(options.kills, options.seed, ("multiplication",))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ what a step costs the driver, the thread of the journal, and the disk, of which 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import resource
@@ -25,6 +24,7 @@ from msgspec import Struct
 from microagents import run
 from microagents.journal.messages import Account
 from microagents.tasks.hanoi import Hanoi
+from tests.benchmarks.harness import options_of, spread
 
 SIMULATED = (1, 2, 4, 8, 16, 1000)
 
@@ -118,23 +118,10 @@ def _print_simulation(lane_steps_per_s: float, turns: Sequence[Turn]) -> None:
 
 def main() -> None:
     """Print the rates of all sides, and their ratios turn by turn."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lanes", type=int, action="append", help="numbers of lanes (default: 1 and 2)")
-    parser.add_argument("--towers", type=int, default=200, help="inputs of each run (default: %(default)s)")
-    parser.add_argument(
-        "--latency", type=float, default=0.0, help="median time of a reply, in seconds (default: %(default)s)"
+    options = options_of(
+        __doc__, lanes=[1, 2], towers=200, latency=0.0, disks=8, concurrency=int, turns=5, no_local=False
     )
-    parser.add_argument("--disks", type=int, default=8, help="size of each tower (default: %(default)s)")
-    parser.add_argument(
-        "--concurrency",
-        type=int,
-        help="calls in flight a lane; then --towers are for each lane, too (default: no bound)",
-    )
-    parser.add_argument("--turns", type=int, default=5, help="(default: %(default)s)")
-    parser.add_argument("--no-local", action="store_true", help="leave the one process out")
-    options = parser.parse_args()
-    lanes = options.lanes or [1, 2]
-    sides: list[int | None] = [*([] if options.no_local else [None]), *lanes]
+    sides: list[int | None] = [*([] if options.no_local else [None]), *options.lanes]
     turns: dict[int | None, list[Turn]] = {side: [] for side in sides}
     for _ in range(options.turns):
         for side in sides:
@@ -155,10 +142,7 @@ def main() -> None:
             if side != other and other in sides and side is not None:
                 ratios = [a.steps_per_s / b.steps_per_s for a, b in zip(turns[side], turns[other], strict=True)]
                 against = "one process" if other is None else "1 lane"
-                print(
-                    f"{side} lanes / {against}: {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), "
-                    f"efficiency {median(ratios) / side:.2f}"
-                )
+                print(f"{side} lanes / {against}: {spread(ratios)}, efficiency {median(ratios) / side:.2f}")
     if 1 in sides:
         on_lanes = [each for side, found in turns.items() if side is not None for each in found]
         _print_simulation(median(each.steps_per_s for each in turns[1]), on_lanes)

@@ -6,7 +6,6 @@ k = 3, the cap 60. Each row is beside a Monte Carlo that does not use the engine
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections.abc import Sequence
 from math import sqrt
@@ -22,6 +21,7 @@ from microagents.replies.chat import write
 from microagents.roles.matcher import Match, ToMatch
 from microagents.systems import Maker
 from microagents.systems.questions import Problem
+from tests.benchmarks.harness import options_of
 
 RIGHT = 0.6
 WRONG = 3
@@ -127,10 +127,7 @@ def inside(found: Sequence[float], law: Sequence[float]) -> str:
 
 def main() -> None:
     """Print a row for exact votes, and one for each error rate of the matcher."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeat", type=int, default=500, help="elections a row (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = options_of(__doc__, repeat=500, seed=1)
     for error in (None, *ERRORS):
         law = [trial(Random(f"{error} {number}"), error) for number in range(TRIALS)]
         right, matches, samples = asyncio.run(measured(options.repeat, options.seed, error))

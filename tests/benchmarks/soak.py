@@ -7,7 +7,6 @@ slope over the second half: the median of the slopes between all pairs of readin
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -30,6 +29,7 @@ from msgspec import Struct
 
 from microagents.replies.chat import system_with_instructions
 from microagents.tasks.drift import RING, Drift, Onward, Place
+from tests.benchmarks.harness import options_of
 
 TEN_MINUTES_S = 600.0
 READINGS = 600
@@ -268,9 +268,7 @@ def soak(seconds: float, planted: Mapping[str, str] | None = None) -> Soaked:
 
 def main() -> None:
     """Print what was read, and what grew too much."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hours", type=float, default=TEN_MINUTES_S / 3600, help="default: ten minutes")
-    seconds = parser.parse_args().hours * 3600
+    seconds = options_of(__doc__, hours=TEN_MINUTES_S / 3600).hours * 3600
     soaked = soak(seconds)
     print(f"{seconds:.0f} s: " + ", ".join(f"{number:,} {what}" for what, number in sorted(soaked.done.items())))
     for each in soaked.readings:

@@ -10,7 +10,6 @@ time only take the same decisions, which is checked.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 from collections import defaultdict
@@ -23,6 +22,7 @@ from microagents import Result, run
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
+from tests.benchmarks.harness import options_of
 
 MODEL = "sim:perfect@error={error},latency=1.0,sigma=0.5"
 Figures = Iterator[tuple[str, float]]
@@ -91,11 +91,7 @@ PARTS = {"guesses": guesses, "hedges": hedges, "hangs": hangs}
 
 def main() -> None:
     """Print medians, least and most over the seeds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=PARTS, default="guesses")
-    parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--seeds", type=int, default=20)
-    options = parser.parse_args()
+    options = options_of(__doc__, part="guesses", steps=20_000, seeds=20)
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR)
     )  # a hang is logged each time

@@ -6,12 +6,9 @@ with intervals.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import math
-import os
 import tempfile
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,6 +29,7 @@ from microagents.task import ChainTask
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.desk import Desk
 from microagents.tasks.hanoi import Hanoi
+from tests.benchmarks.harness import parser_of
 from tests.benchmarks.tiny import replies, states
 
 Array = NDArray[np.float64]
@@ -203,7 +201,7 @@ def laws_of(model: TinyModel, task: ChainTask[Any, Any], temperature: float) -> 
     return laws, flagged
 
 
-def check_tiny(worlds: int, temperature: float) -> None:
+def check_tiny(worlds: int) -> None:
     """Measure the trained models by their enumerated replies, all steps and a third of them."""
     tasks: tuple[tuple[str, ChainTask[Any, Any]], ...] = (
         ("hanoi-weak", Hanoi(disks=6)),
@@ -211,7 +209,7 @@ def check_tiny(worlds: int, temperature: float) -> None:
         ("checkers", Checkers(n=7)),
     )
     for name, task in tasks:
-        laws, flagged = laws_of(TinyModel(name), task, temperature)
+        laws, flagged = laws_of(TinyModel(name), task, 1.0)
         true = ", ".join(
             f"{math.prod(end.right for end in ends(laws, k, np.random.default_rng(1), 50_000)):.4f} at k = {k}"
             for k in (1, 3, 5)
@@ -271,15 +269,6 @@ STRUCTURES: dict[str, Callable[[np.random.Generator, int], Array]] = {
     "2 % at .45": lambda rng, size: np.where(rng.random(size) < 0.02, 0.45, 0.003),
     "drift": lambda _, size: 0.001 * np.exp(np.linspace(0, math.log(50), size)),
     "lognormal": lambda rng, size: np.minimum(np.exp(rng.normal(math.log(0.004), 1.0, size)), 0.9),
-}
-OTHERS: dict[str, Callable[[np.random.Generator, int], Array]] = {
-    "one rate .001": lambda _, size: np.full(size, 0.001),
-    "one rate .1": lambda _, size: np.full(size, 0.1),
-    "lognormal 1.5": lambda rng, size: np.minimum(np.exp(rng.normal(math.log(0.003), 1.5, size)), 0.95),
-    ".1 % at .7, .02": lambda rng, size: np.where(rng.random(size) < 0.001, 0.7, 0.02),
-    "beta(.2, 20)": lambda rng, size: rng.beta(0.2, 20, size),
-    "beta(5, 200)": lambda rng, size: rng.beta(5, 200, size),
-    "5 % at .2": lambda rng, size: np.where(rng.random(size) < 0.05, 0.2, 0.004),
 }
 
 
@@ -342,39 +331,21 @@ async def check_agents(worlds: range, folder: str, trials: int = 40) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("votes", "tiny", "structures", "agents", "all"), nargs="?", default="all")
-    parser.add_argument("--worlds", type=int, help="by default 1,000 sets of votes, and 400 of each structure")
-    parser.add_argument("--temperature", type=float, default=1.0, help="of the trained models")
-    parser.add_argument("--first", type=int, default=0, help="the first world")
-    parser.add_argument("--only", help="part of the name of a structure")
-    parser.add_argument("--others", action="store_true", help="other structures")
-    parser.add_argument("--totals", type=int, nargs="*", default=[1_000, 10_000])
-    parser.add_argument(
-        "--votes",
-        type=Path,
-        default=os.environ.get("RECORDED_VOTES", VOTES),
-        help="a file with a question a line, 0 for a right vote",
-    )
+    parser = parser_of(__doc__, worlds=int)
+    parser.add_argument("what", choices=("votes", "tiny", "structures", "agents"))
     of = parser.parse_args()
-    if of.what in ("votes", "all"):
-        check_votes(of.votes, range(of.first, of.first + (of.worlds or 1_000)))
-    if of.what in ("tiny", "all"):
-        check_tiny(of.worlds or 400, of.temperature)
-    if of.what in ("agents", "all"):
+    if of.what == "votes":
+        check_votes(VOTES, range(of.worlds or 1_000))
+    elif of.what == "tiny":
+        check_tiny(of.worlds or 400)
+    elif of.what == "agents":
         with tempfile.TemporaryDirectory() as folder:
-            asyncio.run(check_agents(range(of.first, of.first + (of.worlds or 100)), folder))
-    if of.what in ("structures", "all"):
-        for name, make in (OTHERS if of.others else STRUCTURES).items():
-            for total in of.totals:
-                if not of.only or of.only in name:
-                    began = time.process_time()
-                    worlds = range(of.first, of.first + (of.worlds or 400))
-                    says = check_structure(name, make, total, min(total, 1_000), worlds)
-                    print(
-                        f"{name}, {total:,}: {says} ({(time.process_time() - began) / len(worlds):.2f} s each)",
-                        flush=True,
-                    )
+            asyncio.run(check_agents(range(of.worlds or 100), folder))
+    else:
+        for name, make in STRUCTURES.items():
+            for total in (1_000, 10_000):
+                says = check_structure(name, make, total, 1_000, range(of.worlds or 400))
+                print(f"{name}, {total:,}: {says}", flush=True)
 
 
 if __name__ == "__main__":

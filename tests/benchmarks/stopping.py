@@ -4,25 +4,25 @@ Stopping rules as they were published, written from their papers alone, on the s
 consistency (arXiv 2305.11860), early-stopping self-consistency (arXiv 2401.10480), and the majority of all.
 
 A line of the file is a question: ``{"right": "12", "votes": ["12", "11", ...]}``, and ``"seconds": [...]`` if arrivals are known; or a
-character for each vote, 0 for the right one (``tests/benchmarks/votes`` has such votes of a real model). Equal lines are different
-questions. Without a file, questions are drawn with the moments of recorded ones: right in .888 of the votes, two draws of one question
-correlated by .52.
+character for each vote, 0 for the right one (``tests/benchmarks/votes`` has such votes of a real model), which are
+the default). Equal lines are different questions.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import comb
 from pathlib import Path
-from random import Random
 from statistics import fmean
 
 import msgspec
 from msgspec import Struct
 
-VOTES, IN_FLIGHT = 40, 5
+from tests.benchmarks.harness import parser_of
+
+IN_FLIGHT = 5
+GSM8K = Path(__file__).parent / "votes" / "gsm8k-gpt-4o-mini.txt"
 SHARE, CORRELATION = 0.888, 0.52
 WRONG = (0.6, 0.2, 0.1, 0.06, 0.04)
 """Shares of wrong replies among each other."""
@@ -98,18 +98,6 @@ def by_arrival(question: Recorded) -> list[str]:
     return [vote for _, vote in sorted(arrivals)]
 
 
-def drawn(count: int, random: Random) -> list[Recorded]:
-    """Draw questions; a wrong reply is shorter, and takes four fifths of the time of a right one."""
-    total = 1 / CORRELATION - 1
-    questions = []
-    for _ in range(count):
-        share = random.betavariate(SHARE * total, (1 - SHARE) * total)
-        votes = ["right" if random.random() < share else random.choices("abcde", WRONG)[0] for _ in range(VOTES)]
-        seconds = [random.lognormvariate(0, 0.3) * (1.0 if vote == "right" else 0.8) for vote in votes]
-        questions.append(Recorded(right="right", votes=tuple(votes), seconds=tuple(seconds)))
-    return questions
-
-
 def recorded(text: str) -> list[Recorded]:
     """Read recorded votes."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -119,14 +107,9 @@ def recorded(text: str) -> list[Recorded]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("votes", nargs="?", type=Path, help="recorded votes (default: drawn ones)")
-    parser.add_argument("--questions", type=int, default=4_000, help="questions that are drawn (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args(arguments)
-    random = Random(options.seed)
-    text = None if options.votes is None else options.votes.read_text(encoding="utf-8")
-    questions = drawn(options.questions, random) if text is None else recorded(text)
+    parser = parser_of(__doc__)
+    parser.add_argument("votes", nargs="?", type=Path, default=GSM8K, help="recorded votes")
+    questions = recorded(parser.parse_args(arguments).votes.read_text(encoding="utf-8"))
     orders = {"launch": [each.votes for each in questions]}
     if all(each.seconds for each in questions):
         orders["arrival"] = [tuple(by_arrival(each)) for each in questions]

@@ -10,7 +10,6 @@ temperature alone, beside workers of six. There a persona finds a fifth of the s
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import re
 from collections.abc import Sequence
@@ -32,6 +31,7 @@ from microagents.systems.swarm.steps import StepResult
 from microagents.systems.swarm.swarm import Swarm
 from microagents.tasks import relay
 from microagents.tasks.relay import Relay
+from tests.benchmarks.harness import options_of
 from tests.benchmarks.swarm_monte_carlo import Rates, Settings, swarmed
 
 RATES = Rates(
@@ -156,11 +156,7 @@ def compare(name: str, found: Row, law: Row) -> bool:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeat", type=int, default=200, help="inputs a row (default: %(default)s)")
-    parser.add_argument("--length", type=int, default=40, help="steps of a relay (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = options_of(__doc__, repeat=200, length=40, seed=1)
     tasks = [Relay(length=options.length, instance=number) for number in range(options.repeat)]
     print(f"{options.repeat} relays of {options.length} steps, seed {options.seed}; {RATES}; intervals of 99 %")
     inside = True

@@ -5,7 +5,6 @@ Run with ``python -m tests.benchmarks.taken_away [--times N]``.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -13,12 +12,12 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.harness import options_of, sent, until
 from tests.cli.commands import COMPLETED, STOPPED
 
 IN_FLIGHT = 8
@@ -115,13 +114,13 @@ def take_away(way: Callable[[Path, Path], None], folder: Path, digests: tuple[st
         text=True,
         env=environment,
     ) as process:
-        _wait(purchases, TAKEN_AT // 3)
+        until(lambda: sent(purchases) >= TAKEN_AT // 3, "calls are sent", 0.002)
         copy_of(runs / "r.sqlite", folder / "older")
-        _wait(purchases, TAKEN_AT)
-        before = _sent(purchases)
+        until(lambda: sent(purchases) >= TAKEN_AT, "calls are sent", 0.002)
+        before = sent(purchases)
         way(runs / "r.sqlite", folder / "older")
         out, err = process.communicate(timeout=WAIT_S)
-    after = _sent(purchases) - before
+    after = sent(purchases) - before
     is_whole = way is older_written_over and process.returncode == COMPLETED
     assert is_whole or process.returncode == STOPPED, (way.__name__, process.returncode, err)
     ended = json.loads(out)
@@ -158,9 +157,7 @@ def undisturbed() -> tuple[str, str]:
 
 def main() -> None:
     """Take journals away in every way, so many times each."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=5, help="runs for each way")
-    times: int = parser.parse_args().times
+    times: int = options_of(__doc__, times=5).times
     digests = undisturbed()
     for way in WAYS:
         bought = []
@@ -175,17 +172,6 @@ def main() -> None:
             "and resumes to the undisturbed digests",
             flush=True,
         )
-
-
-def _sent(purchases: Path) -> int:
-    return purchases.read_text().count("sent ") if purchases.exists() else 0
-
-
-def _wait(purchases: Path, calls: int) -> None:
-    until_s = time.monotonic() + WAIT_S
-    while _sent(purchases) < calls:
-        assert time.monotonic() < until_s, "the run sends no calls"
-        time.sleep(0.002)
 
 
 if __name__ == "__main__":

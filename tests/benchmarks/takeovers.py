@@ -9,7 +9,6 @@ one result.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import os
@@ -43,12 +42,12 @@ from tests.benchmarks.effects import (
     sitting,
     undisturbed,
 )
+from tests.benchmarks.harness import options_of, until
 
 Place = Literal["here", "renamed", "container", "container without /proc"]
 PLACES: tuple[Place, ...] = ("here", "renamed", "here", "renamed", "container", "container without /proc")
 AMID = "amid a commit"
 CLOCKS_S = (-3600.0, -15.0, 0.0, 15.0, 3600.0)
-WAIT_S = 60.0
 NEW_MOUNTS, NEW_NAMES, NEW_PIDS = 0x20000, 0x4000000, 0x20000000
 RECURSIVE_PRIVATE = 0x44000
 HOW = "functions, local"
@@ -99,11 +98,11 @@ class Child:
 
     def until_stopped(self) -> None:
         """Wait until the process is stopped or has ended."""
-        _until(lambda: (found := self.process()) is None or found.status() == psutil.STATUS_STOPPED)
+        until(lambda: (found := self.process()) is None or found.status() == psutil.STATUS_STOPPED, "it stops")
 
     def end(self) -> str:
         """Wait for the end; returns what it told, or nothing if it was killed."""
-        _until(lambda: os.waitpid(self._pid, os.WNOHANG)[0] != 0)
+        until(lambda: os.waitpid(self._pid, os.WNOHANG)[0] != 0, "it ends")
         return self._said.read_text() if self._said.exists() else ""
 
 
@@ -135,13 +134,6 @@ def _enter(place: Place) -> None:
         if place == "container":
             libc.mount(b"none", b"/", None, RECURSIVE_PRIVATE, None)
             assert libc.mount(b"proc", b"/proc", b"proc", 0, None) == 0
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < until_s, "it takes too long"
-        time.sleep(0.02)
 
 
 def sit(run: str) -> str:
@@ -191,7 +183,7 @@ class Takeover:
         if case.then == "live":
             hold.touch()
         first = Child(self._run, lambda: sit(self._run), case.first, case.clocks_s[0])
-        _until(fault.with_suffix(".hit").exists)
+        until(fault.with_suffix(".hit").exists, "the fault is hit")
         if case.then != "live":
             first.until_stopped()
         if case.then == "live":
@@ -302,11 +294,7 @@ def main(takeovers: int, at_once: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--takeovers", type=int, default=200, metavar="N")
-    parser.add_argument("--at-once", type=int, default=6, metavar="N")
-    parser.add_argument("--only", type=int, metavar="NUMBER", help="do one case again")
-    arguments = parser.parse_args()
+    arguments = options_of(__doc__.partition("\n")[0], takeovers=200, at_once=6, only=int)
     if arguments.only is not None:
         Takeover(case_of(arguments.only)).check()
     else:

@@ -6,7 +6,6 @@ batches into an exporter that counts and drops them, so that no collector is mea
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import time
@@ -23,6 +22,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 from microagents import run
 from tests.benchmarks.first_steps import FirstSteps
+from tests.benchmarks.harness import options_of
 
 
 class Counted(SpanExporter):
@@ -53,12 +53,7 @@ def _us_a_step(
 
 def main() -> None:
     """Print microseconds of the processor a step without and with telemetry, and the ratio turn by turn."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=10_000, help="steps a turn (default: %(default)s)")
-    parser.add_argument("--turns", type=int, default=9, help="turns of each side (default: %(default)s)")
-    parser.add_argument("--share", type=float, default=0.01, help="share of easy elections (default: %(default)s)")
-    parser.add_argument("--model", default="sim:perfect", help="simulated model (default: %(default)s)")
-    options = parser.parse_args()
+    options = options_of(__doc__, steps=10000, turns=9, share=0.01, model="sim:perfect")
     task, exporter = FirstSteps(disks=20, length=options.steps), Counted()
     tracers, meters = TracerProvider(), MeterProvider([InMemoryMetricReader()])
     tracers.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=100_000))

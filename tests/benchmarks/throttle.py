@@ -6,7 +6,6 @@ for each limit, the requests in flight from 30 s after the move on, and the shar
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import multiprocessing
@@ -19,6 +18,7 @@ from statistics import fmean
 from microagents import run
 from microagents.base.errors import InvalidUsage
 from microagents.tasks.drift import Drift, Place
+from tests.benchmarks.harness import options_of
 
 _NUMBER = re.compile(rb"Number: (\d+)")
 SETTLE_S = 30.0
@@ -131,22 +131,12 @@ async def follow(url: str, inputs: int, pipe: Connection) -> None:
 
 def main() -> None:
     """Print the figures of one run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--limit", type=int, action="append", help="limits, one after the other (default: 300, 50, 500, 120)"
-    )
-    parser.add_argument("--minute", type=float, default=60.0, help="seconds of each limit (default: %(default)s)")
-    parser.add_argument(
-        "--latency", type=float, default=1.0, help="median time of a reply, in seconds (default: %(default)s)"
-    )
-    parser.add_argument("--inputs", type=int, default=400, help="(default: %(default)s)")
-    options = parser.parse_args()
+    options = options_of(__doc__, limit=[300, 50, 500, 120], minute=60.0, latency=1.0, inputs=400)
     if options.minute <= SETTLE_S:
         raise InvalidUsage(f"--minute must be more than the {SETTLE_S:g} s that a run has to find the limit")
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    limits = options.limit or [300, 50, 500, 120]
-    server = context.Process(target=serve, args=(theirs, limits, options.minute, options.latency), daemon=True)
+    server = context.Process(target=serve, args=(theirs, options.limit, options.minute, options.latency), daemon=True)
     server.start()
     asyncio.run(follow(f"http://127.0.0.1:{ours.recv()}", options.inputs, ours))
     ours.send(None)

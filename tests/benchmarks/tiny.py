@@ -7,7 +7,6 @@ of one job, so all have draws of their own.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from microagents.replies.chat import Prompt, Sampling
 from microagents.replies.parsing import Malformed, parse
 from microagents.task import ChainTask, chain_types
 from microagents.tasks.hanoi import Hanoi, HanoiResult, HanoiStep
+from tests.benchmarks.harness import options_of
 
 S = TypeVar("S")
 UNSEEN = 1e-4
@@ -115,12 +115,7 @@ async def speed(name: str) -> tuple[float, float]:
 
 async def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="tiny:hanoi")
-    parser.add_argument("--runs", type=int, default=0)
-    parser.add_argument("-k", type=int, default=3)
-    parser.add_argument("--disks", type=int, default=10)
-    given = parser.parse_args()
+    given = options_of(__doc__, model="tiny:hanoi", runs=0, k=3, disks=10)
     name = given.model.removeprefix("tiny:")
     alone, together = await speed(name)
     print(f"{given.model}: {alone:,.0f} draws a second of one core, one at a time, {together:,.0f} side by side")

@@ -7,7 +7,6 @@ time of the processor, which a busy machine does not lengthen; of calls of a ser
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 import time
@@ -31,6 +30,7 @@ from microagents.tools.calling import Tools
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import Effect, EffectKey, RunInput, ToolSpec, tool
 from microagents.tools.toolbox import GivenTool, Toolbox
+from tests.benchmarks.harness import options_of
 
 MODEL = "sim:perfect"
 INPUTS, STEPS = 20, 20
@@ -171,6 +171,4 @@ def main(turns: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--turns", type=int, default=7)
-    main(parser.parse_args().turns)
+    main(options_of(__doc__.partition("\n")[0], turns=7).turns)

@@ -6,16 +6,14 @@ is read after 10,000 steps and at the end. ``--reading last`` reads replies as M
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from pathlib import Path
-from typing import get_args
 
 from microagents import run
 from microagents.elections.laws import expected_votes, p_full
 from microagents.journal.messages import Account
-from microagents.replies.chat import Reading
 from microagents.tasks.hanoi import Hanoi
+from tests.benchmarks.harness import options_of
 
 MODEL, P = "sim:gpt-4.1-mini", 1 - 0.0022
 """The profile, and its share of right replies at temperature 0.1."""
@@ -30,17 +28,7 @@ def resident_mb() -> float:
 
 def main() -> None:
     """Print a line a run, then the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--disks", type=int, default=20)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("-k", type=int, default=3)
-    parser.add_argument(
-        "--reading",
-        choices=get_args(Reading),
-        default="last",
-        help="reading of replies (default: the paper's, %(default)s)",
-    )
-    options = parser.parse_args()
+    options = options_of(__doc__, disks=20, seeds=1, k=3, reading="last")
     early_mb: list[float] = []
 
     def watch(account: Account) -> None:

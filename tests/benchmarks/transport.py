@@ -7,7 +7,6 @@ a chain whose every message crosses processes, and the same with its roles in on
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import time
@@ -22,6 +21,7 @@ from microagents.runs.driver.execute import runtime_of
 from microagents.tasks.hanoi import Hanoi
 from tests.benchmarks.asks import Doubler, NoStrategy
 from tests.benchmarks.first_steps import FirstSteps
+from tests.benchmarks.harness import parser_of
 from tests.benchmarks.hurriers import Hurrier, Hurry, PlainDoubler, PlainHurrier
 
 SIDES = {1: 300, 300: 15_000, 3000: 30_000}
@@ -120,10 +120,7 @@ async def measured(turns: int, inputs: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print what was measured."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=5, help="turns of each side (default: %(default)s)")
-    parser.add_argument("--inputs", type=int, default=1000, help="chains at once (default: %(default)s)")
-    options = parser.parse_args(arguments)
+    options = parser_of(__doc__, turns=5, inputs=1000).parse_args(arguments)
     ray.init("local", log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     asyncio.run(measured(options.turns, options.inputs))
 

@@ -7,7 +7,6 @@ limit or none, and after its resume without a limit, its journal is verified.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import logging
@@ -26,6 +25,7 @@ from microagents.journal.reading import Reader
 from microagents.roles.solver import outages
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
+from tests.benchmarks.harness import options_of
 from tests.models.server import Answer, Connection, Server, raw, reply, serving
 from tests.models.wires import OPENAI, RESPONSES, WIRES, Provider
 
@@ -179,10 +179,7 @@ async def measure(replies: int, first: int = 0) -> Found:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--replies", type=int, default=2000)
-    parser.add_argument("--first", type=int, default=0)
-    options = parser.parse_args()
+    options = options_of(__doc__, replies=2000, first=0)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     outages.BACKOFF_S = (0.001, 0.002)
     found = asyncio.run(measure(options.replies, options.first))

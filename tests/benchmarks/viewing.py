@@ -5,8 +5,6 @@ The first time it makes a run of 2^20 steps and one of 100,000 inputs in the fol
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sqlite3
 import statistics
@@ -20,6 +18,8 @@ from shutil import which
 from typing import Any
 
 from playwright.sync_api import sync_playwright
+
+from tests.benchmarks.harness import options_of, spread
 
 COMMAND = str(Path(sys.executable).with_name("microagents"))
 MILLION = ("hanoi", "-o", "disks=20", "--model", "sim:gpt-4.1-mini", "--run-id", "million")
@@ -70,7 +70,7 @@ def until(page: Any, condition: str) -> None:
 
 
 def of_a_million(browser: Any, runs: Path) -> dict[str, float]:
-    """From the command to a drawn strip; what was sent; memory; frames while zooming."""
+    """From the command to a drawn strip; what was sent; frames while zooming."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     devtools = page.context.new_cdp_session(page)
     sent = [0]
@@ -84,16 +84,12 @@ def of_a_million(browser: Any, runs: Path) -> dict[str, float]:
         drawn, worked = time.perf_counter(), processor_s(view)
         page.wait_for_selector("#said:has-text('This run is')", state="attached")
         frames = page.evaluate(FRAMES, "zoom")
-        devtools.send("HeapProfiler.collectGarbage")
-        devtools.send("Performance.enable")
-        memory = {each["name"]: each["value"] for each in devtools.send("Performance.getMetrics")["metrics"]}
     page.close()
     return {
         "view to a drawn strip, s": drawn - began,
         "of it until the address, s": started - began,
         "processor time of view until then, s": worked,
         "sent, kB": sum(sent) / 1000,
-        "JavaScript heap, MB": memory["JSHeapUsedSize"] / 1e6,
         "frames a second while zooming": 1000 / statistics.mean(frames),
         "median frame while zooming, ms": statistics.median(frames),
         "longest frame while zooming, ms": max(frames),
@@ -154,24 +150,6 @@ def of_a_live_run(browser: Any, runs: Path) -> dict[str, float]:
     }
 
 
-def of_a_run_that_is_watched(browser: Any, runs: Path, turns: int) -> dict[str, float]:
-    """How much longer a run takes with a page open, by turns."""
-    took: dict[bool, list[float]] = {True: [], False: []}
-    page = browser.new_page()
-    with viewed(runs) as (url, _):
-        for turn in range(2 * turns):
-            name, is_watched = f"turn{time.time_ns()}", bool(turn % 2)
-            with subprocess.Popen(
-                [COMMAND, "run", *LIVE, name, "--runs-dir", str(runs), "--json"], stdout=subprocess.PIPE
-            ) as run:
-                time.sleep(1.5)
-                page.goto(url.replace("/#", f"/run/{name}#") if is_watched else "about:blank")
-                found, _ = run.communicate()
-            took[is_watched].append(json.loads(found)["wall_s"])
-    page.close()
-    return {"a run with a page open / without": statistics.median(took[True]) / statistics.median(took[False])}
-
-
 def of_a_report(runs: Path) -> dict[str, float]:
     """The time and the length of a report."""
     began, file = time.perf_counter(), runs / "million.html"
@@ -183,10 +161,7 @@ def of_a_report(runs: Path) -> dict[str, float]:
 
 def main() -> None:
     """Print a line a figure."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
-    parser.add_argument("--turns", type=int, default=3)
-    options = parser.parse_args()
+    options = options_of(__doc__, runs_dir=Path("runs"), turns=3)
     runs = options.runs_dir
     Path("many.jsonl").write_text('{"length": 1}\n' * 100_000, encoding="utf-8")
     for words in (MILLION, MANY):
@@ -195,18 +170,17 @@ def main() -> None:
     figures: dict[str, list[float]] = {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=which("chromium-headless-shell"), args=["--no-sandbox"])
-        for turn in range(options.turns):
+        for _ in range(options.turns):
             more = [
                 of_a_million(browser, runs),
                 of_many(browser, runs),
                 of_a_live_run(browser, runs),
                 of_a_report(runs),
             ]
-            more += [of_a_run_that_is_watched(browser, runs, 3)] * (turn == 0)
             for name, value in {name: value for each in more for name, value in each.items()}.items():
                 figures.setdefault(name, []).append(value)
     for name, values in figures.items():
-        print(f"{name:<52} {statistics.median(values):10.3f}  ({min(values):.3f} to {max(values):.3f})")
+        print(f"{name:<52} {spread(values, '.3f')}")
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ def test_an_agent_with_effects_that_begins_anew_under_a_given_name_says_what_its
 
 
 def test_decide_without_arguments_goes_through_all_that_waits() -> None:
-    stalemate = ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13")
+    stalemate = ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "-s", "max_draws=13")
     microagents("run", "desk", "-s", "approve=send_mail", "--model", "sim:perfect", "--run-id", "a")
     microagents("run", *stalemate, "--run-id", "b")
     left = microagents("decide", stdin="\nq\n")

@@ -1,4 +1,4 @@
-"""What every command has: --debug, the version, help on a task's and a strategy's options, and completion in a shell."""
+"""What every command has: logs at a level, the version, help on a task's and a strategy's options, and completion in a shell."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from microagents.cli import COMMANDS, GROUPS
-from tests.cli.commands import COMPLETED, WRONG_USAGE, command_line, microagents, write
+from microagents.cli import GROUPS
+from tests.cli.commands import COMPLETED, WRONG_USAGE, microagents, write
 
 
 def help_of(*words: str) -> str:
@@ -28,27 +28,24 @@ def test_the_version_is_that_of_the_package() -> None:
 # -- debug -------------------------------------------------------------------------------------------------------------
 
 
-def test_every_command_has_debug() -> None:
-    for name in COMMANDS.addresses:
-        assert "--debug" in [flag for each in command_line().get_command(None, name).params for flag in each.opts]
-
-
-def test_debug_shows_the_traceback_of_an_expected_error_above_its_sentence() -> None:
+def test_debug_shows_the_traceback_of_an_expected_error_above_its_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("run", "drift", "-o", "length=0")
-    plain, debugged = microagents(*words), microagents(*words, "--debug")
+    plain = microagents(*words)
+    monkeypatch.setenv("MICROAGENTS_LOG", "debug")
+    debugged = microagents(*words)
     assert "Traceback" not in plain.err
     assert debugged.err.startswith("Traceback")
     assert debugged.err.endswith(plain.err)
     assert (plain.code, debugged.code) == (WRONG_USAGE, WRONG_USAGE)
-    assert microagents(*words).err == plain.err, "debug ends with its command"
 
 
-def test_debug_shows_where_a_users_file_raised() -> None:
+def test_debug_shows_where_a_users_file_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MICROAGENTS_LOG", "debug")
     write("mine.py", "def fail():\n    return {}['x']\n\nfail()\n")
-    assert re.search(r'mine\.py", line 2', microagents("run", "mine.py", "--debug").err)
+    assert re.search(r'mine\.py", line 2', microagents("run", "mine.py").err)
 
 
-def test_debug_logs_at_its_level() -> None:
+def test_debug_logs_at_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
     write(
         "mine.py",
         """
@@ -63,7 +60,8 @@ def test_debug_logs_at_its_level() -> None:
     )
     words = ("run", "mine.py", "-o", "length=1")
     assert microagents(*words).err == ""
-    assert "a detail" in microagents(*words, "--debug").err
+    monkeypatch.setenv("MICROAGENTS_LOG", "debug")
+    assert "a detail" in microagents(*words).err
 
 
 # -- help on what is named -----------------------------------------------------------------------------------------------

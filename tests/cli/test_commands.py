@@ -59,6 +59,7 @@ BEYOND = {
         "certified",
         "masses",
         "composed",
+        "shared",
     ),
     *("repeated", "refused", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),
     *("expected_usd", "promise", "unsettled_usd", "unsettled_tokens", "unpriced", "miscounted", "joined", "fallbacks"),
@@ -159,7 +160,7 @@ def test_a_run_bears_the_name_it_is_given(run_id: str) -> None:
     assert microagents("run", "drift", "-o", "length=1", "--run-id", run_id, "--json").json["run_id"] == run_id
 
 
-@pytest.mark.parametrize("words", [["-o", "length=1", "--known-inputs"], STALEMATE[2:]], ids=" ".join)
+@pytest.mark.parametrize("words", [["-o", "length=1", "-s", "known_inputs=true"], STALEMATE[2:]], ids=" ".join)
 def test_every_end_of_a_run_prints_every_key_of_the_contract(words: list[str]) -> None:
     assert CONTRACT <= microagents("run", "drift", *words, "--json").json.keys() <= CONTRACT | BEYOND
 
@@ -276,15 +277,15 @@ def test_a_second_ctrl_c_leaves_at_once() -> None:
 
 
 def test_known_inputs_with_undecided_steps_end_with_4_after_all_steps() -> None:
-    ran = microagents(*HALFWAY, "--known-inputs")
+    ran = microagents(*HALFWAY, "-s", "known_inputs=true")
     assert ran.code == UNDECIDED
     assert (ran.json["steps"], len(ran.json["undecided_at"])) == (200, ran.json["result"]["undecided"])
 
 
 def test_known_inputs_need_an_oracle() -> None:
     write("blind.py", BLIND)
-    ran = microagents("run", "blind.py:Seeing", "--known-inputs")
-    assert_one_sentence(ran, "Seeing has no oracle", "without --known-inputs")
+    ran = microagents("run", "blind.py:Seeing", "-s", "known_inputs=true")
+    assert_one_sentence(ran, "Seeing has no oracle", "without known_inputs")
 
 
 # -- options, models, configuration ------------------------------------------------------------------------------------
@@ -407,20 +408,18 @@ def test_a_role_with_a_model_of_its_own_needs_no_simulated_one() -> None:
 
 
 def test_a_table_of_the_config_gives_options_of_the_task() -> None:
-    config = write("run.toml", "[option]\ndisks = 4\n")
+    config = write("run.toml", "[o]\ndisks = 4\n")
     assert microagents("run", "hanoi", "--config", config, "--json").json["steps"] == 15
     assert microagents("run", "hanoi", "--config", config, "-o", "disks=2", "--json").json["steps"] == 3
 
 
 def test_keys_of_the_config_are_the_flags_names() -> None:
-    table = "model = 'sim:perfect'\nknown-inputs = true\n[set]\nk = 3"
-    shown = microagents(
-        "run", "drift", "-o", "length=2", "--config", write("run.toml", table), "-s", "window=9", "--json"
-    ).json
+    table = "model = 'sim:perfect'\n[s]\nknown_inputs = true\nk = 3"
+    shown = microagents("run", "drift", "-o", "length=2", "--config", write("run.toml", table), "--json").json
     assert shown["models"] == ["sim:perfect"]
     assert "sampling_rounds" in shown["result"]
     assert_one_sentence(
-        microagents("run", "drift", "--config", write("set.toml", "[set]\nk = 0"), "--json"),
+        microagents("run", "drift", "--config", write("set.toml", "[s]\nk = 0"), "--json"),
         "k must be an integer of at least 1, not '0'",
     )
 
@@ -804,7 +803,6 @@ def test_the_help_names_every_command_and_option_of_the_contract_that_there_is()
     shown = microagents("run", "--help").out
     for option in (
         *("-o", "--strategy", "-s", "--model", "-k", "--seed", "--runtime", "--run-id", "--config", "--json"),
-        "--known-inputs",
     ):
         assert option in shown
 
@@ -842,7 +840,7 @@ def test_an_installed_package_brings_a_command_of_its_own_and_a_broken_one_says_
 
 @pytest.mark.parametrize(
     "words",
-    ["run drift -s max_draws=2", "try --one drift --max-draws 2", "compare drift --max-draws 2"],
+    ["run drift -s max_draws=2", "try --one drift -s max_draws=2", "compare drift -s max_draws=2"],
 )
 def test_a_short_form_says_the_same_as_the_option_in_every_command(words: str) -> None:
     ran = microagents(*words.split(), "--model", "sim:perfect")
@@ -867,7 +865,9 @@ def test_known_inputs_are_refused_where_the_strategy_cannot_feed_them() -> None:
         """,
     )
     assert_one_sentence(
-        microagents("run", "drift", "--strategy", "own.py:Own", "--known-inputs"), "Own", "named 'known_inputs'"
+        microagents("run", "drift", "--strategy", "own.py:Own", "-s", "known_inputs=true"),
+        "Own",
+        "named 'known_inputs'",
     )
     assert_one_sentence(microagents("try", "--one", "drift", "--strategy", "own.py:Own"), "Own asked no model")
 
@@ -952,10 +952,7 @@ def test_a_file_in_the_place_of_a_command_or_a_task_is_told() -> None:
             ("drift", "--lanes", "2"),
             "lanes='2' are engines on Ray, but the runtime is 'local'; add --runtime ray, or leave",
         ),
-        (
-            ("drift", "--spread"),
-            "--spread gives roles Ray actors of their own, but the runtime is 'local'; add --runtime",
-        ),
+        (("drift", "--address", "auto"), "the address 'auto' is a Ray cluster's, but the runtime is 'local'"),
         (("gsm8k", "-o", "question= "), "question must be a text of 1 or more characters that is not blank, not ' '"),
         (("drift", "--prices", "prices.toml"), "there is no field called 'ouput'; did you mean 'output'"),
     ],

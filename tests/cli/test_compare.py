@@ -20,7 +20,6 @@ from tests.cli.commands import (
     anew,
     microagents,
     shopping,
-    texts_of,
     write,
 )
 
@@ -262,7 +261,7 @@ def test_progress_names_the_row_that_goes_on(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_a_config_and_the_environment_name_what_is_compared() -> None:
-    config = 'strategy = ["single-shot", "recursive"]\nk = [1, 2]\nrepeat = 2\n[set]\ndepth = 1\n[option]\ndigits = 2\n'
+    config = 'strategy = ["single-shot", "recursive"]\nk = [1, 2]\nrepeat = 2\n[s]\ndepth = 1\n[o]\ndigits = 2\n'
     shown = microagents("compare", "multiplication", "--config", write("compare.toml", config), "--json").json
     assert [(row["strategy"], row["k"], row["repeat"]) for row in shown["rows"]] == [
         ("single-shot", None, 2),
@@ -290,13 +289,6 @@ def test_with_a_file_of_inputs_every_row_does_these_and_the_same_command_finds_t
     write("items.jsonl", '{"a": 123, "b": 46}\n')
     other = microagents(*words, "--strategy", "maker")
     assert {row["run_id"] for row in other.json["rows"]}.isdisjoint({row["run_id"] for row in ran.json["rows"]})
-
-
-def test_a_file_of_inputs_and_a_number_of_them_do_not_go_together() -> None:
-    write("items.jsonl", "{}\n")
-    ran = microagents("compare", "hanoi", "--inputs", "items.jsonl", "--repeat", "3")
-    assert (ran.code, ran.out) == (WRONG_USAGE, "")
-    assert "all inputs are given, so repeat=3 has no meaning" in ran.err
 
 
 BASELINES = [word for name in ("self-consistency", "iterative-restart", "single-shot") for word in ("--strategy", name)]
@@ -347,20 +339,6 @@ def test_options_of_a_row_that_will_not_do_are_refused(named: str, sentence: str
     ran = microagents(*STORIES, "--strategy", named)
     assert (ran.code, ran.err.count("\n")) == (WRONG_USAGE, 1)
     assert sentence in ran.err
-
-
-@pytest.mark.slow
-def test_a_picture_shows_rates_over_tokens_and_the_same_comparison_gives_the_same_bytes() -> None:
-    pytest.importorskip("matplotlib")
-    assert [microagents(*STORIES, *CHAINS, "--svg", name).code for name in ("a.svg", "b.svg")] == [COMPLETED] * 2
-    texts = texts_of("a.svg")
-    assert all(text in texts for text in ("aot", "cot", "aot+cot", "tokens of an input", "share solved", "3 inputs"))
-    assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()
-
-
-def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_asked() -> None:
-    ran = microagents(*STORIES, *CHAINS, "--svg", "nowhere/a.svg")
-    assert (ran.code, Path("runs").exists()) == (WRONG_USAGE, False)
 
 
 def test_the_mean_f1_of_questions_with_words_is_told_below_the_table() -> None:

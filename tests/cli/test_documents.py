@@ -120,8 +120,8 @@ def document(*subtasks: SubtaskRecord, text: str = "") -> DocumentRecord:
     return DocumentRecord(agents=NAMES, subtasks=subtasks, text=text, calls=0, cost_usd=None)
 
 
-def drawn(*subtasks: SubtaskRecord, depth: int | None = None) -> list[str]:
-    return draw_document(document(*subtasks), depth).splitlines()
+def drawn(*subtasks: SubtaskRecord) -> list[str]:
+    return draw_document(document(*subtasks)).splitlines()
 
 
 # -- what is drawn -----------------------------------------------------------------------------------------------------
@@ -217,18 +217,6 @@ def test_a_document_has_samples_and_subtasks_and_no_votes_or_steps() -> None:
     assert ": 1 of 1 subtasks, " in ran.rows["completed, WRONG"]
     for word in ("decision", "step", "vote"):
         assert word not in ran.out
-
-
-def test_parts_below_a_depth_are_counted() -> None:
-    parts = [
-        subtask(f"write/part/{number}", state=state) for number, state in ((1, "done"), (2, "done"), (3, "waiting"))
-    ]
-    lines = drawn(subtask(state="split"), *parts, depth=0)
-    assert [line.strip() for line in lines] == [
-        "split    whole  the objective of write",
-        "depth 0",
-        "+3 parts: 2 done, 1 waiting",
-    ]
 
 
 def test_what_models_write_reaches_the_terminal_neither_raw_nor_at_full_length() -> None:

@@ -27,7 +27,9 @@ def test_init_writes_a_task_that_runs_at_once_without_an_error() -> None:
     assert files() == ["dates.py", "test_dates.py"]
     shown = microagents("run", "dates.py", "--no-journal", "--json").json
     assert (shown["outcome"], shown["errors"], shown["result"]) == ("completed", 0, {"line": 5, "day": "2026-05-03"})
-    assert microagents("run", "dates.py", "--no-journal", "--known-inputs", "--json").json["result"]["wrong"] == 0
+    assert (
+        microagents("run", "dates.py", "--no-journal", "-s", "known_inputs=true", "--json").json["result"]["wrong"] == 0
+    )
 
 
 def test_a_chain_that_is_done_at_its_start_completes_without_a_step() -> None:

@@ -254,7 +254,7 @@ def test_a_person_decides_what_is_undecided_in_one_of_many() -> None:
 
 
 def test_with_known_inputs_an_input_that_has_an_undecided_election_is_undecided() -> None:
-    words = ("--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3", "--known-inputs")
+    words = ("--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3", "-s", "known_inputs=true")
     ran = microagents("run", "drift", "--inputs", walks([1, 60]), *words, "--run-id", "known", "--json")
     assert (ran.code, ran.json["outcome"]) == (UNDECIDED, "undecided")
     assert [each["input"] for each in ran.json["failed_inputs"]] == [1]
@@ -315,7 +315,7 @@ def test_a_failed_or_undecided_input_is_streamed_with_its_reason() -> None:
     again = microagents("resume", "stones", "--stream").out.splitlines()
     assert [json.loads(line)["input"] for line in again] == [1], "only what the resumed run does itself"
     assert "a stone" in lines[1]["reason"]
-    words = ("--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3", "--known-inputs")
+    words = ("--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3", "-s", "known_inputs=true")
     ran = microagents("run", "drift", *words, "--inputs", walks([1, 60]), "--stream")
     lines = {line["input"]: line for line in map(json.loads, ran.out.splitlines())}
     assert (ran.code, lines[0]["outcome"], lines[1]["outcome"]) == (UNDECIDED, "completed", "undecided")

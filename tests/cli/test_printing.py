@@ -44,13 +44,13 @@ COMMANDS = {
     "try": ("try", "loud.py", *RUN, "--json"),
     "measure": ("measure", "loud.py", *RUN, "--steps", "4", "--json"),
     "compare": ("compare", "loud.py", *RUN, "--repeat", "2", "--json"),
-    "plan": ("plan", "loud.py", "--p", "0.99", "--valid", "1", "--steps", "4", "--json"),
+    "plan": ("plan", "loud.py", "--p", "0.99", "--steps", "4", "--json"),
     "try --one": ("try", "loud.py", "--one", *RUN, "--json"),
     "show --graph": ("show", "loud.py", "--graph", "--json"),
     "resume": ("resume", "r", "--json"),
-    "show": ("show", "r", "--json", "--code"),
-    "show PATH": ("show", "r", "0/step/0", "--json", "--code"),
-    "export": ("export", "r", "--code"),
+    "show": ("show", "r", "--json", "--trust-journal"),
+    "show PATH": ("show", "r", "0/step/0", "--json", "--trust-journal"),
+    "export": ("export", "r", "--trust-journal"),
 }
 
 

@@ -64,7 +64,7 @@ EXPERT = "sim:perfect@tokens=9"
 
 CASES = {
     "drift": ("drift", "-o", "length=40", *NOISY),
-    "known inputs": ("drift", "-o", "length=60", *NOISY, "--known-inputs", "-s", "window=6"),
+    "known inputs": ("drift", "-o", "length=60", *NOISY, "-s", "known_inputs=true", "-s", "window=6"),
     "own strategy": ("drift", "-o", "length=15", *NOISY, "--strategy", "aside.py:Aside"),
 }
 
@@ -307,7 +307,17 @@ def test_ctrl_c_waits_for_the_calls_in_flight_and_none_is_bought_twice(words: tu
 @pytest.mark.slow
 def test_ctrl_c_buys_no_call_that_only_waited_for_its_turn() -> None:
     words = (
-        *("drift", "-o", "length=60", "--model", "sim:perfect@latency=0.01,sigma=0", "-k", "2", "--known-inputs"),
+        *(
+            "drift",
+            "-o",
+            "length=60",
+            "--model",
+            "sim:perfect@latency=0.01,sigma=0",
+            "-k",
+            "2",
+            "-s",
+            "known_inputs=true",
+        ),
         *("--concurrency", "2"),
     )
     with Sitting("run", *words, "--run-id", "stopped", "--json", paced=True) as sitting:
@@ -436,9 +446,9 @@ def test_a_limit_stops_a_run_and_a_higher_one_takes_it_on(limit: tuple[str, str]
 @pytest.mark.parametrize(
     "words",
     [
-        ("--known-inputs", "--no-journal"),
-        ("--known-inputs", "--runtime", "linked"),
-        ("--speculate",),
+        ("-s", "known_inputs=true", "--no-journal"),
+        ("-s", "known_inputs=true", "--runtime", "linked"),
+        ("--no-speculate",),
     ],
     ids=" ".join,
 )
@@ -498,7 +508,7 @@ def test_a_run_that_stays_undecided_ends_there_again_without_a_call() -> None:
     ran, bought = shopping("resume", "stuck", "--on-undecided", "stop", "--json")
     assert (ran.code, ran.json["undecided_at"], bought.sent) == (UNDECIDED, [path], [])
     assert "nothing was asked again, because nothing is new: " in ran.json["reason"]
-    assert "a higher --max-draws" in ran.json["reason"]
+    assert "a higher -s max_draws=N" in ran.json["reason"]
     assert rows_of("stuck", "SELECT path, value FROM decisions WHERE outcome = 'undecided'") == [(path, None)]
 
 
@@ -538,7 +548,7 @@ def test_leaders_taken_on_a_resume_lead_where_leaders_taken_at_once_lead() -> No
 
 def stalemate_side_by_side() -> list[str]:
     """A run with known inputs that ended undecided; gives where."""
-    ran = microagents("run", *STALEMATE, "--known-inputs", "--run-id", "stuck", "--json")
+    ran = microagents("run", *STALEMATE, "-s", "known_inputs=true", "--run-id", "stuck", "--json")
     assert (ran.code, ran.json["steps"]) == (UNDECIDED, 60)
     paths = ran.json["undecided_at"]
     assert len(paths) > 1
@@ -603,8 +613,8 @@ def test_a_persons_decision_takes_the_run_on_and_is_marked_as_a_persons() -> Non
 
 def test_a_person_may_think_again_until_the_run_goes_on() -> None:
     path = stalemate()
-    for number, words in ((5, ()), (6, ("--again",))):
-        assert microagents("decide", "stuck", path, f'{{"number": {number}}}', *words).code == COMPLETED
+    for number in (5, 6):
+        assert microagents("decide", "stuck", path, f'{{"number": {number}}}').code == COMPLETED
     microagents("resume", "stuck", "--on-undecided", "leader")
     assert rows_of("stuck", f"SELECT value FROM decisions WHERE path = '{path}'") == [('{"number":6}',)]
     assert_one_sentence(
@@ -1036,7 +1046,7 @@ def test_with_a_higher_cap_failed_rungs_of_an_undecided_step_are_tried_again() -
     assert outcome_at(rung) == "undecided"
     assert "predictions of rollouts" in microagents("show", "climbed", rung).out
     assert_one_sentence(microagents("decide", "climbed", rung, '{"number": 5}'), "not undecided")
-    again = microagents("resume", "climbed", "--max-draws", "60", "--json").json
+    again = microagents("resume", "climbed", "-s", "max_draws=60", "--json").json
     assert again["decided"] == again["steps"]
     assert outcome_at(rung) == "inferred"
     assert again["climbed"]["lookahead"] > run["climbed"].get("lookahead", 0)

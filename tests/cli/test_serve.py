@@ -10,7 +10,6 @@ import pytest
 
 from microagents import run_sync
 from microagents.base.errors import ModelUnavailable
-from microagents.cli.commands.serve import SERVE_PORT
 from microagents.runs.strategies import strategy_of
 from microagents.tasks.word_problems import WordProblem
 from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, microagents
@@ -65,12 +64,13 @@ def test_a_process_of_its_own_answers_the_questions_of_every_strategy_for_proble
         (["-o", "disks=3", "--model", "scripted:x.jsonl"], "-o gives options of a task, and no task is named"),
         (["hanoi", "--fault", "often"], "write a fault as KIND:SHARE, such as 429:0.05, not 'often'"),
         (["hanoi", "--fault", "429:0.9", "--fault", "500:0.9"], "must add up to at most 1, not 1.8"),
-        (["hanoi", "--host", "0.0.0.0"], "name the environment variable of a token with --token-env"),
+        (["hanoi", "--port", "0.0.0.0:8399"], "name the environment variable of a token with --token-env"),
         (["hanoi", "--token-env", "NO_SUCH_TOKEN"], "the environment variable NO_SUCH_TOKEN has no token"),
         (
-            ["hanoi", "--host", "no.such.host.invalid", "--token-env", "SOME_TOKEN"],
-            f"nothing can be served on no.such.host.invalid port {SERVE_PORT}",
+            ["hanoi", "--port", "no.such.host.invalid:8399", "--token-env", "SOME_TOKEN"],
+            "nothing can be served on no.such.host.invalid port 8399",
         ),
+        (["hanoi", "--port", "any"], "--port must be a number up to 65535, perhaps behind HOST:, not 'any'"),
         (["ask", "-o", "text=hi"], "has no `expert`"),
     ],
 )

@@ -78,7 +78,9 @@ def test_the_journal_keeps_the_texts_that_the_user_wants(keep: str, kept: set[bo
     assert not {each["agrees"] for each in replies if each["text"] is None} & kept
 
 
-@pytest.mark.parametrize("words", [("--known-inputs",), ("--inputs", "items.jsonl")], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", [("-s", "known_inputs=true"), ("--inputs", "items.jsonl")], ids=lambda words: words[0]
+)
 def test_the_prompt_is_rebuilt_in_every_mode(words: tuple[str, ...]) -> None:
     write("items.jsonl", '{"length": 3}\n{"length": 9}\n')
     microagents("run", *NOISY, *words)
@@ -292,7 +294,7 @@ def test_ballots_that_see_candidates_in_several_orders_say_so() -> None:
 
 def test_what_cannot_be_shown_is_refused_in_one_sentence() -> None:
     microagents("run", *NOISY)
-    for words in (("step",), ("0/step/1", "--verify"), ("0/step/1", "--depth", "1"), ("\x1b[2J",)):
+    for words in (("step",), ("0/step/1", "--verify"), ("\x1b[2J",)):
         ran = microagents("show", "r", *words)
         assert (ran.code, ran.out, len(ran.err.splitlines())) == (WRONG_USAGE, "", 1)
         assert ran.err.strip().isprintable()

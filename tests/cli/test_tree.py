@@ -67,23 +67,9 @@ def test_the_first_line_is_the_problem_its_answer_and_how_it_came_to_it() -> Non
 
 
 @pytest.mark.slow
-def test_each_problem_down_to_a_depth_has_a_line_and_deeper_ones_are_added_up() -> None:
-    completed(*FIVE)
-    for depth in (0, 3):
-        problems = [each["problem"] for each in nodes(whole()) if each["depth"] <= depth]
-        lines = [line for line in shown("--depth", str(depth)) if "What" in line]
-        assert [line[line.index("What") :].partition("?")[0] + "?" for line in lines] == problems
-    assert shown() == shown("--depth", "2") != shown("--depth", "3")
-    (most, *others) = (each["folded"] for each in nodes(whole("--depth", "2")) if each["folded"])
-    folded = [line for line in shown() if " problems, " in line]
-    assert any(f"+{most['problems']} problems, {most['calls']} calls, $" in line for line in folded)
-    assert len(folded) == 1 + len(others)
-
-
-@pytest.mark.slow
 def test_no_line_is_longer_than_a_hundred_columns() -> None:
     completed("run", "sorting", "-o", "n=60", "--run-id", "r")
-    lines = shown("--depth", "64")
+    lines = shown()
     assert max(map(len, lines)) == 100
     assert any("..." in line for line in lines)
 
@@ -117,7 +103,7 @@ def test_a_run_that_was_stopped_shows_what_is_open_and_what_has_not_begun() -> N
     assert any(re.search(r"decompose open after \d  \$", line) for line in lines), lines
     assert not any("->" in line for line in lines)
     assert microagents("resume", "r", "--max-calls", "1000").code == COMPLETED
-    assert not any("open" in line for line in shown("--depth", "64"))
+    assert not any("open" in line for line in shown())
 
 
 def test_an_undecided_vote_is_shown() -> None:
@@ -178,16 +164,13 @@ def test_a_very_long_problem_is_cut() -> None:
 # -- as JSON -----------------------------------------------------------------------------------------------------------
 
 
-def test_json_has_the_whole_tree_or_what_is_asked_for() -> None:
+def test_json_has_the_whole_tree() -> None:
     run = completed(*FIVE, "--json").json
     found = whole()
     assert found["answer"] == run["result"]["answer"]
     assert sum(each["calls"] for each in nodes(found)) == run["calls"]
     assert sum(each["cost_usd"] for each in nodes(found)) == pytest.approx(run["cost_usd"])
     assert all(each["folded"] is None for each in nodes(found))
-    root = whole("--depth", "0")
-    assert (root["children"], root["folded"]["problems"]) == ([], len(list(nodes(found))) - 1)
-    assert whole("--depth", "64") == found
 
 
 @pytest.mark.slow
@@ -195,7 +178,7 @@ def test_json_keeps_long_numbers() -> None:
     answer = completed("run", "multiplication", "-o", "digits=30", "-o", "by=1", "--run-id", "r", "--json").json[
         "result"
     ]["answer"]
-    assert whole("--depth", "0")["answer"] == answer
+    assert whole()["answer"] == answer
     assert f'"product":{answer["product"]}' in microagents("show", "r", "--json").out
 
 
@@ -215,14 +198,12 @@ def test_of_many_inputs_one_is_named() -> None:
     assert "solution" not in microagents("show", "r", "--json").json
     assert [whole("--input", str(number))["answer"] for number in range(3)] == [each["answer"] for each in results]
     assert str(results[1]["answer"]["product"]) in shown("--input", "1")[0]
-    assert refused("--depth", "1").endswith("name one to see the work on it: show r --input N")
     assert "there is no input 3 in run r: it has inputs 0 to 2" in refused("--input", "3")
 
 
 def test_runs_of_another_strategy_have_no_tree() -> None:
     completed("run", "multiplication", "--strategy", "single-shot", "--run-id", "r")
-    for words in (("--depth", "1"), ("--input", "0")):
-        assert "run r used the strategy single-shot, whose decisions are its whole record" in refused(*words)
+    assert "run r used the strategy single-shot, whose decisions are its whole record" in refused("--input", "0")
     assert shown() == []
     assert "solution" not in microagents("show", "r", "--json").json
 
@@ -239,7 +220,7 @@ def test_a_task_that_cannot_be_imported_any_more_costs_only_the_tree() -> None:
     ran = microagents("show", "r", "--json")
     assert "cannot be imported" in ran.err
     assert "solution" not in ran.json
-    assert "cannot be imported" in refused("--depth", "1")
+    assert "cannot be imported" in refused("--input", "0")
 
 
 def test_what_is_undecided_is_counted_where_it_is_folded() -> None:

@@ -101,8 +101,9 @@ def test_a_key_goes_to_no_host_that_only_a_folder_names(
         ran = microagents(*words)
         assert (ran.code, ran.out, keys) == (WRONG_USAGE, "", [])
         assert f"{file} of this folder gives model = {model}" in ran.err
-        assert "add --trust-folder; --no-config leaves the file out" in ran.err
-        microagents(*words, "--no-config", "--model", model)
+        assert "add --trust-folder; or begin the run in another folder" in ran.err
+        Path(file).unlink()
+        microagents(*words, "--model", model)
         assert {*keys} - {""} == {f"Bearer {KEY}"}, "the user may name any host"
 
 
@@ -144,9 +145,9 @@ def test_a_detached_run_of_a_folder_that_nobody_trusts_is_refused() -> None:
         'on-undecided = "openai:m@base_url=http://h"',
         'strategy = "mine:Mine"',
         'tool = "mcp:sh -c id"',
-        "option = ['tool=[\"mine.py:answer\"]']",
-        'option = { brief = "@/etc/passwd" }',
-        'option = { output = "../.bashrc" }',
+        "o = ['tool=[\"mine.py:answer\"]']",
+        'o = { brief = "@/etc/passwd" }',
+        'o = { output = "../.bashrc" }',
         'address = "10.0.0.1:6379"',
         "insecure = true",
         'run-id = "theirs"',
@@ -164,8 +165,8 @@ def test_what_reaches_out_of_a_folder_is_refused_unless_it_is_trusted(line: str)
         'model = ["sim:gpt-4.1-mini@error=0.01", "openai-responses:gpt-6-luna"]',
         'runs-dir = "/data/runs"',
         "insecure = false",
-        'option = { goal = "Say: this and/or that", numbers = [1, 2], brief = "@brief.md" }',
-        'set = { ladder = "judge,model=openai:gpt-6" }',
+        'o = { goal = "Say: this and/or that", numbers = [1, 2], brief = "@brief.md" }',
+        's = { ladder = "judge,model=openai:gpt-6" }',
     ],
 )
 def test_models_limits_and_plain_options_of_a_folder_are_taken_unasked(line: str) -> None:
@@ -174,6 +175,12 @@ def test_models_limits_and_plain_options_of_a_folder_are_taken_unasked(line: str
         "trust"
         not in microagents("try", "--setup" if line.startswith("model") else "run", *["drift"] * (line[0] != "m")).err
     )
+
+
+def test_a_folder_serves_nothing_to_other_machines() -> None:
+    write("microagents.toml", 'port = "0.0.0.0:0"')
+    ran = microagents("serve", "drift")
+    assert (ran.code, "microagents.toml of this folder gives port = 0.0.0.0:0" in ran.err) == (WRONG_USAGE, True), ran
 
 
 def test_the_env_of_a_folder_redirects_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +291,7 @@ def test_looking_at_a_foreign_journal_gives_its_rows_and_imports_nothing() -> No
 
 @pytest.mark.usefixtures("begun", "as_another_user")
 def test_code_is_imported_where_it_is_asked_for_and_the_journal_is_trusted_then() -> None:
-    assert "is not in the journal" not in anew("show", "r", "step/4", "--code").out
+    assert "is not in the journal" not in anew("show", "r", "step/4", "--trust-journal").out
     Path("imported").unlink()
     assert "is not in the journal" not in anew("show", "r", "step/4").out
     assert Path("imported").exists()

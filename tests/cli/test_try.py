@@ -28,15 +28,15 @@ def test_few_samples_advise_no_k_and_say_what_more_of_them_cost() -> None:
 
 
 def test_thirty_samples_without_an_error_decide_k_which_is_written_for_the_next_run() -> None:
-    Path("microagents.toml").write_text('k = 2\nseed = 3\n\n[option]\nlength = "100"\n', encoding="utf-8")
+    Path("microagents.toml").write_text('k = 2\nseed = 3\n\n[o]\nlength = "100"\n', encoding="utf-8")
     found = microagents(*TRY, "sim:gpt-4.1-mini@error=0,flag=0", "--steps", "15", "--write")
     assert "take k = 4: no error in 30 samples, so that all 100 steps come out right" in found.out
     assert "wrote model, max-output-tokens, k into microagents.toml" in found.err
     text = Path("microagents.toml").read_text(encoding="utf-8")
-    assert text.endswith('k = 4\nseed = 3\n\n[option]\nlength = "100"\n')
+    assert text.endswith('k = 4\nseed = 3\n\n[o]\nlength = "100"\n')
     assert microagents("run", "drift", "--json").json["votes_per_step"] >= 4
     with pytest.raises(InvalidUsage, match="in another way"):
-        with_defaults("[option]\nk = 3\n[k]\nx = 1", {"k": 4})
+        with_defaults("[o]\nk = 3\n[k]\nx = 1", {"k": 4})
     with pytest.raises(InvalidUsage, match="cannot be read"):
         with_defaults("k = [", {"k": 4})
 

@@ -29,24 +29,6 @@ def test_every_query_keeps_to_the_chosen_runs() -> None:
         assert query.count('{microagents_run_id=~"$run"}') >= len(named)
 
 
-def test_the_board_is_one_that_grafana_loads() -> None:
-    assert {"title", "uid", "schemaVersion", "panels", "templating", "time"} <= set(BOARD)
-    ids = [panel["id"] for panel in BOARD["panels"]]
-    assert len(set(ids)) == len(ids)
-    taken: set[tuple[int, int]] = set()
-    for panel in BOARD["panels"]:
-        place = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
-        }
-        assert not cells & taken, "no panel lies on another"
-        assert max(x for x, _ in cells) < 24
-        taken |= cells
-    assert [each["name"] for each in BOARD["templating"]["list"]] == ["source", "run"]
-
-
 def test_prometheus_asks_a_port_of_this_machine() -> None:
     given = msgspec.yaml.decode((WATCH / "prometheus.yml").read_bytes())
     (job,) = given["scrape_configs"]

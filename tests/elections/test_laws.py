@@ -21,7 +21,6 @@ from microagents.elections.laws import (
     k_min,
     p_full,
     pass_k,
-    race_by_turns,
     race_won,
     sample_price,
     uneven_race,
@@ -286,7 +285,7 @@ def test_the_tally_of_elections_behaves_as_the_laws_say() -> None:
 
 
 def followed(p: float, other: float, k: int) -> tuple[float, float, float]:
-    """The same as `race_by_turns`, vote by vote, with the votes for the right candidate and for the rival of each model."""
+    """How a race of two models that vote by turns ends: lost, contested, votes; with the votes for both candidates of each model."""
     alike = k + BEYOND
     open_races: dict[tuple[int, ...], float] = {(first, 0, 0, 0, 0): 0.5 for first in (0, 1)}
     lost = contested = votes = 0.0
@@ -311,23 +310,6 @@ def followed(p: float, other: float, k: int) -> tuple[float, float, float]:
     return lost, contested, votes
 
 
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize(
-    ("p", "other"), [(0.98, 0.3), (0.3, 0.98), (0.9, 0.9), (0.6, 0.4), (0.5, 0.5), (0.2, 0.3), (0.999, 0.5)]
-)
-def test_two_models_by_turns_end_as_their_votes_followed_one_by_one(p: float, other: float, k: int) -> None:
-    assert race_by_turns(p, other, k) == pytest.approx(followed(p, other, k), rel=1e-5, abs=1e-9)
-
-
-def test_by_turns_the_better_model_wins_more_often_than_by_lot_and_none_loses_to_a_useless_one() -> None:
-    found = race_by_turns(0.98, 0.3, 3)
-    decided = 1 - found.contested
-    assert (1 - found.lost) / decided == pytest.approx(0.982, abs=5e-4)  # of those decided; by lot .849
-    assert found.votes / decided == pytest.approx(10.3, abs=0.05)  # were contested ones continued; by lot 7.5
-    assert race_by_turns(1.0, 0.0, 3) == (1.0, 1.0, 18.0)
-    assert race_by_turns(1.0, 1.0, 3) == pytest.approx((0.0, 0.0, 3.0), abs=1e-9)
-
-
 def test_the_tally_of_a_pool_behaves_as_the_law_of_two_models_says() -> None:
     """3,000 elections: under one false alarm in 10^4 seeds."""
     rng, trials, chances = Random(5), 3_000, (0.98, 0.1)
@@ -339,10 +321,10 @@ def test_the_tally_of_a_pool_behaves_as_the_law_of_two_models_says() -> None:
             tally.count("a" if rng.random() < chances[model] else "b", model)
         ends[f"{tally.outcome} for {tally.plurality}"] += 1
         votes += tally.counted
-    law = race_by_turns(*chances, 3)
-    assert ends["decided for a"] / trials == pytest.approx(1 - law.lost, abs=0.02)
-    assert (ends["contested for a"] + ends["contested for b"]) / trials == pytest.approx(law.contested, abs=0.02)
-    assert votes / trials == pytest.approx(law.votes, rel=0.05)
+    lost, contested, expected = followed(*chances, 3)
+    assert ends["decided for a"] / trials == pytest.approx(1 - lost, abs=0.02)
+    assert (ends["contested for a"] + ends["contested for b"]) / trials == pytest.approx(contested, abs=0.02)
+    assert votes / trials == pytest.approx(expected, rel=0.05)
 
 
 @given(USUAL, st.integers(1, 30), st.integers(1, 10), st.floats(0.01, 1.0))

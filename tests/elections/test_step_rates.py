@@ -11,7 +11,6 @@ from msgspec import structs
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import expected_votes, race_won
-from microagents.elections.pool_rates import PoolRates
 from microagents.elections.race_tables import ERRORS, RIVALS, race_table
 from microagents.elections.step_rates import SeenStep, StepRates, trend_chance
 from tests.benchmarks.step_rates import Array, against_one, check_laws, drawing, ended, sampled
@@ -118,7 +117,7 @@ def test_flags_are_paid_and_steps_without_a_valid_sample_say_only_that() -> None
 def test_the_rates_of_a_run_are_those_of_its_sampled_steps_and_come_again() -> None:
     steps = [SeenStep(right=0, wrong=(10,), number=7), *[SeenStep(right=2, number=number) for number in range(20, 60)]]
     found = StepRates(steps, 100)
-    (errors,), rivals = found.rates(3)
+    errors, rivals = found.rates(3)
     assert errors.shape == rivals.shape == (100,)
     assert errors[7] > 0.6
     assert np.median(errors) < 0.05
@@ -135,26 +134,12 @@ def test_a_look_along_the_chain_sees_drift_and_rarely_where_there_is_none() -> N
     assert sum(chance < 0.05 for chance in level) <= 12  # more: once in 700 times
 
 
-@pytest.mark.slow
-def test_a_pool_gains_where_its_models_err_at_different_steps() -> None:
-    one = np.where(np.arange(400) < 12, 0.7, 0.005)
-    first = StepRates(seen_of(one), 400)
-    same, other = (PoolRates(first, StepRates(seen_of(of, seed=1), 400)) for of in (one, one[::-1]))
-    assert same.shared.low > 0.5
-    assert other.shared.high < 0.5
-    assert 6 <= len(set(same.hard_found) & set(range(12))) == len(same.hard_found)
-    assert other.hard.high <= 3
-    assert other.decided(5).low > same.decided(5).high
-    assert other.p.low < 1 - one.mean() < other.p.high
-
-
 @pytest.mark.parametrize(
     ("made", "says"),
     [
         (lambda: StepRates([], 10), "no sample is valid"),
         (lambda: StepRates([SeenStep(right=0, flagged=2)], 10), "no sample is valid"),
         (lambda: StepRates([CLEAN] * 3, 2), "3 steps were sampled of a run of 2 steps"),
-        (lambda: PoolRates(StepRates([CLEAN], 2), StepRates([CLEAN], 3)), "sample the same steps"),
         (lambda: StepRates([CLEAN], 2).least_k(1.0), "the target must be above 0"),
         (lambda: StepRates([CLEAN], 2).chance(3, max_draws=2), "raise the cap"),
     ],

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
-import sys
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,6 @@ from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
 from tests.benchmarks import budget
-from tests.models.server import reply, serving
 
 CALL_USD = 0.01
 """The most that a call of `Shop` can cost; most calls cost a tenth of it."""
@@ -77,7 +73,6 @@ def sell(shop: Model, *, inputs: int = 30, k: int = 3, seed: int = 0, **settings
     )
 
 
-@pytest.mark.parametrize(("replicas", "seed"), [(1, 0), (3, 1)])
 @pytest.mark.parametrize(
     ("share", "settings"),
     [
@@ -87,11 +82,9 @@ def sell(shop: Model, *, inputs: int = 30, k: int = 3, seed: int = 0, **settings
         (1.0, {"tells": None}),
     ],
 )
-def test_what_is_sold_never_passes_the_limit_of_cost(
-    share: float, settings: dict[str, Any], replicas: int, seed: int
-) -> None:
+def test_what_is_sold_never_passes_the_limit_of_cost(share: float, settings: dict[str, Any]) -> None:
     shop = Shop(share=share, **settings)
-    result = sell(shop, max_cost_usd=0.2, seed=seed, runtime="linked", deploy={"solver": {"num_replicas": replicas}})
+    result = sell(shop, max_cost_usd=0.2, seed=1, runtime="linked", deploy={"solver": {"num_replicas": 3}})
     assert (result.outcome, shop.sold_usd <= 0.2 + 1e-9) == ("stopped", True)
     assert shop.most_running <= 20, "more could have cost more than there is"
     account = result.account
@@ -118,7 +111,7 @@ def test_a_limit_is_used_up_to_the_most_of_one_call() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"fails": True}, {"tells": False}, {"tells": None}])
+@pytest.mark.parametrize("settings", [{}, {"fails": True}])
 def test_a_limit_of_tokens_is_kept_like_one_of_cost(settings: dict[str, Any]) -> None:
     shop = Shop(**settings)
     result = sell(shop, max_tokens=20_000)
@@ -213,36 +206,6 @@ def test_calls_that_are_lost_with_their_process_count_at_the_most_that_they_can_
     books.add(CallsOver())
     books.totals.lose_all()
     assert books.account().unsettled_usd == account.unsettled_usd
-
-
-KILLED = """
-import os, signal
-from microagents.models.http import sending
-
-sending._tls = lambda: os.kill(os.getpid(), signal.SIGKILL)
-from microagents.cli import main
-
-main()
-"""
-"""The command, killed while it imports what its connections need, which takes most of its first second."""
-
-
-@pytest.mark.slow
-async def test_a_kill_before_the_first_request_leaves_the_limit_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "key")
-    message = {"choices": [{"message": {"content": "number = 22"}, "finish_reason": "stop"}]}
-    sold = reply({**message, "usage": {"prompt_tokens": 50, "completion_tokens": 10}})
-    async with serving(sold) as server:
-        spec = f"openai:any@base_url={server.url},price_in=1,price_out=4"
-        words = ("run", "drift", "-o", "length=1", "--model", spec, "-k", "1", "--run-id", "r", "--max-calls", "1")
-        killed = await asyncio.to_thread(
-            subprocess.run, [sys.executable, "-c", KILLED, *words, "--runs-dir", str(tmp_path)], check=False
-        )
-        assert killed.returncode == -signal.SIGKILL
-        result = await resume("r", runs_dir=tmp_path)
-        assert (result.outcome, result.account.lost_in_flight, len(server.received)) == ("completed", 0, 1)
 
 
 @pytest.mark.slow

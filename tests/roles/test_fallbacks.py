@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from microagents import Deployment, Result, run
+from microagents import Result, run
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.reading import Reader
 from microagents.models.model import Call, Model
 from microagents.replies.chat import Sample, Usage, write
-from microagents.roles import Solver
 from microagents.roles.solver.health import OUT_AFTER_S, PROBE_EVERY_S, refuses_account
-from microagents.roles.solver.outages import TRIAL_S
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.words.summary import summary
 from microagents.runtimes.virtual import run_virtual
@@ -86,32 +84,6 @@ def test_what_waits_for_a_model_that_is_out_goes_to_the_fallback_at_once(*, rese
     assert took_s < OUT_AFTER_S + 2
 
 
-class Replicated(Maker):
-    """MAKER with several solvers."""
-
-    def deployments(self) -> list[Deployment]:
-        return [
-            Deployment(role=Solver, num_replicas=5) if each.role is Solver else each for each in super().deployments()
-        ]
-
-
-@pytest.mark.slow
-def test_a_call_that_tries_a_model_which_is_out_does_not_wait_in_its_queue() -> None:
-    async def drifts() -> tuple[Result, float]:
-        inputs = [Drift(length=100)] * 10
-        strategy = Replicated(k=1, speculate=False)
-        result = await run(
-            inputs, models=Throttled(between(0.0, 1e9, DOWN)), strategy=strategy, fallback=FALLBACK, runs_dir=None
-        )
-        return result, asyncio.get_running_loop().time()
-
-    result, took_s = run_virtual(drifts())
-    assert result.outcome == "completed"
-    assert (
-        took_s < 100 + OUT_AFTER_S + 3 * TRIAL_S
-    )  # trials, and the first second; also of solvers none of whose own calls has failed
-
-
 def test_a_call_that_takes_long_after_a_failure_is_waited_for() -> None:
     class Slow(First):
         """Replies after a time in which another model would be out."""
@@ -130,11 +102,8 @@ def drifted(fails: Fails, **options: Any) -> tuple[Result, First]:
     return run_virtual(drifting(model, **options)), model
 
 
-@pytest.mark.parametrize("error", [REVOKED, NO_CREDIT, ModelUnavailable("refused", "pay first", 402)])
-def test_where_the_account_is_refused_the_same_samples_are_drawn_from_the_fallback_at_once(
-    error: ModelUnavailable,
-) -> None:
-    result, model = drifted(between(5.0, 1e9, error))
+def test_where_the_account_is_refused_the_same_samples_are_drawn_from_the_fallback_at_once() -> None:
+    result, model = drifted(between(5.0, 1e9, REVOKED))
     assert (result.outcome, result.account.errors) == ("completed", 0)
     assert result.account.fallbacks == {FALLBACK: 25}
     assert result.account.valid == 30
@@ -189,10 +158,9 @@ def test_the_fallbacks_are_asked_in_their_order() -> None:
     assert result.account.fallbacks == {FALLBACK: 30}
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_decisions_and_digests_are_those_of_a_run_without_an_outage(seed: int) -> None:
-    usual = run_virtual(drifting(First(lambda _: None), seed=seed), seed=seed).account
-    out = run_virtual(drifting(First(between(5.0, 40.0, REVOKED)), seed=seed), seed=seed).account
+def test_decisions_and_digests_are_those_of_a_run_without_an_outage() -> None:
+    usual = run_virtual(drifting(First(lambda _: None), seed=1), seed=1).account
+    out = run_virtual(drifting(First(between(5.0, 40.0, REVOKED)), seed=1), seed=1).account
     assert out.fallbacks
     assert (out.decisions_sha256, out.ballots_sha256) == (usual.decisions_sha256, usual.ballots_sha256)
 
@@ -235,11 +203,10 @@ def test_a_refusal_of_the_account_is_known_by_its_status_or_its_words(
         ModelUnavailable("refused", "pay first", 402),
     ],
 )
-@pytest.mark.parametrize("inputs", [1, 3])
-def test_a_used_up_account_stops_the_run_at_once(error: ModelUnavailable, inputs: int) -> None:
+def test_a_used_up_account_stops_the_run_at_once(error: ModelUnavailable) -> None:
     model = First(between(5, 10**6, error))
     given: Any = {"models": model, "strategy": Maker(k=1, speculate=False), "runs_dir": None}
-    result = run_virtual(run([Drift(length=30)] * inputs, **given))
+    result = run_virtual(run([Drift(length=30)] * 3, **given))
     assert (result.outcome, max(model.asked_s) < 7) == ("stopped", True)
     assert "resume once the account has credit" in str(result.reason)
 

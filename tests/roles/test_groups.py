@@ -216,9 +216,8 @@ def metered(model: Metered, seed: int, replicas: int = 1, **limits: Any) -> Resu
 
 
 @pytest.mark.parametrize("limits", [
-    *({"max_tokens": each} for each in (19, 20, 55, 130)),
-    *({"max_cost_usd": each} for each in (1.5, 2.0, 20.0)),
-    {"max_tokens": 130, "max_cost_usd": 12.0},
+    *({"max_tokens": each} for each in (19, 20, 55)),
+    {"max_cost_usd": 20.0},
     {"max_tokens": 110, "max_cost_usd": 40.0, "max_calls": 30, "concurrency": 2},
 ], ids=str)  # fmt: skip
 def test_a_request_is_cut_to_what_the_limits_leave_and_the_run_ends_once_not_one_single_call_fits(
@@ -238,9 +237,7 @@ def test_a_request_is_cut_to_what_the_limits_leave_and_the_run_ends_once_not_one
         assert model.most_usd <= max_usd
 
 
-@pytest.mark.parametrize(
-    "limits", [{"max_tokens": 285}, {"max_cost_usd": 47.0}, {"max_tokens": 288, "max_cost_usd": 48.0}], ids=str
-)
+@pytest.mark.parametrize("limits", [{"max_tokens": 288, "max_cost_usd": 48.0}], ids=str)
 def test_decisions_of_cut_requests_are_those_of_whole_ones(limits: dict[str, Any]) -> None:
     whole, cut = Metered(), Metered()
     free, limited = metered(whole, 0), metered(cut, 0, **limits)

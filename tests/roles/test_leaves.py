@@ -159,21 +159,6 @@ def test_a_call_that_needs_much_is_not_passed_by_later_ones_that_need_little() -
     assert answers == ["2 other", "0 tokens", "1 tokens"]
 
 
-def test_the_last_calls_are_sent_wherever_they_wait_however_many_others_hold() -> None:
-    async def working() -> None:
-        async with a_world(max_calls=100) as world:
-            first, second = (Replica(world, f"Solver/{number}") for number in range(2))
-            await ended([first.call(f"0/step/{number}") for number in range(3)])
-            await ended([second.call(f"1/step/{number}") for number in range(97)])
-            assert world.billed == 100
-            last = second.call("1/step/98")
-            with pytest.raises(Stopped, match="--max-calls 100 is reached"):
-                await world.messenger.ask(AwaitFailure())
-            last.cancel()
-
-    virtually(0, working())
-
-
 def test_a_run_that_needs_no_more_calls_than_it_may_send_reaches_no_limit() -> None:
     async def working() -> None:
         async with a_world(max_calls=10, concurrency=3) as world:

@@ -11,12 +11,11 @@ import pytest
 
 from microagents import Context, Deployment, Prompt, Result, Sample, run
 from microagents.actors.role import Messenger
-from microagents.base.errors import ModelUnavailable, RoleFailed
+from microagents.base.errors import ModelUnavailable
 from microagents.base.messages import address_of
 from microagents.elections.election import Draw, ElectionId, SampleId
 from microagents.models.model import Call, Model
 from microagents.roles import Limiter, Recorder, Solver
-from microagents.roles.limits.leaves import Leave
 from microagents.roles.solver.attempts import Attempts
 from microagents.roles.solver.backends import Backend, Backends
 from microagents.roles.solver.call_accounts import CallAccounts
@@ -128,62 +127,38 @@ def gauged(
 
 
 @pytest.mark.slow
-@both_runtimes
-@pytest.mark.parametrize("concurrency", [1, 4])
-def test_never_are_more_calls_open_than_allowed_however_many_replicas_send_them(runtime: str, concurrency: int) -> None:
-    result = gauged(runtime, concurrency=concurrency)
+def test_never_are_more_calls_open_than_allowed_however_many_replicas_send_them() -> None:
+    result = gauged("linked", concurrency=4)
     assert (result.outcome, result.calls) == ("completed", len(GaugedSolver.sent))
-    assert GaugedSolver.most == concurrency, "all that is allowed is used"
+    assert GaugedSolver.most == 4, "all that is allowed is used"
     assert len(GaugedSolver.replicas) == 3
 
 
-@pytest.mark.parametrize("runtime", ["local", pytest.param("linked", marks=pytest.mark.slow)])
-def test_decisions_do_not_depend_on_how_many_calls_are_open_at_a_time(runtime: str) -> None:
-    bounded, free = gauged(runtime, concurrency=2).account, gauged(runtime).account
+def test_decisions_do_not_depend_on_how_many_calls_are_open_at_a_time() -> None:
+    bounded, free = (gauged("linked", length=15, concurrency=most).account for most in (2, None))
     assert (bounded.decisions_sha256, bounded.ballots_sha256) == (free.decisions_sha256, free.ballots_sha256)
 
 
 @pytest.mark.slow
-@both_runtimes
-@pytest.mark.parametrize("more", [{}, {"concurrency": 3}, {"is_busy": True}], ids=str)
-def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(runtime: str, more: dict[str, Any]) -> None:
-    result = gauged(runtime, max_calls=50, **more)
+@pytest.mark.parametrize("more", [{"concurrency": 3}, {"is_busy": True}], ids=str)
+def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(more: dict[str, Any]) -> None:
+    result = gauged("linked", max_calls=50, **more)
     assert (result.outcome, result.calls, result.account.in_flight) == ("stopped", 50, 0)
     assert result.reason == "--max-calls 50 is reached; all decisions so far are kept; resume with a higher limit"
     turned_away = len(GaugedSolver.sent) - result.calls
     assert turned_away > 0 if "is_busy" in more else turned_away == 0
 
 
-@pytest.mark.parametrize("runtime", ["local", pytest.param("linked", marks=pytest.mark.slow)])
-def test_a_run_that_needs_no_more_calls_than_it_may_make_is_completed(runtime: str) -> None:
-    needed = gauged(runtime, speculate=False).calls
-    result = gauged(runtime, speculate=False, max_calls=needed)
-    assert (result.outcome, result.calls) == ("completed", needed)
-    assert gauged(runtime, speculate=False, max_calls=needed - 1).outcome == "stopped"
-
-
-@pytest.mark.parametrize("runtime", ["local", pytest.param("linked", marks=pytest.mark.slow)])
-def test_a_call_that_waits_to_be_tried_again_holds_no_permit_meanwhile(runtime: str) -> None:
-    gauged(runtime, is_busy=True, concurrency=1, known_inputs=True)
+def test_a_call_that_waits_to_be_tried_again_holds_no_permit_meanwhile() -> None:
+    gauged("linked", length=10, is_busy=True, concurrency=1, known_inputs=True)
     sent = GaugedSolver.sent
     turned_away = next(place for place, each in enumerate(sent) if sent.count(each) > 1)
     assert sent.index(sent[turned_away], turned_away + 1) > turned_away + 1
     assert GaugedSolver.most == 1
 
 
-@pytest.mark.slow
-def test_without_a_limit_nobody_asks_for_a_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def leave(_: Limiter, request: Leave) -> None:
-        raise AssertionError(request)
-
-    monkeypatch.setattr(Limiter, "leave", leave)
-    assert gauged("local").outcome == "completed"
-    with pytest.raises(RoleFailed, match="Limiter/0 failed on Leave"):
-        gauged("local", concurrency=2)
-
-
 @both_runtimes
-@pytest.mark.parametrize("turns_later", [1, 2, 4, 8])
+@pytest.mark.parametrize("turns_later", [1, 4])
 def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(
     runtime: str, turns_later: int, tmp_path: Path
 ) -> None:

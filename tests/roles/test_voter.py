@@ -226,7 +226,7 @@ async def test_masses_are_asked_for_if_all_draws_have_one_law_and_none_is_hotter
 async def test_ballots_are_counted_in_order_of_launch_whatever_the_order_of_arrival(runtime: str) -> None:
     replies = [Say(word="a", remark="first"), Say(word="b"), None, Say(word="a", remark="second"), Say(word="a")]
     question = a_question(FirstToAheadBy(k=2))
-    verdicts = [await verdict_of(question, replies, order, runtime) for order in [*permutations(range(5))][::7]]
+    verdicts = [await verdict_of(question, replies, order, runtime) for order in [*permutations(range(5))][::20]]
     assert all(verdict == verdicts[0] for verdict in verdicts)
     assert verdicts[0].outcome == "decided"
     assert msgspec.json.decode(verdicts[0].winner or b"", type=Say) == replies[0]
@@ -284,7 +284,7 @@ rules = st.builds(FirstToAheadBy, k=st.integers(1, 4)) | st.builds(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(replies=samples, rule=rules, cap=st.integers(1, 30), order=st.permutations(range(30)))
 async def test_exactly_the_decisive_prefix_is_drawn_and_at_every_moment_no_more_than_can_be_needed(
     replies: list[Reply | None], rule: PortableRule, cap: int, order: list[int]
@@ -344,19 +344,6 @@ async def test_a_flagged_reply_uses_its_seq_but_casts_no_vote(tmp_path: Path) ->
     flags = [ballot.flag if isinstance(ballot, Flagged) else None for ballot in verdict.ballots]
     assert flags == [None, "empty", "rude", None, None]
     assert (verdict.outcome, tally_of(verdict), account.calls) == ("decided", {"a": 3}, 5)
-
-
-async def test_three_equal_votes_do_not_decide_at_k_of_four() -> None:
-    held = Resolution()
-    async with voting(holding(held)) as messenger:
-        asking = asyncio.create_task(messenger.ask(elect(a_question(FirstToAheadBy(k=4)))))
-        await turns()
-        for seq in range(3):
-            await held.arrive(seq, Say(word="a"))
-        assert not asking.done()
-        assert held.seqs == [0, 1, 2, 3]
-        await held.arrive(3, Say(word="a"))
-        assert tally_of(await asking) == {"a": 4}
 
 
 async def test_votes_are_compared_as_values_and_the_first_launched_reply_stands_for_them() -> None:
@@ -466,11 +453,6 @@ def test_only_what_is_decided_can_be_required(outcome: Any) -> None:
         decision.require()
 
 
-async def test_an_election_decided_by_its_last_draw_is_decided() -> None:
-    verdict = await verdict_of(a_question(max_draws=3), says("aaa"), [2, 1, 0])
-    assert (verdict.outcome, verdict.leader) == ("decided", 0)
-
-
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 
@@ -509,16 +491,6 @@ async def test_a_vote_that_raises_gives_one_typed_error_and_no_other_noise(
     assert all(reply.__name__ in str(each) for each in ended)
     gc.collect()  # a task's exception that nobody took is told by its end
     assert noise == []
-
-
-async def test_what_a_tasks_own_flag_raises_ends_the_election() -> None:
-    held, question = Resolution(), a_question()
-    async with voting(holding(held)) as messenger:
-        asking = asyncio.create_task(messenger.ask(elect(question)))
-        await turns()
-        await held.arrive(0, Say(word="explosive"))
-        with pytest.raises(TaskFailed, match=r"\.flag raised ValueError\('boom'\)"):
-            await asking
 
 
 # -- sharing -----------------------------------------------------------------------------------------------------------
@@ -592,21 +564,6 @@ async def test_one_who_leaves_does_not_end_it_for_the_other(runtime: str) -> Non
         assert not staying.done()
         assert held.cancelled == []
         await held.arrive_in(range(3), says("aaa"))
-        assert tally_of(await staying) == {"a": 3}
-
-
-@both_runtimes
-async def test_a_reader_who_leaves_does_not_end_it_for_the_other(runtime: str) -> None:
-    held, question = Resolution(), a_question()
-    async with voting(holding(held), runtime=runtime) as messenger:
-        staying = asyncio.create_task(messenger.ask(elect(question)))
-        await turns()
-        await held.arrive(1, Say(word="a"))
-        async with aclosing(messenger.stream(follow(question))) as items:
-            assert isinstance(await anext(items), Ballot)
-        await turns()
-        assert held.cancelled == []
-        await held.arrive_in([2, 0], says("aaa"))
         assert tally_of(await staying) == {"a": 3}
 
 

@@ -38,22 +38,15 @@ class Narrow(Model):
         return Sample(text=write(Onward(number=(number * 17 + 5) % 1009)), usage=Usage(output_tokens=5, cost_usd=1.0))
 
 
-@pytest.mark.parametrize(
-    ("runtime", "concurrency"), [("local", None), pytest.param("linked", 30, marks=pytest.mark.slow)]
-)
-def test_a_run_that_is_interrupted_at_two_thirds_has_two_thirds_of_its_results(
-    runtime: str, concurrency: int | None
-) -> None:
-    inputs, steps = 60, 10
-    model = Narrow(30 if concurrency is None else 10**6)
+def test_a_run_that_is_interrupted_at_two_thirds_has_two_thirds_of_its_results() -> None:
+    inputs, steps = 60, 4
+    model = Narrow(30)
 
     async def interrupted() -> Result:
         interrupt = asyncio.Event()
         asyncio.get_running_loop().call_later(inputs * steps * 3 / 30 * 2 / 3, interrupt.set)
         tasks = [Drift(length=steps)] * inputs
-        return await run(
-            tasks, models=model, runtime=runtime, runs_dir=None, interrupt=interrupt, concurrency=concurrency
-        )
+        return await run(tasks, models=model, runtime="linked", runs_dir=None, interrupt=interrupt)
 
     result = run_virtual(interrupted())
     assert result.outcome == "interrupted"
@@ -112,7 +105,7 @@ def test_an_outage_of_half_an_hour_is_waited_out_and_costs_nothing() -> None:
     assert result.account.repeated["server"] > 100
 
 
-@pytest.mark.parametrize("width", [0, -1, True, "3"])
+@pytest.mark.parametrize("width", [0, True])
 async def test_a_number_of_calls_that_lets_none_through_is_refused_before_the_run(width: object) -> None:
     with pytest.raises(InvalidUsage, match="max_in_flight of the model"):
         await run(Drift(length=1), models=Narrow(width), runs_dir=None)  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ def climbs(of_input: int = 0) -> list[Climb]:
             ("-s", f"ladder=model={TORN},lookahead,paraphrase", "-s", "reuse=false", "-s", "max_draws=20"),
             marks=pytest.mark.slow,
         ),
-        ("--known-inputs", "-s", "ladder=lookahead"),
+        ("-s", "known_inputs=true", "-s", "ladder=lookahead"),
     ],
     ids=["judge", "lookahead that fails", "own rollouts", "known inputs"],
 )

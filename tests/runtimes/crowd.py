@@ -24,18 +24,6 @@ class Mortal(Role):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class PassOn(Request[None], frozen=True):
-    """Ask the mortal."""
-
-
-class Relay(Role):
-    asks = (Die,)
-
-    async def pass_on(self, request: PassOn) -> None:
-        del request
-        await self.ask(Die())
-
-
 class Hasty(Role):
     asks = (Die,)
 

@@ -18,12 +18,3 @@ def test_whatever_a_link_loses_and_whenever_the_process_is_killed_the_promises_h
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ", 0 failed" in ran.stdout
-
-
-@pytest.mark.slow
-def test_a_seed_is_replayed_alone() -> None:
-    words = [sys.executable, "-m", "tests.benchmarks.faults", "--seed", "3"]
-    outs = [
-        subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)
-    ]
-    assert outs[0].rpartition(",")[0] == outs[1].rpartition(",")[0]

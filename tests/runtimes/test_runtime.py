@@ -361,7 +361,6 @@ async def test_a_typed_ask_is_answered(opened: Opened) -> None:
         assert await messenger.ask(Everything()) == Everything()
 
 
-@also_on_ray
 async def test_what_a_role_has_to_do_is_in_the_account_of_the_run(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,15 +404,6 @@ async def test_a_thousand_asks_at_once_each_get_their_own_reply(opened: Opened) 
     async with opened(Relay, Doubler) as messenger:
         replies = await asyncio.gather(*(messenger.ask(Relayed(number=number)) for number in range(1000)))
         assert replies == [2 * number for number in range(1000)]
-
-
-async def test_a_thousand_asks_may_all_be_open(opened: Opened) -> None:
-    async with opened(Stage) as messenger:
-        waiting = [asyncio.create_task(messenger.ask(Marked(name="go"))) for _ in range(1000)]
-        await settled(messenger)
-        assert not any(task.done() for task in waiting)
-        await messenger.ask(Mark(name="go"))
-        await asyncio.gather(*waiting)
 
 
 # -- deadlines and cancelling ------------------------------------------------------------------------------------------
@@ -465,7 +455,6 @@ async def test_a_deadline_that_passes_cancels_the_callee_also_behind_another(ope
                 await messenger.ask(Marked(name=f"cancelled {started.rpartition(' ')[2]}"))
 
 
-@also_on_ray
 async def test_cancelling_the_asker_cancels_the_callee_also_behind_another(opened: Opened) -> None:
     waits: Sequence[Request[int]] = (Wait(), WaitThere())
     async with opened(Impatient, Patient, Stage) as messenger:
@@ -649,45 +638,11 @@ async def test_the_items_of_a_stream_arrive_in_order_and_end(opened: Opened) -> 
                 assert await read(messenger.stream(Counting(upto=upto), timeout_s=timeout_s)) == list(range(upto))
 
 
-async def test_streams_side_by_side_do_not_mix(opened: Opened) -> None:
-    async with opened(Counter_, Stage) as messenger:
-        read_all = await asyncio.gather(*(read(messenger.stream(Counting(upto=upto))) for upto in range(50)))
-        assert read_all == [list(range(upto)) for upto in range(50)]
-
-
-@also_on_ray
 async def test_closing_a_stream_early_ends_the_callee(opened: Opened) -> None:
     async with opened(Counter_, Stage) as messenger:
         async with aclosing(messenger.stream(Lasting())) as items:
             assert await anext(items) == 0
             assert await messenger.ask(Marks()) == []
-        await messenger.ask(Marked(name="closed"))
-
-
-async def test_closing_a_stream_whose_items_have_all_arrived_takes_no_time(opened: Opened) -> None:
-    async def read_one(messenger: RoleMessenger) -> None:
-        async with aclosing(messenger.stream(Counting(upto=3))) as items:
-            assert await anext(items) == 0
-            await settled(messenger)
-
-    async with opened(Counter_, Stage) as messenger:
-        reading = asyncio.create_task(read_one(messenger))
-        await asyncio.wait([reading], timeout=ROBUST_S)
-        assert reading.done()
-
-
-async def test_cancelling_whoever_reads_a_stream_ends_the_callee(opened: Opened) -> None:
-    async def read_on(messenger: RoleMessenger) -> None:
-        async with aclosing(messenger.stream(Lasting())) as items:
-            async for _ in items:
-                await messenger.ask(Mark(name="read"))
-
-    async with opened(Counter_, Stage) as messenger:
-        reading = asyncio.create_task(read_on(messenger))
-        await messenger.ask(Marked(name="read"))
-        reading.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await reading
         await messenger.ask(Marked(name="closed"))
 
 
@@ -830,7 +785,6 @@ async def test_the_role_that_failed_is_named_through_those_that_asked_it(opened:
             await messenger.ask(RelayedFail())
 
 
-@quick_on_ray
 async def test_our_own_errors_arrive_as_themselves_with_what_they_hold(opened: Opened) -> None:
     async with opened(Failing) as messenger:
         for which, sent in enumerate(OURS):
@@ -841,7 +795,6 @@ async def test_our_own_errors_arrive_as_themselves_with_what_they_hold(opened: O
             assert str(raised.value) == str(sent)
 
 
-@also_on_ray
 async def test_an_error_whose_arguments_cannot_travel_arrives_all_the_same(opened: Opened) -> None:
     async with opened(Failing, Doubler) as messenger:
         for which in range(len(AWKWARD)):
@@ -945,20 +898,6 @@ async def test_told_messages_are_handled_in_turn_and_before_the_ask_after_them(o
         assert await asking == ["a", *more]
 
 
-async def test_cancelling_an_asker_loses_nothing_of_what_was_told(opened: Opened) -> None:
-    async with opened(Diary, Stage) as messenger:
-        messenger.tell(Jot(text="a", after="go"))
-        asking = asyncio.create_task(messenger.ask(Written()))
-        await messenger.ask(Marked(name="a begun"))
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        await messenger.ask(Mark(name="go"))
-        await settled(messenger)
-        assert await messenger.ask(Written()) == ["a"]
-
-
-@also_on_ray
 async def test_a_told_message_that_fails_shows_to_whoever_asks_next(opened: Opened) -> None:
     async with opened(Diary, Stage) as messenger:
         messenger.tell(Spill())
@@ -1130,7 +1069,6 @@ class ARoleWhoseNameIsSoLongThatNothingOfTheReplicasNumberIsLeftInAKeyOfSixtyFou
 KEYS = [(f"0/step/{number}", number % 3) for number in range(200)]
 
 
-@also_on_ray
 async def test_equal_keys_reach_one_replica_whoever_asks_and_however(opened: Opened) -> None:
     async with opened(AskingWhere, Deployment(role=Replica, num_replicas=4)) as messenger:
         for key in KEYS[:20]:
@@ -1286,13 +1224,6 @@ async def test_roles_start_in_the_order_of_deployments_and_stop_in_reverse(opene
     assert lines(chronicle)[3:] == ["Third stops", "Second stops", "First stops"]
 
 
-async def test_every_replica_starts_and_stops(opened: Opened, chronicle: Path) -> None:
-    async with opened(Deployment(role=First, num_replicas=3, options={"file": str(chronicle)})):
-        pass
-    assert lines(chronicle) == ["First starts"] * 3 + ["First stops"] * 3
-
-
-@also_on_ray
 async def test_roles_stop_when_the_work_fails(opened: Opened, chronicle: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         async with opened(*chronicled(chronicle, First)):
@@ -1318,7 +1249,6 @@ async def test_a_start_that_fails_is_named_and_stops_that_role_and_those_before_
     assert lines(chronicle) == ["First starts", "Second starts", *stopped]
 
 
-@also_on_ray
 async def test_a_role_that_cannot_be_built_is_named(opened: Opened, chronicle: Path) -> None:
     with pytest.raises(RoleFailed, match=r"NeverBuilt\S* .*KeyError: 'colour'"):
         async with opened(*chronicled(chronicle, First, NeverBuilt)):
@@ -1340,7 +1270,6 @@ async def test_a_role_that_does_not_stop_keeps_no_other_from_stopping(
     assert [(log["log_level"], log["role"]) for log in logs] == [("warning", role) for role in stopped[1:4]]
 
 
-@also_on_ray
 @pytest.mark.parametrize("told_before", [0, 3])
 async def test_a_role_may_tell_others_while_it_stops(opened: Opened, chronicle: Path, told_before: int) -> None:
     noise: list[dict[str, Any]] = []
@@ -1470,7 +1399,6 @@ class Twice(Role):
         return request.asked, request.asked
 
 
-@also_on_ray
 async def test_a_message_as_json_carries_large_integers_and_json_that_nobody_reads_on_the_way(opened: Opened) -> None:
     async with opened(Twice) as roles:
         replies = await roles.ask(PairOfFigures(asked=Figures(large=2**100, written=Raw(b'{"x": 1e400}'))), None)

@@ -25,7 +25,7 @@ from microagents.runtimes.virtual import VIRTUAL, Deadlocked, NotVirtual, Virtua
 from microagents.tasks.drift import Drift
 
 WEEK_S = 7 * 24 * 3600.0
-SEEDS = 200
+SEEDS = 150
 
 
 def loop() -> VirtualLoop:
@@ -43,26 +43,13 @@ def noop() -> None:
 
 def test_a_week_of_waiting_takes_no_time() -> None:
     async def wait() -> float:
-        for _ in range(7 * 24 * 60):
-            await asyncio.sleep(60)
+        for _ in range(7 * 24):
+            await asyncio.sleep(3600)
         return loop().time()
 
     started = time.process_time()
     assert run_virtual(wait()) == WEEK_S
     assert time.process_time() - started < 5
-
-
-def test_time_starts_at_zero_and_stands_still_while_something_is_ready() -> None:
-    async def look() -> list[float]:
-        seen = [loop().time()]
-        timer = loop().call_later(1.0, noop)
-        for _ in range(1000):
-            await asyncio.sleep(0)
-        seen.append(loop().time())
-        timer.cancel()
-        return seen
-
-    assert run_virtual(look()) == [0.0, 0.0]
 
 
 def test_timers_fire_at_their_time_and_equal_ones_in_the_order_in_which_they_were_set() -> None:
@@ -81,18 +68,6 @@ def test_timers_fire_at_their_time_and_equal_ones_in_the_order_in_which_they_wer
     assert run_virtual(fire()) == run_virtual(fire(), seed=1) == in_order
 
 
-def test_a_timer_set_after_years_still_fires() -> None:
-    """Where a nanosecond is lost in the clock's precision."""
-
-    async def wait() -> float:
-        await asyncio.sleep(1e9)
-        await asyncio.sleep(1e-9)
-        await asyncio.sleep(0.5)
-        return loop().time()
-
-    assert run_virtual(wait()) == 1e9 + 0.5
-
-
 def test_a_cancelled_timer_neither_fires_nor_moves_the_clock() -> None:
     async def cancel() -> tuple[list[str], float]:
         fired: list[str] = []
@@ -106,61 +81,6 @@ def test_a_cancelled_timer_neither_fires_nor_moves_the_clock() -> None:
         return fired, loop().time()
 
     assert run_virtual(cancel()) == (["kept"], 3.0)
-
-
-def test_timeouts_that_were_met_and_tasks_that_are_done_do_not_fill_the_memory() -> None:
-    async def meet() -> tuple[int, int]:
-        loop().call_later(WEEK_S / 2, noop)
-        for _ in range(1000):
-            async with asyncio.timeout(WEEK_S):
-                await asyncio.create_task(asyncio.sleep(0.001))
-        return len(loop()._scheduled), len(loop()._tasks)
-
-    timers, tasks = run_virtual(meet())
-    assert timers < 10
-    assert tasks == 1
-
-
-@pytest.mark.parametrize("seed", [None, 0, 1])
-def test_the_tools_of_asyncio_work_in_virtual_time(seed: int | None) -> None:
-    async def numbers(queue: asyncio.Queue[int]) -> AsyncGenerator[int]:
-        while (number := await queue.get()) >= 0:
-            yield number
-
-    async def work() -> None:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(10):
-                await asyncio.Event().wait()
-        assert loop().time() == 10
-        assert await asyncio.gather(*(asyncio.sleep(delay, delay) for delay in (3, 1, 2))) == [3, 1, 2]
-        assert loop().time() == 13
-        slow, fast = (asyncio.create_task(asyncio.sleep(delay)) for delay in (2, 1))
-        assert await asyncio.wait([slow, fast], return_when=asyncio.FIRST_COMPLETED) == ({fast}, {slow})
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(slow, 0.5)
-        gate = asyncio.Semaphore(2)
-
-        async def pass_gate() -> None:
-            async with gate:
-                await asyncio.sleep(1)
-
-        before = loop().time()
-        async with asyncio.TaskGroup() as group:
-            for _ in range(6):
-                group.create_task(pass_gate())
-        assert loop().time() == before + 3
-        queue: asyncio.Queue[int] = asyncio.Queue(1)
-
-        async def put() -> None:
-            for number in (1, 2, 3, -1):
-                await asyncio.sleep(1)
-                await queue.put(number)
-
-        putting = asyncio.create_task(put())
-        assert [number async for number in numbers(queue)] == [1, 2, 3]
-        await putting
-
-    run_virtual(work(), seed=seed)
 
 
 # -- the order of tasks ------------------------------------------------------------------------------------------------
@@ -210,21 +130,6 @@ def test_callbacks_that_step_no_task_keep_their_order_and_their_places() -> None
     in_places = [name for number in range(20) for name in ("task", f"{number}", f"{number} again")]
     for seed in range(20):
         assert run_virtual(mix(), seed=seed) == in_places
-
-
-def test_a_method_of_a_task_that_is_called_back_is_no_step_of_it() -> None:
-    async def cancel() -> list[str]:
-        ran: list[str] = []
-        sleeping = asyncio.create_task(asyncio.sleep(9))
-        others = [asyncio.create_task(asyncio.sleep(0)) for _ in range(9)]
-        loop().call_soon(lambda: ran.append(f"{sleeping.cancelling()}"))
-        loop().call_soon(sleeping.cancel)
-        loop().call_soon(lambda: ran.append(f"{sleeping.cancelling()}"))
-        await asyncio.wait([sleeping, *others])
-        return ran
-
-    for seed in range(20):
-        assert run_virtual(cancel(), seed=seed) == ["0", "1"]
 
 
 def test_tasks_that_a_set_makes_ready_run_in_an_order_that_is_the_seeds_alone() -> None:
@@ -335,7 +240,7 @@ def line_of(function: Callable[..., object], text: str) -> int:
     return next(number for number, line in enumerate(lines, first) if text in line)
 
 
-@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+@pytest.mark.parametrize("seed", [None, 1])
 def test_a_deadlock_tells_who_waits_and_where_in_the_order_of_creation(seed: int | None) -> None:
     with pytest.raises(Deadlocked) as caught:
         run_virtual(wait_for_each_other(), seed=seed)
@@ -500,17 +405,6 @@ def test_the_trace_tells_times_numbers_and_names_apart(one: tuple[Any, int], oth
     assert first != second
 
 
-def test_reading_the_trace_does_not_change_it() -> None:
-    async def read_often(times: int) -> str:
-        for turn in range(9):
-            if turn < times:
-                assert loop().trace_sha256 == loop().trace_sha256
-            await asyncio.sleep(turn % 2)
-        return loop().trace_sha256
-
-    assert len({run_virtual(read_often(times)) for times in range(9)}) == 1
-
-
 OTHER_PROCESS = """
 import asyncio, sys
 if sys.argv[1] == "python":
@@ -572,13 +466,3 @@ def test_the_engine_decides_the_same_under_every_interleaving(runtime: str) -> N
     assert all(virtual_s > 0.01 for _, virtual_s, _ in runs)
     assert len({trace for *_, trace in runs}) > 1, "the seeds interleave it in many ways"
     assert run_virtual(replayed(), seed=2) == runs[2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("runtime", ["local", "linked"])
-def test_days_of_waiting_for_a_model_take_no_time(runtime: str) -> None:
-    async def main() -> float:
-        digests(await run(Drift(length=50), models=f"{MODEL}7200.0", runtime=runtime))
-        return loop().time()
-
-    assert run_virtual(main(), seed=0) > WEEK_S

@@ -202,17 +202,6 @@ def test_a_measurement_continues_and_more_of_it_buys_only_the_rest() -> None:
 
 
 @pytest.mark.slow
-def test_models_that_find_different_steps_hard_are_farther_apart_than_the_halves_of_each() -> None:
-    one = "sim:gpt-4.1-mini@error=0.05,flag=0.1,hard=0.1,hard_error=0.8"
-    found = measured(one, OTHER, task=Drift(length=60), draws=40, distance=True).distances
-    assert found is not None
-    (own, between), (again, others) = found.matrix
-    assert between == again
-    assert max(own or 1, others or 1) < 0.3
-    assert (between or 0) > 0.6
-
-
-@pytest.mark.slow
 def test_a_rollout_that_comes_from_before_gets_a_hard_step_right() -> None:
     ahead, task = "sim:perfect@hard=0.1,hard_error=0.8,hard_ahead=0", Drift(length=60)
     ((alone, first, _, third, _),) = measured(ahead, task=task, draws=40, rollouts=20, horizon=4).lookahead
@@ -241,19 +230,6 @@ def test_an_agent_is_measured_by_its_trials_and_the_replies_to_each_of_its_actio
     assert chances == sorted(chances)
     with pytest.raises(InvalidUsage, match="has no method `check`"):
         measured(model, task=Unchecked())
-
-
-@pytest.mark.slow
-def test_the_plan_of_an_agent_counts_the_hard_actions_of_failed_trials_and_a_pool_is_measured_as_one() -> None:
-    models = ["sim:perfect@error=0.05,hard=0.05,hard_error=0.8", "sim:perfect@error=0.04,hard=0.05,hard_error=0.8"]
-    (found,) = measured(*models, task=Desk(), steps=40, pool=True).agents
-    assert found.models == tuple(models)
-    planned = plan(Desk(), [found], target=0.99)
-    assert {each.models for each in planned.runs} == {found.models}
-    # One trial in four meets a hard action, and no margin mends it.
-    assert all(each.chance.low < 0.74 < each.chance.high < 0.98 for each in planned.runs)
-    with pytest.raises(InvalidUsage, match="only the models of an agent are measured as a pool"):
-        measured(*models, pool=True)
 
 
 @pytest.mark.slow
@@ -305,7 +281,6 @@ def test_inputs_that_are_not_one_judged_question_are_refused(tasks: list[Task], 
         (["sim:perfect"], TASK, {"steps": 0}, "steps must be"),
         (["sim:perfect"], TASK, {"draws": 1}, "draws must be"),
         (["sim:perfect"], TASK, {"horizon": 0}, "horizon must be"),
-        (["sim:perfect"], TASK, {"distance": True}, "between two or more models"),
         (["sim:perfect"], Multiplication(), {"flags": True}, "flags belong to one chain of steps"),
         (["sim:perfect"], Over(length=3), {}, "Over is done before its first step, so there is nothing to measure"),
         (["sim:perfect@flag=1"], TASK, {"steps": 5}, "gave no valid reply to 5 steps"),

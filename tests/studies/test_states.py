@@ -11,9 +11,9 @@ import pytest
 from microagents import ChainTask, InvalidUsage, Prompt, Reply, plan, run
 from microagents.studies.measure import measure, measured_from
 from microagents.studies.measured import ModelMeasurement
-from microagents.studies.states import has_oracle, states_in_file, states_of_run
+from microagents.studies.states import has_oracle, states_of_run
 from microagents.task import Task
-from microagents.tasks.drift import Drift, Onward, Place
+from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
 
 RUNS = Path("runs")
@@ -109,44 +109,6 @@ def test_the_states_of_a_run_without_an_error_are_those_of_the_oracle(options: d
     assert (by_run.source, by_oracle.source) == ("run 'r'", "the oracle")
     assert [each.errors for each in by_run.models[0].steps] == [each.errors for each in by_oracle.models[0].steps]
     assert measured_from(RUNS, by_run.models[0].run_id, task) == by_run.models[0]
-
-
-class NeverRightAtFive(Drift):
-    """Drift with a state in which no reply is right."""
-
-    def correct(self, state: Place, reply: Onward) -> bool:  # noqa: ARG002 - by the state alone
-        return state.number != 5
-
-
-@pytest.mark.slow
-def test_the_states_of_a_file_are_judged_by_the_oracle() -> None:
-    FILE.write_text('{"number": 5}\n\n{"number": 7, "steps_done": 3}\n', encoding="utf-8")
-    task = NeverRightAtFive()
-    found = asyncio.run(measure(task, "sim:perfect", states=states_in_file(FILE, task))).models[0]
-    assert [(each.number, each.wrong) for each in found.steps] == [(0, 10), (2, 0)]
-    assert found.total == Drift().length
-    assert found.condition(200).startswith(
-        "if the other 198 steps are of the kinds of the 2 that were sampled: 1 of these"
-    )
-
-
-@pytest.mark.parametrize(
-    ("task", "line", "said"),
-    [
-        (Drift(), "[1]", "line 1 of 'states.jsonl' is no Place: "),
-        (Drift(), "{", "line 1 of 'states.jsonl' is no Place: "),
-        (Drift(), '{"numbr": 1}', "line 1 of 'states.jsonl' is no Place: it has no 'numbr'"),
-        (Drift(), '{"steps_done": 200}', "line 1 of 'states.jsonl' is a last state, in which no step is asked"),
-        (Drift(), "", "'states.jsonl' has no state of a step"),
-        (TASK, '["a"]', "line 1 of 'states.jsonl' is no list"),
-        (Multiplication(), "{}", "Multiplication is not a chain of steps, so it has no states"),
-    ],
-)
-def test_a_file_with_other_things_than_states_is_refused(task: Task, line: str, said: str) -> None:
-    FILE.write_text(line, encoding="utf-8")
-    with pytest.raises(InvalidUsage) as refused:
-        states_in_file(FILE, task)
-    assert str(refused.value).startswith(said)
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ async def test_the_code_of_a_model_is_in_the_trace_for_sampled_elections_only(ex
         assert (inside == context.span_id) == (path in sampled)
 
 
-@pytest.mark.parametrize("opt_in", ["", "NO_CONTENT", "SPAN_ONLY"])
+@pytest.mark.parametrize("opt_in", ["NO_CONTENT", "SPAN_ONLY"])
 async def test_prompts_and_replies_are_exported_only_when_asked_for(
     exported: Exported, opt_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

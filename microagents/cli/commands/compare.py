@@ -20,19 +20,16 @@ from microagents.cli.options import (
     RunsDir,
     Seed,
     StrategyOptions,
-    Svg,
     TaskName,
     Yes,
-    check_picture,
     complete_strategy,
-    draw_picture,
     models_of,
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, echo, json_text
 
 
-@partial(with_settings, short=("max_draws", "speculate", "known_inputs"))
+@partial(with_settings, short=("speculate",))
 def command(
     task: TaskName,
     *,
@@ -61,20 +58,15 @@ def command(
         typer.Option(
             metavar="N",
             envvar="MICROAGENTS_REPEAT",
-            help="Number of inputs of each row. [default: 20, or all of --inputs]",
+            help="Number of inputs of each row, or of the times that each of --inputs is done. [default: 20; once]",
         ),
     ] = None,
-    trials: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, help="Number of times that each input is done; the table then shows pass^k."),
-    ] = 1,
     inputs: InputsFile = None,
     model: ModelSpecs = [],  # noqa: B006
     from_: FromMeasurement = None,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
     run_id: RunPrefix = None,
-    svg: Svg = None,
     as_json: AsJson = False,
     yes: Yes = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
@@ -106,7 +98,6 @@ def command(
     from microagents.studies.compare import compare
     from microagents.studies.measure import model_measured
 
-    check_picture(svg)
     given = given_by(task, option, inputs)
     measurement = None if from_ is None else model_measured(runs_dir, from_, given.first)
     changed["measurement"] = measurement
@@ -122,7 +113,6 @@ def command(
                 k=k,
                 options={**options.defaults, **options.typed},
                 repeat=repeat,
-                trials=trials,
                 seed=seed,
                 runs_dir=runs_dir,
                 run_id=run_id,
@@ -132,6 +122,5 @@ def command(
             ),
             yes=yes,
         )
-    draw_picture(comparison, svg)
     echo(json_text(comparison.as_json()) if as_json else report_text(report(comparison)))
     raise typer.Exit(EXIT_CODES[comparison.outcome])

@@ -42,7 +42,6 @@ def command(
     now: Annotated[
         bool, typer.Option("--now", help="With pause and stop: cancel the calls in flight, which may still be billed.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the request, and change nothing.")] = False,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -64,10 +63,8 @@ def command(
         _show(status_of(runs_dir, run), as_json=as_json)
         return
     before = status_of(runs_dir, run) if isinstance(ask, SetRun) else None
-    asked = ask_run(runs_dir, run, ask, why=" ".join(reason.split()), dry_run=dry_run)
-    if dry_run:
-        echo(printable(f"run {run} would take this request; nothing was changed"), err=as_json)
-    elif asked.is_taken:
+    asked = ask_run(runs_dir, run, ask, why=" ".join(reason.split()))
+    if asked.is_taken:
         if before is None or not isinstance(ask, SetRun):
             changed = ""
         else:
@@ -81,7 +78,7 @@ def command(
         )
     if as_json:
         echo(json_text(asked.status.as_json()))
-    raise typer.Exit(EXIT_CODES["completed" if asked.is_taken or dry_run else "failed"])
+    raise typer.Exit(EXIT_CODES["completed" if asked.is_taken else "failed"])
 
 
 def _asked(verb: str, values: list[str], *, now: bool) -> Ask | None:

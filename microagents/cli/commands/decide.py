@@ -31,7 +31,6 @@ def command(
             help="The reply to decide for, as a JSON object. Of an agent's call: approve, reject TEXT, done VALUE or not-done.",
         ),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Replace what a person has decided before.")] = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
     """Decide an undecided election yourself, or say what an agent waits for; without PATH and VALUE go through all that waits.
@@ -40,7 +39,7 @@ def command(
     with what it returned, or `not-done`: then it is made.
 
     The next `resume` continues with this decision. A run that is under way continues with it at once, also if the election is open. It
-    is marked as the decision of a person.
+    is marked as the decision of a person, and a later one replaces it.
     """
     from microagents.cli.views.waiting import decide_one, go_through
 
@@ -49,6 +48,6 @@ def command(
     elif not value:
         raise InvalidUsage(f"say what is decided: microagents decide {run} {path} VALUE")
     else:
-        said, then = decide_one(runs_dir, run, path, " ".join(value), again=again)
+        said, then = decide_one(runs_dir, run, path, " ".join(value), again=True)
         echo(printable(f"{said}; {then}"))
     raise typer.Exit(EXIT_CODES["completed"])

@@ -27,13 +27,11 @@ def command(
     actions: Annotated[
         bool,
         typer.Option(
-            "--actions", help="Of an agent, write its calls instead: votes, effect, key, outcome and observation."
+            "--actions",
+            help="Write calls of tools instead: an agent's with votes, effect, key, outcome and observation, or those before a reply.",
         ),
     ] = False,
-    look_ups: Annotated[
-        bool, typer.Option("--look-ups", help="Write the calls of tools that models made before a reply instead.")
-    ] = False,
-    code: WithCode = False,
+    trust_journal: WithCode = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
     """Write the decisions of a run as rows of jsonl, csv or parquet.
@@ -46,4 +44,4 @@ def command(
     """
     from microagents.cli.exports import export_rows
 
-    export_rows(run, runs_dir, form, output, actions=actions, look_ups=look_ups, code=code)
+    export_rows(run, runs_dir, form, output, actions=actions, code=trust_journal)

@@ -55,22 +55,17 @@ Draws = Annotated[
 StatesFrom = Annotated[
     str | None,
     typer.Option(
-        metavar="RUN|FILE.jsonl",
+        metavar="RUN",
         help=(
-            "Ask in the states of the decided steps of this run of the task, or in those of a file, a JSON object a line. Without an "
-            "oracle, only agreement is measured. [default: the states that the oracle leads to]"
+            "Ask in the states of the decided steps of this run of the task. Without an oracle, only agreement is measured. [default: the "
+            "states that the oracle leads to]"
         ),
     ),
 ]
 Rollouts = Annotated[
     int, typer.Option(metavar="N", min=0, help="Draw rollouts from each step, too: how right is a step ahead?")
 ]
-Horizon = Annotated[int, typer.Option(metavar="N", min=1, help="Number of steps in a rollout.")]
-WithDistance = Annotated[
-    bool, typer.Option("--distance", help="Measure how differently the errors of models are spread over the steps.")
-]
 WithFlags = Annotated[bool, typer.Option("--flags", help="Measure what red flags gain and cost.")]
-AsPool = Annotated[bool, typer.Option("--pool", help="Measure the models of an agent as one pool: they take turns.")]
 
 
 @partial(with_settings, only=SETTINGS, short=None)
@@ -84,10 +79,7 @@ def command(
     states: StatesFrom = None,
     inputs: InputsFile = None,
     rollouts: Rollouts = 0,
-    horizon: Horizon = 8,
-    distance: WithDistance = False,
     flags: WithFlags = False,
-    pool: AsPool = False,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
     run_id: RunPrefix = None,
@@ -106,7 +98,7 @@ def command(
     them, and then only agreement is measured.
 
     The samples of a model are a run with its own journal. The same command continues where it ended; more --steps, --draws or --rollouts
-    and another question (--flags, --distance) reuse its samples. `microagents plan` reads it: --from RUN.
+    and another question (--flags) reuse its samples. `microagents plan` reads it: --from RUN.
 
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 130 interrupted.
     """
@@ -128,10 +120,7 @@ def command(
             draws=draws,
             states=given,
             rollouts=rollouts,
-            horizon=horizon,
-            distance=distance,
             flags=flags,
-            pool=pool,
             seed=seed,
             runs_dir=runs_dir,
             run_id=run_id,
@@ -146,11 +135,9 @@ def command(
 
 
 def _states(given: str, runs_dir: Path, task: Task | Sequence[Task]) -> States:
-    from microagents.studies.states import states_in_file, states_of_run
+    from microagents.studies.states import states_of_run
     from microagents.task import Task
 
     if not isinstance(task, Task):
         raise InvalidUsage("--states are for one chain; leave out --states or --inputs")
-    if given.endswith(".jsonl"):
-        return states_in_file(Path(given), task)
     return states_of_run(runs_dir, given, task)

@@ -37,10 +37,6 @@ GivenP = Annotated[
     float | None,
     typer.Option("--p", metavar="P", help="In place of --from: probability that a valid reply is right."),
 ]
-GivenValid = Annotated[
-    float, typer.Option(metavar="V", help="With --p: probability that no red flag discards a reply.")
-]
-CallUsd = Annotated[float | None, typer.Option("--call-usd", metavar="USD", min=0, help="With --p: price of one call.")]
 Actions = Annotated[
     str | None,
     typer.Option(
@@ -56,13 +52,16 @@ OnlyK = Annotated[int | None, typer.Option("-k", metavar="K", min=1, help="Plan 
 Simulated = Annotated[
     str | None, typer.Option(metavar="NAME", help="Strategy that is simulated. [default: the marked row's]")
 ]
-Simulate = Annotated[
+Repeat = Annotated[
     int,
     typer.Option(metavar="N", min=0, help="Simulate N runs: the engine in virtual time with the measured errors."),
 ]
-Budget = Annotated[float | None, typer.Option(metavar="USD", min=0, help="Expected cost that a run may have.")]
-Deadline = Annotated[
-    float | None, typer.Option(metavar="S", min=0, help="Expected duration that a run may have, in seconds.")
+MaxCost = Annotated[
+    float | None, typer.Option("--max-cost", metavar="USD", min=0, help="Expected cost that a run may have.")
+]
+MaxTime = Annotated[
+    float | None,
+    typer.Option("--max-time", metavar="S", min=0, help="Expected duration that a run may have, in seconds."),
 ]
 Concurrency = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Maximum number of calls in flight, for the duration.")
@@ -74,8 +73,6 @@ def command(
     *,
     from_: From = [],  # noqa: B006 - typer copies it
     p: GivenP = None,
-    valid: GivenValid = 1.0,
-    call_usd: CallUsd = None,
     actions: Actions = None,
     option: Options = [],  # noqa: B006
     steps: StepCount = None,
@@ -83,9 +80,9 @@ def command(
     k: OnlyK = None,
     strategy: Simulated = None,
     set_: Set = [],  # noqa: B006
-    simulate: Simulate = 0,
-    budget: Budget = None,
-    deadline: Deadline = None,
+    repeat: Repeat = 0,
+    max_cost: MaxCost = None,
+    max_time: MaxTime = None,
     concurrency: Concurrency = None,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
@@ -94,20 +91,20 @@ def command(
 
     Of measured models there are rows for each model and k, for pools of two models, for a ladder and for lead; of an agent for its margins.
     The cheapest run that is surely enough for the target is marked, with the command that begins it. The chance has a condition, which the
-    plan shows: few samples exclude no rare hard steps. With --budget and --deadline only runs within them are marked.
+    plan shows: few samples exclude no rare hard steps. With --max-cost and --max-time only runs within them are marked.
 
     With --p every step has the same rate and one rival, the worst case for the chance (MAKER, equations 9 to 16); -s steps=M is as in
     `run`. With --actions it is the chance of an agent, with margins as in -s k_read=2.
 
-    --simulate does the marked row, or -k, --strategy and -s, in virtual time: each step has an error rate drawn from the measured ones.
+    --repeat simulates the marked row, or -k, --strategy and -s, in virtual time: each step has an error rate drawn from the measured ones.
 
     Exit codes: 0 a run reaches the target, 1 none does, 2 wrong usage.
     """
     if (p is None) == (not from_):
-        raise InvalidUsage("give either what was measured, --from RUN, or rates: --p P [--valid V]")
-    if p is None and (valid, call_usd, actions) != (1.0, None, None):
-        raise InvalidUsage("--valid, --call-usd and --actions go with --p; --from has them already")
-    if actions is not None and (steps, k, strategy, simulate) != (None, None, None, 0):
+        raise InvalidUsage("give either what was measured, --from RUN, or rates: --p P")
+    if p is None and actions is not None:
+        raise InvalidUsage("--actions goes with --p; --from has them already")
+    if actions is not None and (steps, k, strategy, repeat) != (None, None, None, 0):
         raise InvalidUsage("--actions takes margins by -s, as in -s k_read=1; leave out the options of steps")
     from microagents.cli.views.planned import print_plan
     from microagents.studies.measure import measured_from
@@ -117,19 +114,19 @@ def command(
     measured = [measured_from(runs_dir, each, work) for each in dict.fromkeys(from_)]
     found = plan(
         work,
-        measured if p is None else Rates(p=p, valid=valid, call_usd=call_usd),
+        measured if p is None else Rates(p=p),
         target=target,
         steps=steps,
         actions=None if actions is None else _numbers(actions),
         k=k,
         strategy=strategy,
         options=pairs("-s", set_),
-        budget_usd=budget,
-        deadline_s=deadline,
+        max_cost_usd=max_cost,
+        max_time_s=max_time,
         concurrency=concurrency,
-        simulations=simulate,
+        repeat=repeat,
     )
-    print_plan(found, task, work, option, concurrency, budget, deadline, as_json=as_json)
+    print_plan(found, task, work, option, concurrency, max_cost, max_time, as_json=as_json)
     raise typer.Exit(NO_RUN if found.best is None else 0)
 
 

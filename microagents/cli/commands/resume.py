@@ -26,13 +26,11 @@ from microagents.cli.options import (
 )
 from microagents.cli.trusting import confirm_trust
 
-OfExperiment = Annotated[
-    list[str], typer.Option("-o", "--option", "--strategy", "--model", "-k", "--seed", hidden=True)
-]
+OfExperiment = Annotated[list[str], typer.Option("-o", "--strategy", "--model", "-k", "--seed", hidden=True)]
 """Options of `run` that people give `resume`, too. They are refused with what to write."""
 
 
-@partial(with_settings, short=("max_draws", "speculate"))
+@partial(with_settings, short=("speculate",))
 def command(
     run: RunName,
     *,

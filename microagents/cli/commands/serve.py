@@ -48,15 +48,13 @@ def command(
             help="Let a share of the requests fail, as in 429:0.05. Kinds are 400 to 599, reset, hang, garbage. Repeatable.",
         ),
     ] = [],  # noqa: B006
-    latency: Annotated[
-        float, typer.Option(metavar="S", min=0, help="Seconds before each reply, on top of the model's own.")
-    ] = 0.0,
-    host: Annotated[
-        str, typer.Option(metavar="HOST", help="Address to listen on. Others than loopback need --token-env.")
-    ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=MAX_PORT, help="Port to listen on; 0 takes a free one.")
-    ] = SERVE_PORT,
+        str,
+        typer.Option(
+            metavar="[HOST:]N",
+            help="Port to listen on, on this machine or on HOST; 0 takes a free one. Others than loopback need --token-env.",
+        ),
+    ] = str(SERVE_PORT),
     token_env: Annotated[
         str | None,
         typer.Option(
@@ -86,12 +84,17 @@ def command(
         "task": None if task is None else task_of(task, option),
         "seed": seed,
         "faults": [Fault.parse(each) for each in fault],
-        "latency_s": latency,
-        "host": host,
-        "port": port,
+        **_place(port),
         "token": _token(token_env),
     }
     asyncio.run(_serve(given, as_json=as_json))
+
+
+def _place(port: str) -> dict[str, Any]:
+    host, _, number = port.rpartition(":")
+    if not number.isdecimal() or int(number) > MAX_PORT:
+        raise InvalidUsage(f"--port must be a number up to {MAX_PORT}, perhaps behind HOST:, not {port!r:.100}")
+    return {"host": host.strip("[]") or "127.0.0.1", "port": int(number)}
 
 
 def _token(name: str | None) -> str | None:

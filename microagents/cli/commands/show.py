@@ -26,9 +26,9 @@ from microagents.cli.options import (
     with_tools,
 )
 
-OF_RUN = ("path", "runs_dir", "live", "verify", "depth", "of_input", "code")
+OF_RUN = ("path", "runs_dir", "live", "verify", "of_input", "trust_journal")
 """Parameters of a recorded run alone."""
-OF_PLACES = ("runtime", "deploy", "spread", "lanes")
+OF_PLACES = ("runtime", "deploy", "lanes")
 OF_GRAPH = ("option", "tool", "strategy", "set_", "k", *OF_PLACES, "output")
 """Parameters of --graph alone."""
 
@@ -61,16 +61,6 @@ def command(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read every record, and check the recorded totals and digests.")
     ] = False,
-    depth: Annotated[
-        int | None,
-        typer.Option(
-            "--depth",
-            min=0,
-            metavar="N",
-            help="Show the tree of sub-problems, or the subtasks of a document, down to this number of cuts. "
-            "[default: 2 for a tree, all subtasks of a document; with --json all]",
-        ),
-    ] = None,
     of_input: Annotated[
         int | None,
         typer.Option(
@@ -96,7 +86,7 @@ def command(
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE.svg", help="Draw the graph into a file.")
     ] = None,
-    code: WithCode = False,
+    trust_journal: WithCode = False,
     as_json: AsJson = False,
     context: typer.Context,
     options: StrategyOptions,
@@ -119,16 +109,14 @@ def command(
     from microagents.cli.views.recorded import show_decision, show_run, watch
 
     check_typed(context, "with --graph", *OF_GRAPH)
-    of_whole_run = verify or depth is not None or of_input is not None
+    of_whole_run = verify or of_input is not None
     if live and (path is not None or of_whole_run):
-        raise InvalidUsage("--live shows the progress of a whole run; leave out PATH, --verify, --depth and --input")
+        raise InvalidUsage("--live shows the progress of a whole run; leave out PATH, --verify and --input")
     if path is not None and of_whole_run:
-        raise InvalidUsage(
-            "--verify, --depth and --input are about a whole run; leave them out, or the PATH of the decision"
-        )
+        raise InvalidUsage("--verify and --input are about a whole run; leave them out, or the PATH of the decision")
     if live:
         watch(run, runs_dir, as_json=as_json)
     elif path is not None:
-        show_decision(run, path, runs_dir, code=code, as_json=as_json)
+        show_decision(run, path, runs_dir, code=trust_journal, as_json=as_json)
     else:
-        show_run(run, runs_dir, depth, of_input, verify=verify, code=code, as_json=as_json)
+        show_run(run, runs_dir, of_input, verify=verify, code=trust_journal, as_json=as_json)

@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 OF_TRY = ("inputs", "steps", "write", "yes")
 """Parameters of a try that --one and --setup do not have."""
-OF_QUESTION = ("strategy", "set_", "k", "max_draws", "step", "format", "reasoning", "reading")
+OF_QUESTION = ("strategy", "set_", "k", "step", "format", "reasoning", "reading")
 """Parameters of --one alone."""
 OF_BOTH = ("task", "option", "tool", "seed", "max_output_tokens", "flag_above_tokens", "max_outage_s", "prices")
 """Parameters that only --setup lacks."""
 
 
-@partial(with_settings, only=(*OF_ONE_STEP, "runtime"), short=("k", "max_draws"))
+@partial(with_settings, only=(*OF_ONE_STEP, "runtime"), short=("k",))
 def command(
     task: Annotated[str | None, TASK] = None,
     *,

@@ -48,7 +48,7 @@ def command(
         ),
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Only print the address.")] = False,
-    code: WithCode = False,
+    trust_journal: WithCode = False,
 ) -> None:
     """Show runs in the browser: their steps at a glance, and each decision in full.
 
@@ -64,7 +64,7 @@ def command(
     if output is not None:
         if run is None:
             raise InvalidUsage("-o writes the page of one run; name it: microagents view RUN -o FILE")
-        _write(run, runs_dir, output, code=code)
+        _write(run, runs_dir, output, code=trust_journal)
         return
     if run is not None:
         with reader_of(runs_dir, run):
@@ -72,7 +72,7 @@ def command(
     path = "/" if run is None else f"/run/{quote(run, safe='')}"
     with ThreadPoolExecutor(1) as pool:  # a million steps take half a second, as long as to import the server
         strips = {} if run is None else {run: pool.submit(strip, runs_dir, run)}
-        asyncio.run(_view(runs_dir, path, port, strips, metrics_port, opens=not no_open, code=code))
+        asyncio.run(_view(runs_dir, path, port, strips, metrics_port, opens=not no_open, code=trust_journal))
 
 
 def _write(run: str, runs_dir: Path, file: Path, *, code: bool) -> None:

@@ -32,32 +32,17 @@ OUTCOMES: Mapping[SegmentOutcome, str] = {
 }
 
 
-def draw_document(document: DocumentRecord, depth: int | None = None) -> str:
+def draw_document(document: DocumentRecord) -> str:
     """Draw the subtasks in the order of the text, with the events in each.
 
     Control characters from models and tasks are replaced.
-
-    Args:
-        document: the document.
-        depth: number of splits down to which parts are shown; None for all.
     """
     columns = columns_of_stdout()
     lines: list[str] = []
     heads = _heads(document.subtasks)
     for record in document.subtasks:
-        if depth is not None and record.depth > depth:
-            continue
         lines.append(_line(heads[record.at], record.objective, columns))
         lines += [INDENT + detail for detail in _details(document, record, columns - len(INDENT))]
-        if record.depth == depth and record.state == "split":
-            states = Counter(
-                each.state
-                for each in document.subtasks
-                if each.at.startswith(f"{record.at}/") and each.state != "split"
-            )
-            lines.append(
-                f"{INDENT}+{states.total()} parts: {', '.join(f'{count} {state}' for state, count in states.items())}"
-            )
     return joined(lines)
 
 

@@ -9,7 +9,7 @@ from microagents.cli.views.tables import Columns, closing_notes
 from microagents.runs.words.money import are_simulated, money, prices_of
 from microagents.runs.words.summary import options_text
 from microagents.runs.words.verdict import counted
-from microagents.studies.analysis import Distances, PositionAccuracy
+from microagents.studies.analysis import PositionAccuracy
 from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import Measurement
 from microagents.studies.measured import ModelMeasurement, Proportion, Threshold
@@ -45,9 +45,6 @@ def report_of(report: Measurement) -> Iterator[str | Columns]:
         yield ""
         names = " and ".join(pair.models)
         yield f"{names} miss the same step with a chance of {pair.together:.4%}; {pair.independent:.4%} if independent"
-    if report.distances is not None:
-        yield ""
-        yield from _distances(report.distances)
     asked = [each.model for each in report.models]
     asked += chain.from_iterable(each.models for each in report.agents)
     if asked and not all(each.judged for each in report.models):
@@ -136,16 +133,6 @@ def _thresholds(found: Sequence[Threshold]) -> Iterator[str | Columns]:
         rows.append([f"{each.target:.1%}", at_least, _cells(each.decided)[0], *_cells(each.wrong)])
     yield Columns(rows, to_the_left=())
     yield "at_least: fitted on one half of the steps; the rest of the row is of the other half"
-
-
-def _distances(found: Distances) -> Iterator[str | Columns]:
-    yield "total variation distance between halves of samples; of one model between its own two halves:"
-    numbers = [str(number) for number in range(1, len(found.models) + 1)]
-    rows = [["model", "errors", *numbers]]
-    for number, spec, errors, cells in zip(numbers, found.models, found.errors, found.matrix, strict=True):
-        shown = ["-" if each is None else f"{each:.3f}" for each in cells]
-        rows.append([f"{number} {spec}", f"{errors:,}", *shown])
-    yield Columns(rows)
 
 
 def _named(numbers: Sequence[int]) -> str:

@@ -29,8 +29,8 @@ def print_plan(
     work: Task | None,
     option: list[str],
     concurrency: int | None,
-    budget: float | None,
-    deadline: float | None,
+    max_cost: float | None,
+    max_time: float | None,
     *,
     as_json: bool,
 ) -> None:
@@ -42,8 +42,8 @@ def print_plan(
         work: the task; None for given rates.
         option: words NAME=VALUE of the task.
         concurrency: maximum number of calls in flight.
-        budget: expected cost that a run may have, in US dollars.
-        deadline: expected duration that a run may have, in seconds.
+        max_cost: expected cost that a run may have, in US dollars.
+        max_time: expected duration that a run may have, in seconds.
         as_json: whether to print one object.
     """
     command_line, chosen = None, found.best or found.assumed
@@ -54,10 +54,10 @@ def print_plan(
         echo(json_text({**structs.asdict(found), "notes": notes, "command": command_line}))
     else:
         limits = {}
-        if budget is not None:
-            limits["cost"] = money(budget)
-        if deadline is not None:
-            limits["duration"] = clock(deadline)
+        if max_cost is not None:
+            limits["cost"] = money(max_cost)
+        if max_time is not None:
+            limits["duration"] = clock(max_time)
         within = [f" with a known {name} of at most {most}" for name, most in limits.items()]
         echo(report_text([*_report(task, work, found), *_end(found, command_line, " and".join(within))]))
 
@@ -92,11 +92,9 @@ def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator
 
 def _rows(found: PlannedRuns, letters: dict[str, str]) -> Iterator[list[str]]:
     if not letters:  # given rates have no interval
-        is_priced = any(run.cost_usd.mid is not None for run in found.runs)
-        yield ["", "strategy", "chance", "calls", *["cost"] * is_priced]
+        yield ["", "strategy", "chance", "calls"]
         for run in found.runs:
-            row = ["*" if run.is_best else "", _named(run), f"{run.chance.share:.6f}", f"{run.calls:,.0f}"]
-            yield [*row, *[money(run.cost_usd.mid)] * is_priced]
+            yield ["*" if run.is_best else "", _named(run), f"{run.chance.share:.6f}", f"{run.calls:,.0f}"]
         return
     yield ["", "model", "strategy", "if independent", "as measured", "interval", "calls", "cost", "range", "time"]
     for run in found.runs:

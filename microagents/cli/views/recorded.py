@@ -37,20 +37,18 @@ from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.questions.tree import ProblemNode, fold
 from microagents.systems.swarm.notes import SwarmRecord
 
-DEFAULT_DEPTH = 2
+SHOWN_DEPTH = 2
+"""Number of cuts down to which a tree is drawn; --json has all of it."""
 LOOK_EVERY_S = 0.5
 SIMULATED = "(prices are simulated)"
 
 
-def show_run(
-    run: str, runs_dir: Path, depth: int | None, of_input: int | None, *, verify: bool, code: bool, as_json: bool
-) -> NoReturn:
+def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, code: bool, as_json: bool) -> NoReturn:
     """Show the recorded state of a run.
 
     Args:
         run: its name.
         runs_dir: the folder of journals.
-        depth: number of cuts down to which the tree of the work is shown; None for the default.
         of_input: number of one of many inputs; None for the whole run.
         verify: whether to check all records.
         code: whether to import the code that the journal names.
@@ -58,26 +56,25 @@ def show_run(
     """
     with reader_of(runs_dir, run, trust=code, watched=True) as reader:
         climbs = _climbs(reader, of_input)
-        tree, note = _tree(reader, of_input, is_wanted=depth is not None or (of_input is not None and climbs is None))
+        tree, note = _tree(reader, of_input, is_wanted=of_input is not None and climbs is None)
         result = recorded_result(reader)
         changes, requests = reader.changes(), reader.requests()
         looked_up = Counter(row.tool for row in look_up_rows(reader))
         problems = reader.verify() if verify else []
     if as_json:
         verified = {"verified": not problems} if verify else {}
-        shown = tree if depth is None or not isinstance(tree, ProblemNode) else fold(tree, depth)
-        solution = {} if shown is None else {"solution": shown}
+        solution = {} if tree is None else {"solution": tree}
         climbed = {} if climbs is None else {"climbs": climbs}
         echo(json_text(result.as_json() | solution | climbed | verified))
     else:
         echo(summary(result, with_text=False))
         if looked_up:
             calls = ", ".join(f"{number:,} of {tool}" for tool, number in sorted(looked_up.items()))
-            echo(printable(f"looked up before replies: {calls} (microagents export {run} --look-ups)"))
+            echo(printable(f"looked up before replies: {calls} (microagents export {run} --actions)"))
         _print_interventions(changes, requests)
         if verify and not problems:
             echo("verified: every row was read, and the account and the digests match the rows")
-        _print_work(result, tree, depth)
+        _print_work(result, tree)
         if climbs:
             echo("\n" + draw_climbs(climbs))
             if are_simulated(result.models):
@@ -111,13 +108,13 @@ def _print_interventions(changes: Sequence[tuple[str, str, str, str]], requests:
         echo(printable(f"asked of the run: {request_text(request)}"))
 
 
-def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
+def _print_work(result: Result, tree: Struct | None) -> None:
     if isinstance(tree, ProblemNode):
-        echo("\n" + draw_tree(fold(tree, DEFAULT_DEPTH if depth is None else depth)))
+        echo("\n" + draw_tree(fold(tree, SHOWN_DEPTH)))
         if are_simulated(result.models):
             echo(SIMULATED)
     elif isinstance(tree, DocumentRecord):
-        echo("\n" + draw_document(tree, depth))
+        echo("\n" + draw_document(tree))
     elif isinstance(tree, SwarmRecord):
         echo("\n" + draw_swarm(tree))
     elif isinstance(tree, AgentRecord):

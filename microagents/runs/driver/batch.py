@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -28,6 +28,7 @@ from microagents.elections.election import input_of
 from microagents.journal.messages import ENDED_AS, Account, InputEnding, Recall, RecallDecidedInputs, Report, RunOutcome
 from microagents.journal.reading import Reader
 from microagents.roles.executor import EndEffects
+from microagents.runs.driver.shared_questions import SharedQuestions, may_share, shared_ending
 from microagents.runs.plan import RunPlan
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.work.conductor import Conduct
@@ -68,19 +69,31 @@ class Batch:
         self._endings: dict[int, InputEnding] = {}
         """Endings by input, as far as they are needed: `mark_undecided` and runs without a journal read them."""
 
+        self._shared = SharedQuestions(plan) if only is None and may_share(plan) else None
+        """Rows that ask the same question; None if each is asked."""
         self._not_accepted: dict[int, str] = {}
         """Why requests of inputs were not accepted, by input: each input's own fault, unless no request of the run was accepted."""
 
     async def conduct(self, messenger: RoleMessenger) -> None:
         """Conduct each input to its end. The failure of one stops no other."""
         ended = (await messenger.ask(Recall())).ended
-        wanted: Iterable[int] = range(self._total) if self._only is None else sorted({*self._only})
-        await self._conduct_each(
-            messenger,
-            (number for number in wanted if self._only is not None or ENDED_AS[ended[number]] != "completed"),
-        )
+        if self._only is None:
+            wanted = self._left_of(ended)
+        else:
+            wanted = iter(sorted({*self._only}))
+        await self._conduct_each(messenger, wanted)
         while going_on := await _inputs_that_go_on(messenger):
             await self._conduct_each(messenger, iter(going_on), recalls=True)
+
+    def _left_of(self, ended: bytes | bytearray) -> Iterator[int]:
+        """Yield the inputs that are not completed, and take note of the questions of all."""
+        if all(ENDED_AS[code] == "completed" for code in ended):
+            return
+        for number, code in enumerate(ended):
+            if self._shared is not None:
+                self._shared.note(number)
+            if ENDED_AS[code] != "completed":
+                yield number
 
     async def _conduct_each(self, messenger: RoleMessenger, remaining: Iterator[int], *, recalls: bool = False) -> None:
         scope = TaskScope()
@@ -96,6 +109,9 @@ class Batch:
 
     async def _conduct_remaining(self, messenger: RoleMessenger, remaining: Iterator[int], recalls: bool) -> None:  # noqa: FBT001
         for number in remaining:  # all tasks share the iterator, so each input is taken once
+            if self._shared is not None and (first := self._shared.first_of(number)) is not None:
+                await self._end_like(messenger, first, number)
+                continue
             # The lane with fewest inputs takes the next: none waits behind a slow input, and a lane that joins is filled.
             lane = min(range(messenger.replicas(Conduct)), key=lambda each: len(self._open[each]))
             self._open[lane][number] = None
@@ -109,9 +125,25 @@ class Batch:
                 raise error.at_work_on(list(self._open[lane])) from None
             finally:
                 del self._open[lane][number]
-            self._record(messenger, ending)
-            if self._on_ending is not None:
-                self._on_ending(await self._recorded(messenger, ending))
+            await self._end(messenger, ending)
+            if self._shared is not None:
+                for other in self._shared.waiting_for(ending):
+                    await self._end(messenger, shared_ending(ending, other))
+
+    async def _end(self, messenger: RoleMessenger, ending: InputEnding) -> None:
+        self._record(messenger, ending)
+        if self._on_ending is not None:
+            self._on_ending(await self._recorded(messenger, ending))
+
+    async def _end_like(self, messenger: RoleMessenger, first: int, number: int) -> None:
+        """End a row as an earlier one that asks the same question; if that is still open, once it ends."""
+        assert self._shared is not None
+        self._shared.wait(first, number)
+        if any(first in lane for lane in self._open.values()):
+            return
+        ending = self._endings.get(first) or (await messenger.ask(Recall(path=str(first)))).ending
+        if ending is not None and number in self._shared.waiting_for(ending):
+            await self._end(messenger, shared_ending(ending, number))
 
     async def _recorded(self, messenger: RoleMessenger, ending: InputEnding) -> InputEnding:
         """Wait until an ending is durable; returns it, as undecided if an election of the input is."""

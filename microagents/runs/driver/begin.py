@@ -48,7 +48,7 @@ WAITS = ("undecided", "refused")
 """Outcomes of runs that ask nothing again until something has changed."""
 NOTHING_NEW = (
     "it was undecided before, and nothing was asked again, because nothing is new: change one of these, or resume with "
-    "a higher --max-draws"
+    "a higher -s max_draws=N"
 )
 
 

@@ -83,7 +83,7 @@ def _status(reader: Reader) -> RunStatus:
     return RunStatus(recorded_result(reader, whole=False), pause_among(requests), requests)
 
 
-def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bool = False) -> Asked:
+def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "") -> Asked:
     """Ask a live run for something, and wait until it has taken it, at most `MAX_TAKING_S`.
 
     Args:
@@ -91,7 +91,6 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bo
         run_id: name of the run.
         ask: the request.
         why: the reason, for its journal.
-        dry_run: only check whether it could be asked for.
 
     Raises:
         InvalidUsage: the run is not under way, or has spent more than a new limit; its lanes cannot change.
@@ -107,8 +106,6 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bo
             _check_lanes(plan_of(reader))
         if isinstance(ask, SetRun):
             _check_limits(ask, before.result.account, run_id)
-    if dry_run:
-        return Asked(is_taken=False, status=before)
     is_taken = ask_live(journal, ask, why)
     return Asked(is_taken=is_taken, status=status_of(runs_dir, run_id))
 

@@ -143,6 +143,7 @@ def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[tuple[str,
         ),
         ("why", result.reason),
         ("how", _how_text(result)),
+        ("shared", _shared_text(account)),
         ("voting", _voting_text(result)),
         ("certified", _certified_text(account)),
         ("contested", _contested_text(account)),
@@ -165,6 +166,12 @@ def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[tuple[str,
         ("go on", result.go_on),
     ]
     return [(name, printable(text)) for name, text in rows if text is not None]
+
+
+def _shared_text(account: Account) -> str | None:
+    if not account.shared:
+        return None
+    return f"{counted(account.shared, 'row')} took the result of an earlier row that asks the same"
 
 
 def _how_text(result: RunFacts) -> str:

@@ -78,7 +78,7 @@ def _oracle_reply(chain: Chain, state: Any, number: int) -> Any:
 
 def _unknown_inputs(task: Task, why: str) -> InvalidUsage:
     return InvalidUsage(
-        f"{type(task).__name__} {why}, so its inputs are not known; define oracle(state), or run it without --known-inputs"
+        f"{type(task).__name__} {why}, so its inputs are not known; define oracle(state), or run it without known_inputs"
     )
 
 

@@ -39,7 +39,7 @@ async def _answer(work: Work[Any, Maker]) -> Solution:
     task, strategy = work.task, work.strategy
     if strategy.known_inputs:
         raise InvalidUsage(
-            f"{type(task).__name__} has no steps, so their inputs are not known; run it without --known-inputs"
+            f"{type(task).__name__} has no steps, so their inputs are not known; run it without known_inputs"
         )
     check_no_ladder(task, strategy)
     prompt = direct_prompt(task)

@@ -1,4 +1,4 @@
-"""The endpoint: routes, who may use it, faults and latency on request, and replies of the model behind it."""
+"""The endpoint: routes, who may use it, faults on request, and replies of the model behind it."""
 
 from __future__ import annotations
 
@@ -45,8 +45,6 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     seed: int = 0
     """Seed of simulated replies and of faults."""
     faults: Sequence[Fault] = ()
-    latency_s: float = 0.0
-    """Seconds before each reply, on top of the model's own."""
     host: str = "127.0.0.1"
     port: int = 0
     """0 takes a free one."""
@@ -160,7 +158,6 @@ class _Handler:
                 async with asyncio.timeout(BODY_S):
                     asked = wire.read(await request.read())
                 calls = self._calls.of(asked, request.headers.get(HEADER))
-                await asyncio.sleep(self._endpoint.latency_s)
                 if asked.stream:
                     return await self._stream(request, wire, asked, calls)
                 samples = await self._draw(calls)
@@ -223,7 +220,6 @@ class _Handler:
     async def _fail(self, request: web.Request, wire: Wire, fault: str) -> web.StreamResponse:
         if fault.isdigit():
             return self._error(wire, int(fault), "a fault that was asked for")
-        await asyncio.sleep(self._endpoint.latency_s)
         if fault == "hang":
             await asyncio.Event().wait()  # until the client hangs up
         if fault == "garbage":

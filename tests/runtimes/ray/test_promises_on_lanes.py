@@ -111,19 +111,6 @@ async def test_the_inputs_of_a_lane_that_is_blocked_for_good_are_taken_up_by_its
     assert_same(result, (await ended(walks(blocking, 0.0)))[0])
 
 
-async def test_an_input_that_takes_a_hundred_times_as_long_as_others_holds_up_none() -> None:
-    inputs = [Drift(length=200), *[Drift(length=2) for _ in range(40)]]
-    result, order = await ended(inputs, runtime="ray", lanes=2)
-    assert order[-1] == 0
-    assert_same(result, (await ended(inputs))[0])
-
-
-async def test_there_may_be_more_lanes_than_inputs() -> None:
-    inputs = [Drift(length=9), Drift(length=4)]
-    result, _ = await ended(inputs, runtime="ray", lanes=4)
-    assert_same(result, (await ended(inputs))[0])
-
-
 async def test_lanes_begin_and_end_amid_a_run_without_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, given = [Drift(length=6)] * 60, dict[str, Any](models="sim:perfect@error=0.4,flag=0.1,latency=0.05")
     with monkeypatch.context() as at_once:

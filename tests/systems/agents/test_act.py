@@ -16,15 +16,14 @@ from microagents.base.errors import InvalidUsage, TaskFailed
 from microagents.elections.rules import AheadByHarm, Tally
 from microagents.replies.tool_calls import ToolCall
 from microagents.runs.inspection.runs import WaitingCall, calls_waiting, decide
-from microagents.runtimes.virtual import run_virtual
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.actions import Action
+from tests.benchmarks.harness import is_killed
 from tests.cli.commands import COMPLETED, microagents
 from tests.systems.agents import shop
-from tests.systems.agents.shop import WORLD, Ticket, done
+from tests.systems.agents.shop import Ticket, done
 
 MODEL = "sim:perfect@error=0.1,alternatives=9"
-LATE = "sim:perfect@error=0.1,alternatives=9,latency=1,sigma=1"
 EFFECTS = ["label", "refund", "mail"]
 
 
@@ -90,17 +89,6 @@ def test_the_decisions_are_the_same_wherever_it_runs(runtime: str) -> None:
     assert effects() == EFFECTS * 3
 
 
-@pytest.mark.slow
-def test_the_decisions_do_not_depend_on_the_order_of_events() -> None:
-    found = set()
-    for seed in range(6):
-        WORLD.unlink(missing_ok=True)
-        strategy, runtime = Act(), ("local", "linked")[seed % 2]
-        result = run_virtual(run(Ticket(), models=LATE, strategy=strategy, runs_dir=None, runtime=runtime), seed=seed)
-        found.add((result.outcome, result.account.decisions_sha256, tuple(effects())))
-    assert [(outcome, made) for outcome, _, made in found] == [("completed", tuple(EFFECTS))]
-
-
 @pytest.mark.parametrize(
     ("said", "made"), [('{"approved": true}', EFFECTS), ('{"approved": false, "text": "ask first"}', ["label", "mail"])]
 )
@@ -116,7 +104,7 @@ def test_an_action_waits_for_an_approval_and_a_rejection_is_an_observation(said:
 async def test_an_approval_reaches_a_run_that_is_under_way() -> None:
     """The other input is still at work, so the run has not ended, and takes the one up again that waits."""
     given: Any = {
-        "models": "sim:perfect@latency=0.4,sigma=0",
+        "models": "sim:perfect@latency=0.1,sigma=0",
         "strategy": Act(approve="refund.cents>750"),
         "run_id": "r",
     }
@@ -124,7 +112,7 @@ async def test_an_approval_reaches_a_run_that_is_under_way() -> None:
     waiting: list[WaitingCall] = []
     while not waiting:
         assert not running.done(), running.result().reason
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.02)
         with suppress(InvalidUsage):  # it has no journal yet
             waiting = await asyncio.to_thread(calls_waiting, Path("runs"), "r")
     await asyncio.to_thread(decide, Path("runs"), "r", waiting[0].path, "approve")
@@ -132,35 +120,19 @@ async def test_an_approval_reaches_a_run_that_is_under_way() -> None:
     assert (result.outcome, sorted(effects())) == ("completed", sorted(EFFECTS * 2))
 
 
-def kill(tool: str, *, before: bool) -> None:
-    """Act in a process that dies before or after the effect of a tool."""
-    child = os.fork()
-    if not child:
-        write = shop.write
+def test_an_effect_that_only_the_third_look_up_finds_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = shop.write
 
+    def mortal() -> None:
         def fatal(what: str, **more: Any) -> None:
-            if before or what != tool:
-                write(what, **more) if what != tool else os.kill(os.getpid(), signal.SIGKILL)
-            else:
-                write(what, **more)
+            write(what, **more)
+            if what == "mail":
                 os.kill(os.getpid(), signal.SIGKILL)
 
         vars(shop)["write"] = fatal
         act()
-        os._exit(0)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
 
-
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("tool", [pytest.param("label", marks=pytest.mark.slow), "mail"])
-def test_an_idempotent_or_looked_up_effect_is_made_exactly_once_across_a_kill(tool: str, *, before: bool) -> None:
-    kill(tool, before=before)
-    assert act().outcome == "completed"
-    assert effects() == EFFECTS
-
-
-def test_an_effect_that_only_the_third_look_up_finds_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    kill("mail", before=False)
+    assert is_killed(mortal)
     asked: list[None] = []
 
     def found_late() -> list[dict[str, Any]]:
@@ -173,27 +145,6 @@ def test_an_effect_that_only_the_third_look_up_finds_is_not_made_again(monkeypat
     assert effects() == EFFECTS
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("before", [True, False])
-def test_a_destructive_effect_of_unknown_outcome_is_left_to_a_person(*, before: bool) -> None:
-    kill("refund", before=before)
-    made = effects()
-    for _ in range(2):
-        stopped = act()
-        assert (stopped.outcome, effects()) == ("undecided", made)
-        assert "nobody can tell whether" in str(stopped.reason)
-    said = '{"was_made": false}' if before else '{"was_made": true, "value": "paid back"}'
-    assert microagents("decide", "r", "0/step/2/call/0/making/1/found", said).code == COMPLETED
-    assert act().outcome == "completed"
-    assert effects() == EFFECTS
-
-
 def test_an_agent_that_goes_on_for_ever_is_stopped() -> None:
     with pytest.raises(TaskFailed, match="-s max_steps=3"):
         act(max_steps=3, models="sim:perfect")
-
-
-def test_a_resumed_agent_makes_no_call_again() -> None:
-    first, again = act(), act()
-    assert (again.value, again.account.decisions_sha256) == (first.value, first.account.decisions_sha256)
-    assert effects() == EFFECTS

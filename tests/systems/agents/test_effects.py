@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from uuid import uuid4
 
 import pytest
@@ -19,21 +20,20 @@ HOW = "functions, local"
 
 
 @pytest.mark.parametrize(
-    "tool", [each if each == "mail" else pytest.param(each, marks=pytest.mark.slow) for each in TOOLS]
+    ("tool", "point"),
+    [
+        *[("mail", point) for point in POINTS[2:4]],
+        *[pytest.param(*each, marks=pytest.mark.slow) for each in product(("label", "refund"), POINTS[1:4])],
+    ],
 )
-@pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_any_point_neither_loses_nor_repeats_an_effect(tool: str, point: str) -> None:
     effects.check("functions, local", tool, point)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("how", "point"), [("server, local", POINTS[2]), ("functions, Ray", POINTS[3]), ("server, Ray", POINTS[2])]
-)
-def test_so_do_tools_of_a_server_and_an_executor_on_ray(how: str, point: str, request: pytest.FixtureRequest) -> None:
-    if how.endswith("Ray"):
-        request.getfixturevalue("ray_here")
-    effects.check(how, "refund", point)
+@pytest.mark.usefixtures("ray_here")
+def test_so_do_tools_of_a_server_and_an_executor_on_ray() -> None:
+    effects.check("server, Ray", "refund", POINTS[2])
 
 
 @contextmanager
@@ -58,8 +58,10 @@ def stopped_amid_a_mail(run: str) -> Iterator[int]:
         os.waitpid(child, 0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGCONT, signal.SIGKILL])
-@pytest.mark.parametrize("is_second", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("number", "is_second"),
+    [(signal.SIGCONT, False), *[pytest.param(signal.SIGKILL, each, marks=pytest.mark.slow) for each in (False, True)]],
+)
 def test_a_call_that_a_living_process_began_is_not_made_by_another_until_it_is_dead(
     number: signal.Signals,
     is_second: bool,  # noqa: FBT001 - a parameter of the test

@@ -140,21 +140,16 @@ def test_every_other_strategy_has_the_same_tools(task: Task) -> None:
 @pytest.mark.slow
 def test_digests_do_not_depend_on_the_order_of_events() -> None:
     found = {
-        repr(digests(run_virtual(run(Sum(items=8), models=ERRING, strategy="maker", runs_dir=None, seed=3), seed=seed)))
-        for seed in range(5)
+        repr(
+            digests(
+                run_virtual(
+                    run(Sum(), models=ERRING, strategy="maker", runs_dir=None, seed=3, runtime=runtime), seed=seed
+                )
+            )
+        )
+        for seed, runtime in enumerate(("local", "linked", "linked"))
     }
     assert len(found) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("runtime", ["linked", "ray"])
-def test_digests_are_the_same_on_every_runtime(runtime: str) -> None:
-    model = "sim:perfect@error=0.2,flag=0.05,alternatives=3"
-    here, there = (
-        run_sync(Sum(), models=model, strategy="maker", runs_dir=None, seed=3, runtime=each)
-        for each in ("local", runtime)
-    )
-    assert digests(here) == digests(there)
 
 
 @pytest.mark.slow
@@ -168,7 +163,7 @@ def test_a_resumed_run_neither_makes_a_recorded_call_again_nor_pays_for_its_samp
     assert (digests(resumed), resumed.calls) == (digests(whole), whole.calls)
     (shown,) = [line for line in microagents("show", "cut").out.splitlines() if line.startswith("looked up")]
     assert shown == "looked up before replies: 3 of price_of (microagents export cut --look-ups)"
-    rows = [json.loads(line) for line in microagents("export", "cut", "--look-ups").out.splitlines()]
+    rows = [json.loads(line) for line in microagents("export", "cut", "--actions").out.splitlines()]
     assert sorted((row["arguments"]["item"], row["text"]) for row in rows) == [
         (item, f'{{"price":{7 * item}}}') for item in (1, 2, 3)
     ]
@@ -188,7 +183,6 @@ class Insatiable(Sum):
     [
         (None, TOO_MANY_ROUNDS),
         ([ToolCall("sell", {})], "unknown_tool"),
-        ([ToolCall("price_of", {"item": "one"})], "bad_arguments"),
         ([], "no_call"),
         ([ToolCall("price_of", {"item": 1})] * 17, "too_many_calls"),
     ],

@@ -173,9 +173,7 @@ def test_with_a_matcher_declared_prose_votes_by_meaning_and_without_one_not_at_a
     assert max(map(len, other)) == 2
 
 
-@pytest.mark.parametrize(
-    "other", [{"order": 8}, {"currency": "US dollars"}, {"order": 8, "text": "On its way, it is."}]
-)
+@pytest.mark.parametrize("other", [{"currency": "US dollars"}, {"order": 8, "text": "On its way, it is."}])
 def test_a_matcher_that_errs_joins_no_actions_that_differ_beyond_prose(other: dict[str, Any]) -> None:
     result = acted("semantic", OPPOSITE, **other)
     assert all(abs(tally[0] - sum(tally[1:])) == 4 for tally in first_tallies(result))

@@ -74,14 +74,6 @@ def test_a_person_is_asked_once_the_agent_insists_also_after_a_resume(words: tup
     assert len(done()) == made
 
 
-@pytest.mark.slow
-def test_a_cut_at_any_point_repeats_nothing() -> None:
-    for most in range(1, 15, 3):
-        act(FIRST, EQUAL, max_calls=most)
-    assert act(FIRST, EQUAL, max_calls=None).outcome == "completed"
-    assert len(done()) == 1
-
-
 def test_what_may_be_repeated_and_what_was_not_made_is_made_as_often_as_it_is_chosen() -> None:
     refused = ("refund", {"order": -1})
     result = act(("press", {"button": "+"}), ("press", {"button": "+"}), refused, refused)

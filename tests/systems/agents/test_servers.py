@@ -158,28 +158,6 @@ async def test_a_remote_server_gets_headers_with_variables_that_stand_in_no_jour
     assert SECRET not in "".join(capfd.readouterr())
 
 
-class Tenants(Doing):
-    """Tools of one server, as two of its users see them."""
-
-    server: str
-
-    def given_tools(self) -> tuple[GivenTool, ...]:
-        return (
-            McpServer(server=self.server, headers={"X-Key": "tenant-0"}, effects={"key": "read_only"}),
-            McpServer(server=self.server, headers={"X-Key": "tenant-1"}, prefix="other_", margins={"key": 5}),
-        )
-
-
-@pytest.mark.slow
-async def test_two_servers_with_a_tool_of_one_name_have_prefixes_and_connections(address: str) -> None:
-    result = await run(
-        Tenants(server=address, calls=(("key", {}), ("other_key", {}))), models="sim:perfect", run_id="r"
-    )
-    assert (result.outcome, result.calls) == ("completed", 1 + 5 + 3)
-    kept = journal()
-    assert [f"tenant-{number}"[::-1].encode() in kept for number in range(2)] == [True, True]
-
-
 @pytest.mark.parametrize(
     ("header", "message"),
     [

@@ -16,7 +16,7 @@ ERRING = "sim:perfect@error=0.05,flag=0.05,alternatives=3,latency=1.0"
 LENGTH = 22
 
 
-@pytest.mark.parametrize("steps", [1, 4, 30])
+@pytest.mark.parametrize("steps", [4, 30])
 def test_groups_lead_to_the_result_of_single_steps(steps: int) -> None:
     result = run_sync(Drift(length=LENGTH), models="sim:perfect@error=0.05", strategy=Maker(steps=steps), runs_dir=None)
     assert (result.outcome, result.account.steps) == ("completed", math.ceil(LENGTH / steps))
@@ -79,7 +79,7 @@ def test_a_resumed_run_and_any_order_of_events_decide_the_same() -> None:
     assert resumed.account.decisions_sha256 == whole.account.decisions_sha256
     digests = {
         run_virtual(run(task, models=ERRING, strategy=strategy, runs_dir=None), seed=seed).account.ballots_sha256
-        for seed in range(20)
+        for seed in range(5)
     }
     assert len(digests) == 1
 

@@ -156,14 +156,13 @@ async def test_a_step_that_no_rung_decides_is_undecided_or_settled_as_the_user_w
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runtime", ["linked"])
-async def test_all_rungs_decide_the_same_on_every_runtime_with_guesses_and_without(runtime: str) -> None:
+async def test_all_rungs_decide_the_same_on_every_runtime_with_guesses_and_without() -> None:
     model = "sim:perfect@error=0.1,hard=0.5,hard_error=0.6"
     ladder = "paraphrase,model=sim:o3-mini@error=0.3,latency=0,lookahead,judge"
     strategy = Maker(k=5, ladder=ladder, p=0.9, false_alarms=5, max_draws=16)
     options: dict[str, Any] = {"models": model, "strategy": strategy, "seed": 3, "on_undecided": "leader"}
     usual = await run(Drift(length=100), **options)
-    other = await run(Drift(length=100), **options, runtime=runtime, speculate=False)
+    other = await run(Drift(length=100), **options, runtime="linked", speculate=False)
     assert len(usual.account.climbed) >= 2
     assert other.account.decisions_sha256 == usual.account.decisions_sha256
     assert other.account.climbed == usual.account.climbed

@@ -115,7 +115,7 @@ async def test_a_step_takes_one_turn_of_the_loop_and_no_task_where_the_model_ans
 
 @pytest.mark.parametrize(
     ("disks", "runtime"),
-    [*((disks, "local") for disks in range(1, 7)), (5, "linked")],
+    [(1, "local"), (2, "local"), (5, "linked")],
 )
 async def test_a_tower_of_hanoi_is_solved_without_an_error(disks: int, runtime: str) -> None:
     result = await run(
@@ -195,7 +195,7 @@ async def test_first_to_k_takes_the_first_reply_with_k_votes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runtime", ["local", "linked"])
+@pytest.mark.parametrize("runtime", ["linked"])
 async def test_the_curves_of_known_inputs_start_with_all_steps_never_rise_and_end_with_none(runtime: str) -> None:
     result = await run(Drift(length=300), models="sim:perfect@error=0.2,flag=0.2", known_inputs=True, runtime=runtime)
     shown, account = result.recorded, result.account
@@ -414,7 +414,7 @@ async def test_what_on_progress_raises_ends_the_run() -> None:
         raise ZeroDivisionError(account.calls)
 
     with pytest.raises(ZeroDivisionError):
-        await run(Drift(length=100_000), models="sim:perfect", on_progress=fail)
+        await run(Drift(length=10_000), models="sim:perfect", on_progress=fail)
 
 
 @pytest.mark.parametrize("models", [[], {"solver": []}, {}])

@@ -37,13 +37,9 @@ def opened() -> OpenStep:
     return OpenStep(ChainStep(number=0, state=Place(), election=question.id_at("0/step/0"), question=question), Onward)
 
 
-@pytest.mark.parametrize(
-    ("k", "runtime"),
-    [pytest.param(1, "local", marks=pytest.mark.slow), (2, "local"), pytest.param(3, "linked", marks=pytest.mark.slow)],
-)
-async def test_decisions_and_ballots_are_the_same_with_guesses_and_without(k: int, runtime: str) -> None:
+async def test_decisions_and_ballots_are_the_same_with_guesses_and_without() -> None:
     ahead, step_by_step = [
-        await run(Drift(length=150), models=ERRING, k=k, seed=5, runtime=runtime, speculate=speculate)
+        await run(Drift(length=80), models=ERRING, k=2, seed=5, runtime="linked", speculate=speculate)
         for speculate in (True, False)
     ]
     assert ahead.account.decisions_sha256 == step_by_step.account.decisions_sha256
@@ -51,7 +47,7 @@ async def test_decisions_and_ballots_are_the_same_with_guesses_and_without(k: in
     assert ahead.account.errors == step_by_step.account.errors
     assert (ahead.account.votes_per_step, ahead.value) == (step_by_step.account.votes_per_step, step_by_step.value)
     assert step_by_step.account.wasted_calls == 0
-    assert (ahead.account.wasted_calls > 0) == (k > 1), "what wrong guesses cost"
+    assert ahead.account.wasted_calls > 0, "what wrong guesses cost"
     assert ahead.calls == step_by_step.calls + ahead.account.wasted_calls
 
 

@@ -68,7 +68,7 @@ async def test_a_tie_is_broken_in_the_same_way_when_the_run_is_taken_up_again() 
     assert rows()["solve/1/answer/vote"] == ("argmax", {"choice": label(b, a, b, c).choice})
 
 
-@pytest.mark.parametrize("ballot", ["2.", "**2**", '{"choice": "ZZZZ"}', '{"choice": 2}', "", '{"label": "A"}'])
+@pytest.mark.parametrize("ballot", ["**2**", '{"choice": "ZZZZ"}', ""])
 async def test_a_malformed_ballot_or_one_for_nobody_is_flagged_and_drawn_again(ballot: str) -> None:
     a, b = four("A"), four("B")
     result = await solved(
@@ -136,10 +136,8 @@ async def test_a_person_can_only_decide_for_a_candidate() -> None:
 @pytest.mark.parametrize(
     ("given", "cuts", "answers"),
     [
-        (["discriminator"], "discriminator", "discriminator"),
         (["cuts"], "cuts", ""),
         (["discriminator", "answers"], "discriminator", "answers"),
-        (["cuts", "answers"], "cuts", "answers"),
     ],
 )
 async def test_votes_on_cuts_and_on_answers_may_have_models_of_their_own(

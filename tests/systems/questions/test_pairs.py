@@ -53,7 +53,7 @@ async def test_the_second_strategy_solves_what_the_first_one_makes() -> None:
 
 @pytest.mark.parametrize(
     "second",
-    ["self-consistency", "maker", "cot", "chain-of-draft", "analogical", "single-shot", "self-refine", "tree", "tot"],
+    ["maker", "cot", "self-refine", "tot"],
 )
 async def test_any_strategy_for_problems_may_stand_behind_the_plus(second: str) -> None:
     name = f"aot+{second}"

@@ -149,12 +149,9 @@ async def test_of_an_undecided_run_no_branch_is_chosen() -> None:
 # -- runs ------------------------------------------------------------------------------------------------------------------------------
 
 SEARCHES = [
-    AotTree(),
     Forest(),
     ForestOfTrees(k=2),
     AotTree(transitions="adaptive"),
-    AotTree(without="decomposition"),
-    ForestOfTrees(transitions=0),
 ]
 
 

@@ -121,10 +121,6 @@ def taken(of: ProblemNode) -> dict[str, TurnResult]:
     return {f"{node.at}/{each.turn}": each for node in nodes(of) for each in node.turns}
 
 
-def outcomes(of: ProblemNode) -> set[str]:
-    return {each.outcome for each in taken(of).values()}
-
-
 def calls(of: ProblemNode) -> int:
     return of.calls + of.below.calls
 
@@ -145,7 +141,7 @@ async def test_its_answer_is_the_runs_and_its_problems_are_those_that_were_solve
     assert found.below.problems + 1 == result.account.steps == len(list(nodes(found)))
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("k", [1, 3])
 async def test_calls_and_costs_add_up_to_the_accounts(k: int) -> None:
     result, found = await solve(strategy=Recursive(k=k)), tree()
     assert result.cost_usd
@@ -246,7 +242,7 @@ async def test_many_inputs_have_a_tree_each() -> None:
 # -- a run that is not -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("max_calls", [1, 3, 20, 50])
+@pytest.mark.parametrize("max_calls", [1, 20])
 async def test_what_a_run_was_stopped_in_is_open_and_its_calls_are_there(max_calls: int) -> None:
     result, found = await solve(strategy=Recursive(k=3), max_calls=max_calls), tree()
     assert result.outcome == "stopped"
@@ -379,7 +375,7 @@ async def test_candidates_have_the_labels_by_which_a_person_may_decide() -> None
 # -- folded ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("depth", range(6))
+@pytest.mark.parametrize("depth", [0, 2, 5])
 async def test_a_folded_tree_adds_up_what_it_leaves_out(depth: int) -> None:
     await solve()
     whole = tree()

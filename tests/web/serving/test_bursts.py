@@ -93,8 +93,8 @@ def test_serve_answers_a_burst_of_the_clients_of_openai() -> None:
             found = await asyncio.gather(*asked, return_exceptions=True)
         return Counter(type(each).__name__ for each in found)
 
-    latency = ("--latency", "0.5")  # so that the replies of all are waited for at a time
-    with program("serve", "drift", "--model", "sim:perfect", "--port", "0", "--json", *latency) as (url, _):
+    model = "sim:perfect@latency=0.5,sigma=0"  # so that the replies of all are waited for at a time
+    with program("serve", "drift", "--model", model, "--port", "0", "--json") as (url, _):
         assert asyncio.run(burst(url)) == {"ChatCompletion": CONNECTIONS}
 
 

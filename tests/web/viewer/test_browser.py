@@ -187,7 +187,7 @@ def test_texts_of_models_tasks_and_files_are_text(visit: Callable[..., Any]) -> 
 
 def test_a_reply_of_ten_megabytes_is_shown_from_its_beginning(visit: Callable[..., Any]) -> None:
     write("speak.py", SPEAKING)
-    few = ("--model", "sim:perfect@flag=0.9", "-k", "5", "--max-draws", "5")
+    few = ("--model", "sim:perfect@flag=0.9", "-k", "5", "-s", "max_draws=5")
     started("run", "speak.py", *few, "--run-id", "r")
     decide(Path("runs"), "r", "0/step/0", json.dumps({"words": MARKUP * 200_000}))
     started("resume", "r")
@@ -292,7 +292,7 @@ PAYING = """
         def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
             return Action(calls=[ToolCall("pay", {"number": 7})])
 """
-STALEMATE = ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13")
+STALEMATE = ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "-s", "max_draws=13")
 
 
 @pytest.mark.timeout(400)
@@ -417,7 +417,7 @@ def test_a_damaged_or_removed_journal_is_said_on_its_page(visit: Callable[..., A
         (("relay", "--strategy", "swarm", "--model", "sim:perfect@error=0.3"), "Loop 1"),
         (("desk", "--model", "sim:perfect@error=0.2"), "set_status"),
         (("writing", "-o", "brief=On bridges", "-s", "same_model=true"), "approves"),
-        (("drift", "-o", "length=19", "--known-inputs"), "theory"),
+        (("drift", "-o", "length=19", "-s", "known_inputs=true"), "theory"),
     ],
     ids=lambda given: given if isinstance(given, str) else given[0],
 )

@@ -240,7 +240,7 @@ def test_work_that_is_no_chain_is_told_as_the_terminal_tells_it() -> None:
 def test_inputs_are_a_byte_each_and_one_is_told_by_its_number() -> None:
     Path("many.jsonl").write_text("".join(f'{{"length": {1 + number % 3}}}\n' for number in range(9)))
     noisy = "sim:perfect@error=0.3"
-    microagents("run", "drift", "--model", noisy, "--max-draws", "5", "--inputs", "many.jsonl", "--run-id", "many")
+    microagents("run", "drift", "--model", noisy, "-s", "max_draws=5", "--inputs", "many.jsonl", "--run-id", "many")
     ended = [json.loads(line) for line in microagents("export", "many").out.splitlines()]
     content = get("/api/run/many/inputs")[2]
     codes, samples = content[:9], array("f", content[9:])[:9]
@@ -270,7 +270,7 @@ def test_two_runs_differ_from_the_first_step_that_one_decided_otherwise() -> Non
 # -- deciding ----------------------------------------------------------------------------------------------------------
 
 UNDECIDED = (
-    "drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13", "--run-id", "r",
+    "drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "-s", "max_draws=13", "--run-id", "r",
 )  # fmt: skip
 ANSWER = {"json": {"path": "0/step/0", "value": '{"number": 1}'}}
 TOKEN = "a-token"
@@ -297,7 +297,7 @@ def test_a_person_decides_from_the_page_as_on_the_command_line() -> None:
         )
     refused = microagents("decide", "r", "step/0", ANSWER["json"]["value"])
     assert (refused.code, "has decided '0/step/0' already" in refused.err) == (WRONG_USAGE, True), refused
-    assert microagents("decide", "r", "step/0", ANSWER["json"]["value"], "--again").code == COMPLETED
+    assert microagents("decide", "r", "step/0", ANSWER["json"]["value"]).code == COMPLETED
     microagents("resume", "r")
     assert microagents("show", "r", "0/step/0", "--json").json["outcome"] == "person"
 

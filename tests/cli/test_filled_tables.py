@@ -97,3 +97,60 @@ def test_a_class_of_replies_is_found_at_its_address_by_another_process() -> None
 def test_a_question_without_columns_is_followed_by_the_row() -> None:
     task = validated(FillTable, "rows", {"ask": "Where is it?", "columns": "a", "row": {"place": "Rome", "n": 2}})
     assert task.prompt(task.row).user == "Where is it?\n\nplace: Rome\nn: 2"
+
+
+COUNTING = """
+    import json
+    from microagents import Model, Prompt, Reply, RowTask, Sample
+
+
+    class Word(Reply, frozen=True):
+        word: str
+
+
+    class Ask(RowTask[Word]):
+        def prompt(self, row):
+            return Prompt(user=row["place"])
+
+
+    class Flagging(Ask):
+        def flag(self, row, reply):
+            return None
+
+
+    class Answers(Model):
+        async def complete(self, call):
+            return Sample(text='word = "x"' if "bad" not in call.prompt.user else "none")
+"""
+
+
+def counted(*words: str) -> dict[str, object]:
+    write("counting.py", COUNTING)
+    write("in.csv", "id,place\n1,Rome\n2,Bern\n3,Rome\n4,bad\n5,bad\n6,Rome\n")
+    model = ["--model", "counting.py:Answers", "-s", "max_draws=4", "--json"]
+    found: dict[str, object] = microagents("run", *words, "--inputs", "in.csv", "--run-id", "r", *model).json
+    return {name: found[name] for name in ("calls", "shared", "inputs_done", "outcome")}
+
+
+@pytest.mark.parametrize(
+    ("words", "calls", "shared"),
+    [
+        (["counting.py:Ask"], 3 + 3 + 4, 2),
+        (["counting.py:Ask", "--share", "off"], 4 * 3 + 2 * 4, 0),
+        (["counting.py:Flagging"], 4 * 3 + 2 * 4, 0),
+        (["counting.py:Ask", "--concurrency", "1"], 3 + 3 + 4, 2),
+    ],
+)
+def test_rows_that_ask_the_same_are_asked_once(words: list[str], calls: int, shared: int) -> None:
+    assert counted(*words) == {"calls": calls, "shared": shared, "inputs_done": 4, "outcome": "undecided"}
+
+
+def test_a_person_who_decides_a_row_decides_its_equals() -> None:
+    counted("counting.py:Ask")
+    decided = microagents("decide", "r", "3/step/0", '{"word": "y"}')
+    assert decided.code == COMPLETED, decided.err
+    resumed = microagents("resume", "r", "-o", "out.csv", "--json")
+    assert (resumed.code, resumed.json["shared"], resumed.json["calls"]) == (COMPLETED, 3, 10), resumed.err
+    with Path("out.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["word"], row["why"]) for row in rows[3:5]] == [("y", ""), ("y", "asks the same as input 3")]

@@ -1,0 +1,81 @@
+"""Rows that ask the same question: the first of them is asked, and the others end as it does."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import msgspec
+from msgspec import structs
+
+from microagents.base.errors import MicroagentsError
+from microagents.base.user_code import called
+from microagents.journal.messages import InputEnding
+from microagents.replies.chat import Prompt
+from microagents.runs.plan import RunPlan
+from microagents.systems.chains.row_task import RowTask
+
+_BY_ROW = ("flag", "verify", "oracle", "correct", "advance", "result", "done", "start")
+"""Methods that may look at columns that the prompt does not show."""
+
+
+def may_share(plan: RunPlan) -> bool:
+    """Return whether rows of a plan that ask the same question may share a result."""
+    return plan.settings["share"] == "on" and isinstance(plan.tasks[0], RowTask) and not plan.strategy.passes_undecided
+
+
+def shared_ending(ending: InputEnding, other: int) -> InputEnding:
+    """Return the ending of a row as that of another one."""
+    reason = ending.reason
+    if ending.outcome == "completed":
+        reason = f"asks the same as input {ending.input}"
+    return structs.replace(ending, input=other, reason=reason, is_shared=True)
+
+
+class SharedQuestions:
+    """For each row the first one that asks the same question, and the rows that wait for the end of another.
+
+    Args:
+        plan: the run. The digests of its questions are kept, so each row takes some hundred bytes.
+    """
+
+    def __init__(self, plan: RunPlan) -> None:
+        self._tasks = plan.tasks
+        kind = type(plan.tasks[0])
+        self._needs_row = any(getattr(kind, name) is not getattr(RowTask, name) for name in _BY_ROW)
+        self._firsts: dict[int, int] = {}
+        """The first row of each question, by the digest of the question."""
+        self._later: dict[int, int] = {}
+        """The first row of the question of a row, if that is another one."""
+        self._waiting: dict[int, dict[int, None]] = {}
+        """Rows that end as another one does, until that one completes."""
+
+    def note(self, number: int) -> None:
+        """Take note of the question of the next row. Rows are noted in their order."""
+        digest = self._digest(number)
+        if digest is not None and (first := self._firsts.setdefault(digest, number)) != number:
+            self._later[number] = first
+
+    def first_of(self, number: int) -> int | None:
+        """Return the first row that asks the same; None if that is the row itself."""
+        return self._later.pop(number, None)
+
+    def wait(self, first: int, number: int) -> None:
+        """Let a row wait for the end of the first that asks the same."""
+        self._waiting.setdefault(first, {})[number] = None
+
+    def waiting_for(self, ending: InputEnding) -> list[int]:
+        """List the rows that end like this one. They wait on if it did not complete, since it may go on."""
+        found = list(self._waiting.get(ending.input, ()))
+        if ending.outcome == "completed":
+            self._waiting.pop(ending.input, None)
+        return found
+
+    def _digest(self, number: int) -> int | None:
+        task = self._tasks[number]
+        assert isinstance(task, RowTask)
+        try:
+            asked: Prompt = called(task.prompt, task.row, gives=Prompt)
+            terms = msgspec.json.encode((asked, task.row if self._needs_row else None), order="deterministic")
+        except (MicroagentsError, TypeError, ValueError):  # the row fails by itself, in the words of its own error
+            return None
+        return int.from_bytes(blake2b(terms, digest_size=12).digest())
