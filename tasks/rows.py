@@ -19,7 +19,7 @@ from microagents.replies.chat import Prompt, Reply
 from microagents.systems.chains.row_task import Row, RowTask
 
 TYPES: dict[str, Any] = {"text": str, "int": int, "decimal": Decimal, "date": date, "bool": bool}
-_COLUMN = re.compile(r"(?P<name>[^\W\d]\w*)\s*(:\s*(?P<type>.*?)\s*(?P<list>\[\])?\s*(?P<optional>\?)?)?", re.DOTALL)
+_COLUMN = re.compile(r"(?P<name>[^\W\d]\w*)\s*(?::\s*(?P<type>.*?))?\s*(?P<list>\[\])?\s*(?P<optional>\?)?", re.DOTALL)
 _NAMED = re.compile(r"\{([^{}]+)\}")
 
 

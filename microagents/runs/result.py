@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from html import escape
 from typing import Any, Generic, cast, overload
@@ -22,6 +22,7 @@ from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
+from microagents.runs.trust_columns import OURS, TrustColumns
 from microagents.runs.words.money import mark_of, specs_in
 from microagents.runs.words.summary import summary, summary_rows
 from microagents.runs.words.verdict import RunFacts, counted, progress_text, verdict_on
@@ -121,11 +122,12 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
                     raise unreadable(reader.path, error) from None
                 yield decision
 
-    def rows(self, *, as_json: bool = False) -> Iterator[dict[str, Any]]:
+    def rows(self, *, as_json: bool = False, trust: bool = False) -> Iterator[dict[str, Any]]:
         """Yield a row for each input, in their order: its columns, ``state``, ``why``, and the columns of its result.
 
         Values have their declared types, as in ``value``; with ``as_json`` they are JSON-like, as in a file. The columns of an input are
-        its ``row``, or its options. A column of the result that an input has, too, is called ``NAME_reply``.
+        its ``row``, or its options. A column of the result that an input has, too, is called ``NAME_reply``; columns of ours that have
+        the name of another one begin with ``row_``. With ``trust`` there are those of `TrustColumns`, too.
         The state is ``decided``, ``undecided`` (it waits for a person), ``flagged`` (undecided, since every reply was flagged), ``failed``
         or ``not done``; ``why`` is its reason. A table of pandas is ``pandas.DataFrame(result.rows())``.
 
@@ -142,10 +144,12 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
                 endings = iter(() if whole is None else [_as_input(whole)])
             flagged = {input_of(path) for path, each in reader.undecided().items() if each.flagged and not each.valid}
             kind = None if as_json else self._task_at_hand()
-            following = next(endings, None)
+            trusted = TrustColumns(reader, self.k, self.account.settled_at) if trust else None
+            following, names = next(endings, None), _own_names(reader)
             for number, given in enumerate(options):
                 ending = following if following is not None and following.input == number else None
-                yield _row(_given(kind, given), ending, kind, is_flagged=number in flagged)
+                columns = {} if trusted is None else trusted.of(number, ending)
+                yield _row(_given(kind, given), ending, kind, names, columns, is_flagged=number in flagged)
                 following = following if ending is None else next(endings, None)
 
     def as_json(self) -> dict[str, Any]:
@@ -210,17 +214,42 @@ def _given(kind: type[Task] | None, options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+def _own_names(reader: Reader) -> dict[str, str]:
+    """Name the columns of ours: apart from those of the first input and of the first result."""
+    with closing(reader.options()) as options:
+        given = next(options, {})
+    results = (each.result for each in reader.input_endings() if each.result is not None)
+    found = msgspec.json.decode(next(results, "null"))
+    row = given.get("row")
+    taken = {*(row if isinstance(row, dict) else given), *(found if isinstance(found, dict) else ())}
+    names = {}
+    for name in OURS:
+        names[name] = name
+        while names[name] in taken:
+            names[name] = f"row_{names[name]}"
+    return names
+
+
 def _row(
-    options: dict[str, Any], ending: InputEnding | None, kind: type[Task] | None, *, is_flagged: bool
+    options: dict[str, Any],
+    ending: InputEnding | None,
+    kind: type[Task] | None,
+    names: Mapping[str, str],
+    trusted: Mapping[str, Any],
+    *,
+    is_flagged: bool,
 ) -> dict[str, Any]:
     given = options.get("row")
     row = dict(given if isinstance(given, dict) else options)
     outcome, reason = ("not done", None) if ending is None else (ending.outcome, ending.reason)
     state = {"completed": "decided", "undecided": "flagged" if is_flagged else "undecided"}.get(outcome, outcome)
+    row.update({names["state"]: state, names["why"]: reason})
     value = {} if ending is None or ending.result is None else _typed(kind, msgspec.json.decode(ending.result))
     found = value if isinstance(value, dict) else fields_of(value) or {"result": value}
-    for name, each in {"state": state, "why": reason, **found}.items():
+    for name, each in found.items():
         row[f"{name}_reply" if name in row else name] = each
+    for name, each in trusted.items():
+        row[names.get(name) or (f"{name}_of_votes" if name in row else name)] = each
     return row
 
 

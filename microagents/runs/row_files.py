@@ -331,7 +331,7 @@ def _scan(rows: Iterable[dict[str, Any]]) -> _Columns:
     given = set[str]()
     is_ascii = True
     for row in rows:
-        ours = "state_reply" if "state_reply" in row else "state"
+        ours = next(name for name in ("row_row_state", "row_state", "state") if name in row)
         given.update(takewhile(ours.__ne__, row))
         for name, value in row.items():
             kinds.setdefault(name, set()).add(object if _is_large(value) else type(value))

@@ -231,6 +231,9 @@ tokens. They go before the known prices. [default: no file]"""
     output: Annotated[str | Path | None, Field(default=None), AfterValidator(_read_output)]
     """File for the rows of the inputs and their results, see `Result.rows`: CSV, TSV, JSON, JSON lines or Parquet, by its ending, also \
 gzipped. It is written whenever the run ends, also by a resume; a file that is there before the run begins is kept."""
+    trust_columns: Annotated[bool, Field(default=False), Flag()]
+    """Add to the output how sure each row is: the agreement of the samples on each field (5/6), their number, what settled the row, and \
+its open fields."""
     output_dialect: Annotated[Dialect, Field(default=Dialect())]
     """Separator, byte order mark and `sep=` line of an output in CSV. [default: those of the input]"""
 

@@ -154,3 +154,34 @@ def test_a_person_who_decides_a_row_decides_its_equals() -> None:
     with Path("out.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["word"], row["why"]) for row in rows[3:5]] == [("y", ""), ("y", "asks the same as input 3")]
+
+
+UNSURE = """
+    import json
+    from microagents import Model, Sample
+
+
+    class Unsure(Model):
+        async def complete(self, call):
+            state = "a" if call.id.seq != 1 or "Rome" in call.prompt.user else "b"
+            code = call.id.seq if "Bern" in call.prompt.user else 7
+            return Sample(text=json.dumps({"state": state, "code": code}))
+"""
+
+
+def test_trust_columns_say_how_sure_each_cell_is_and_take_no_name_of_another_column() -> None:
+    write("sure.py", UNSURE)
+    write("in.csv", "place,samples\nRome,x\nParis,x\nBern,x\nRome,x\n")
+    words = ["-o", "ask=Where is {place}?", "-o", "columns=state, code: int", "--trust-columns", "-s", "max_draws=6"]
+    ran = microagents("run", "rows", "--inputs", "in.csv", "-o", "out.csv", "--model", "sure.py:Unsure", *words)
+    assert ran.code == UNDECIDED, ran.err
+    with Path("out.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["samples"] for row in rows] == ["x"] * 4
+    shown = ("row_state", "state", "state_agreement", "code_agreement", "row_samples", "settled_by", "open")
+    assert [tuple(row[name] for name in shown) for row in rows] == [
+        ("decided", "a", "3/3", "3/3", "3", "vote", ""),
+        ("decided", "a", "4/5", "5/5", "5", "vote", ""),
+        ("undecided", "", "5/6", "1/6", "6", "", "code"),
+        ("decided", "a", "3/3", "3/3", "3", "shared", ""),
+    ]

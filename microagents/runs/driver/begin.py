@@ -231,7 +231,7 @@ def _with_table(result: Result, settings: Settings, *, is_kept: bool = False) ->
     path = Path(settings["output"] or "")
     if settings["output"] is None or (is_kept and os.path.exists(path)):
         return result
-    write_rows(path, partial(result.rows, as_json=True), settings["output_dialect"])
+    write_rows(path, partial(result.rows, as_json=True, trust=settings["trust_columns"]), settings["output_dialect"])
     return structs.replace(result, outputs=(*result.outputs, path))
 
 

@@ -12,6 +12,7 @@ from microagents.base.user_code import called
 from microagents.journal.messages import InputEnding
 from microagents.replies.chat import Prompt
 from microagents.runs.plan import RunPlan
+from microagents.runs.trust_columns import SHARED
 from microagents.systems.chains.row_task import RowTask
 
 _BY_ROW = ("flag", "verify", "oracle", "correct", "advance", "result", "done", "start")
@@ -27,7 +28,7 @@ def shared_ending(ending: InputEnding, other: int) -> InputEnding:
     """Return the ending of a row as that of another one."""
     reason = ending.reason
     if ending.outcome == "completed":
-        reason = f"asks the same as input {ending.input}"
+        reason = f"{SHARED}{ending.input}"
     return structs.replace(ending, input=other, reason=reason, is_shared=True)
 
 
