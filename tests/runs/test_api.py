@@ -28,7 +28,7 @@ MODELS = "sim:perfect@error=0.2,flag=0.1,alternatives=1"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
+@pytest.mark.parametrize("runtime", ["linked", "ray"])
 async def test_every_decision_is_told_in_its_order_and_equals_the_recorded_one(runtime: str, tmp_path: Path) -> None:
     told: list[RecordedDecision] = []
     result = await run(
@@ -54,9 +54,7 @@ async def test_an_async_callback_is_awaited_one_decision_after_the_other_and_to_
     assert told == [f"0/step/{step}" for step in range(10)]
 
 
-@pytest.mark.parametrize(
-    ("listed", "runtime"), [(False, "local"), (False, "linked"), (True, "local"), (True, "linked"), (True, "ray")]
-)
+@pytest.mark.parametrize(("listed", "runtime"), [(False, "linked"), (True, "local"), (True, "ray")])
 async def test_a_run_asks_in_the_form_that_its_settings_name(runtime: str, *, listed: bool, tmp_path: Path) -> None:
     asked = set[str]()
 
@@ -91,8 +89,7 @@ async def test_a_decision_tells_how_it_was_settled_and_a_resumed_run_tells_only_
     assert [*led.decisions()] == [*inspect_run(tmp_path, "a").decisions()] == told
 
 
-@pytest.mark.parametrize("runs_dir", ["runs", None])
-@pytest.mark.parametrize("length", [1, 500])
+@pytest.mark.parametrize(("length", "runs_dir"), [(1, "runs"), (500, None)])
 async def test_what_the_callback_raises_ends_the_run(length: int, runs_dir: str | None) -> None:
     def tell(decision: RecordedDecision) -> None:
         raise KeyError(decision.path)
@@ -127,8 +124,7 @@ class Breaks:
             raise Odd("seventeen")
 
 
-@pytest.mark.parametrize("inputs", [1, 3])
-@pytest.mark.parametrize("where", ["on_decision", "models", "prompt"])
+@pytest.mark.parametrize(("where", "inputs"), [("on_decision", 1), ("models", 3), ("prompt", 1)])
 async def test_what_is_no_exception_ends_a_run_that_can_go_on_at_once(
     where: str, inputs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,21 +161,12 @@ async def test_what_is_no_exception_ends_a_run_that_can_go_on_at_once(
     [
         (3, {}, "3 is not a task: give an instance of a task, or a list of them"),
         (Drift, {}, r"is not a task: write Drift\(\.\.\.\)"),
-        ("hanoi", {}, "'hanoi' is not a task"),
         (DRIFT, {"models": 3}, "a model must be a spec, .*, not 3"),
-        (DRIFT, {"models": {3: "sim:perfect"}}, "3 in models names no role"),
         (DRIFT, {"k": "x"}, "k must be an integer .*, not 'x'"),
-        (DRIFT, {"max_cost_usd": True}, r"max_cost_usd \(--max-cost\) must be a number, not True"),
-        (DRIFT, {"seed": True}, "seed must be a number, not True"),
-        (DRIFT, {"k": True}, "k must be a number, not True"),
         (DRIFT, {"concurrency": -1}, "concurrency must be .*, not -1"),
-        (DRIFT, {"strategy": 3}, "strategy must be a name, or an instance such as .*, not 3"),
         (DRIFT, {"strategy": Maker}, "strategy must be a name, or an instance such as .*, not <class"),
-        (DRIFT, {"run_id": 3}, "run_id must be .*, not 3"),
-        (DRIFT, {"runs_dir": 3}, "runs_dir must be the path of a folder, not 3"),
         (DRIFT, {"accept_changes": "k"}, "accept_changes must be a list of names, not 'k'"),
         (DRIFT, {"on_progress": 3}, "on_progress must be a function or None, not 3"),
-        (DRIFT, {"on_decision": "print"}, "on_decision must be .*, not 'print'"),
         (DRIFT, {"interrupt": True}, "interrupt must be an asyncio.Event or None, not True"),
         (DRIFT, {"inputs": [1]}, r"there is no argument of run\(\) called 'inputs'"),
     ],
@@ -196,10 +183,8 @@ async def test_an_argument_of_a_wrong_type_is_refused_in_one_sentence(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"run_id": 3}, "run_id must be the name of a run, not 3"),
         ({"run_id": "a", "runs_dir": None}, "runs_dir must be .*, not None"),
         ({"run_id": "a", "inputs": 3}, "inputs must be a list of numbers, .*, not 3"),
-        ({"run_id": "a", "inputs": [True]}, "inputs must be .*, not .True."),
     ],
 )
 async def test_an_argument_of_a_resume_of_a_wrong_type_is_refused_in_one_sentence(
@@ -216,7 +201,7 @@ async def test_run_sync_works_inside_a_running_loop_and_raises_as_run_does() -> 
         run_sync(DRIFT, models="sim:perfect", k=0)
 
 
-def interrupted(tmp_path: Path) -> None:
+def test_an_interrupted_script_is_told_which_run_to_resume(tmp_path: Path) -> None:
     """A run of a million steps, and Ctrl-C at its sixth: what is decided is kept, and the error says where."""
 
     def interrupt(decision: RecordedDecision) -> None:
@@ -234,14 +219,6 @@ def interrupted(tmp_path: Path) -> None:
     assert left.outcome == "interrupted"
     assert left.account.steps > 5
     assert caught.value.__notes__ == [f"all decisions so far are kept; resume run {journal.stem}"]
-
-
-async def test_an_interrupted_cell_ends_the_run_that_it_waits_for(tmp_path: Path) -> None:
-    interrupted(tmp_path)
-
-
-def test_an_interrupted_script_is_told_which_run_to_resume(tmp_path: Path) -> None:
-    interrupted(tmp_path)
 
 
 async def test_a_result_prints_as_the_summary_of_the_command_line_does(
@@ -298,20 +275,6 @@ async def test_a_program_resumes_a_run_of_its_own_task_and_model_and_another_pro
                 await resume("a", runs_dir=tmp_path)
     resumed = await resume("a", runs_dir=tmp_path, max_calls=99)
     assert (resumed.outcome, resumed.account.errors) == ("completed", 0)
-
-
-@pytest.mark.slow
-async def test_a_run_that_goes_on_keeps_its_limits_until_others_are_given(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"models": "sim:perfect", "run_id": "a", "runs_dir": tmp_path}
-    calls = [
-        (await run(Drift(length=9), **options, **given)).calls
-        for given in ({"max_calls": 3}, {}, {"max_cost_usd": 1.0}, {"k": 3})
-    ]
-    assert calls == [3, 3, 3, 3]
-    assert (await run(Drift(length=9), **options, max_calls=6)).calls == 6
-    assert (await resume("a", runs_dir=tmp_path)).calls == 6
-    lifted = await run(Drift(length=9), **options, max_calls=None)
-    assert (lifted.outcome, lifted.settings["max_cost_usd"]) == ("completed", 1.0)
 
 
 class Line:

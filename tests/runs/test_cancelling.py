@@ -121,10 +121,8 @@ def moments(turns: int, number: int) -> Iterator[list[int]]:
 @pytest.mark.parametrize(
     ("loop", "runtime", "number", "what"),
     [
-        (VirtualTurns, "local", 6, "the run"),
         (VirtualTurns, "linked", 6, "the run"),
         (VirtualTurns, "local", 6, "all tasks"),
-        (RealTurns, "local", 3, "the run"),
         (RealTurns, "linked", 3, "all tasks"),
         (RealTurns, "ray", 3, "all tasks"),
     ],

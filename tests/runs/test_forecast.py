@@ -66,9 +66,7 @@ class LongDrift(Drift):
     [
         ("single-shot", {}, DRIFT, 1),
         ("self-consistency", {"samples": 20}, DRIFT, 100 * expected_votes(0.99, 20)),
-        ("maker", {"k": 1}, DRIFT, 100),
         ("maker", {"k": 3, "rule": "first-to"}, DRIFT, 100 * expected_votes(0.99, 3)),
-        ("maker", {"k": 3}, Multiplication(), expected_votes(0.99, 3)),
         ("recursive", {}, Multiplication(), None),
     ],
 )
@@ -78,7 +76,7 @@ def test_strategies_tell_the_calls_that_they_expect(
     assert forecast(task, strategy=strategy, **options).calls == (None if calls is None else pytest.approx(calls))
 
 
-@pytest.mark.parametrize(("several", "k", "calls_a_step"), [("1", 3, 3), ("auto", 3, 2), ("auto", 1, 1), ("2", 6, 4)])
+@pytest.mark.parametrize(("several", "k", "calls_a_step"), [("1", 3, 3), ("auto", 3, 2), ("2", 6, 4)])
 def test_votes_that_go_in_one_request_are_one_call_whose_prompt_is_paid_once(
     several: str, k: int, calls_a_step: int
 ) -> None:
@@ -104,9 +102,7 @@ def test_a_chain_of_unknown_length_has_a_price_for_a_thousand_calls() -> None:
     assert str(found).startswith("expected cost: not known beforehand; $0.60 for each 1,000 calls to openai:m, about ")
 
 
-@pytest.mark.parametrize(
-    "models", ["sim:gpt-4.1-mini", f"openai:m@{UNREACHABLE}", f"anthropic:gpt-6-luna@{UNREACHABLE}"]
-)
+@pytest.mark.parametrize("models", ["sim:gpt-4.1-mini", f"openai:m@{UNREACHABLE}"])
 def test_simulated_models_and_unknown_prices_have_no_forecast(models: str) -> None:
     assert forecast_of(plan(models=models), None) is None
 

@@ -20,18 +20,13 @@ from tests.cli.commands import microagents
 TEXTS = {
     "NUL": "a\x00b",
     "ANSI": "\x1b[2J\x1b[31mred\x9b31m\x07",
-    "clipboard": "\x1b]52;c;ZWNobyBvd25lZA==\x07",
-    "bidi": "\u202euser\u2066 \u2069",
-    "zero width": "1\u200b0\ufeff",
+    "bidi": "\u202euser\u2066 \u2069\u200b\ufeff",
     "markup": "[bold red]x[/] [link=http://x]y[/link] \\[/",
     "5,000 digits": "9" * 5000,
-    "deep brackets": "[" * 100_000,
     "10 MB": "x" * 10_000_000,
-    "look-alike digits": "\u0661\u0967\uff11",
     "HTML": "<script>alert(1)</script><!-- ' \" & \r\n\u2028",
     "CSV": '=cmd|"/c calc"!A1,"\n',
 }
-NOT_TEXT = {"high surrogate": "\ud800", "low surrogate": "x\udfff", "pair reversed": "\udc00\ud800"}
 LARGE = 1_000_000
 
 
@@ -120,21 +115,20 @@ async def test_a_hostile_text_is_the_same_behind_parser_and_journal_and_does_not
     assert [row["value.remark"] for row in rows] == [cell(text), cell(text)]
 
 
-@pytest.mark.parametrize("task", [Listening(), ListeningToJson()], ids=lambda task: task.format)
-@pytest.mark.parametrize("name", NOT_TEXT)
+@pytest.mark.parametrize(
+    ("text", "task"), [("\ud800", Listening()), ("\udc00\ud800", ListeningToJson())], ids=["lines", "json"]
+)
 async def test_half_a_surrogate_pair_is_malformed_and_kept_out_of_all_that_is_written(
-    name: str, task: Listening, tmp_path: Path
+    text: str, task: Listening, tmp_path: Path
 ) -> None:
-    result = await heard(NOT_TEXT[name], task, tmp_path)
+    result = await heard(text, task, tmp_path)
     assert (result.outcome, result.account.flagged) == ("undecided", {"malformed": 4})
     shown = microagents("show", result.run_id, "--runs-dir", str(tmp_path), "0/step/0")
     assert shown.code == 0, shown.err
     assert_harmless(shown.out)
 
 
-@pytest.mark.parametrize(
-    "written", ["True", "\u0661", "\uff11", "1\u200b", "\u202e1", "1.0", "1e0", "0x1", "+1", "1_0"]
-)
+@pytest.mark.parametrize("written", ["\u0661", "1\u200b", "1.0", "1_0"])
 @pytest.mark.parametrize("task", [Listening(), ListeningToJson()], ids=lambda task: task.format)
 async def test_what_only_looks_like_a_number_casts_no_vote(written: str, task: Listening, tmp_path: Path) -> None:
     async def looking(call: Call) -> str:

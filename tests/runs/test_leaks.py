@@ -25,10 +25,10 @@ LEAKS = {
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_run_a_viewer_and_a_server_that_work_side_by_side_leak_nothing() -> None:
-    soaked = soak(10)
+    soaked = soak(6)
     assert soaked.leaks == [], [str(each) for each in soaked.readings]
     assert set(soaked.done) == {"steps", "view 200", "serve 200"}, "a request failed"
-    assert min(soaked.done.values()) > 50, soaked.done
+    assert min(soaked.done.values()) > 20, soaked.done
 
 
 @pytest.mark.slow

@@ -154,13 +154,10 @@ ACCOUNT = Account(Total(theAmount=Decimal("1.50"), at=date(2026, 5, 3)), {2026: 
     ("kind", "value"),
     [
         (Once, END),
-        (returning(date(2026, 5, 3), date), date(2026, 5, 3)),
         (returning(ACCOUNT, Account), ACCOUNT),
         (returning([ACCOUNT.total], list[Total]), [ACCOUNT.total]),
-        (returning({"a", "b"}, set[str]), {"a", "b"}),
-        (returning(date(2026, 5, 3)), "2026-05-03"),  # no type says what it is
-        (returning({"more": 1}, Stage), {"more": 1}),  # a Stage would lose it
-        (returning([1], date), [1]),
+        (returning(date(2026, 5, 3)), "2026-05-03"),
+        (returning({"more": 1}, Stage), {"more": 1}),
     ],
 )
 def test_a_chain_gives_its_result_in_the_type_that_it_says(kind: Any, value: Any) -> None:
