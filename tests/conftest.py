@@ -82,11 +82,17 @@ def commits_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def plans_by_few_simulated_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan simulates thousands of calls; a quarter of them shows all but the rates that slow tests look at."""
+def few_simulated_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan simulates thousands of calls; a quarter of them shows all but the rates that some slow tests look at."""
+    monkeypatch.setattr("microagents.studies.planning.SAMPLED", 100)
+    monkeypatch.setattr("microagents.studies.planning.TIMED_CALLS", 500)
+
+
+@pytest.fixture
+def plans_by_few_simulated_steps(request: pytest.FixtureRequest) -> None:
+    """All but slow tests plan by few simulated steps."""
     if request.node.get_closest_marker("slow") is None:
-        monkeypatch.setattr("microagents.studies.planning.SAMPLED", 100)
-        monkeypatch.setattr("microagents.studies.planning.TIMED_CALLS", 500)
+        request.getfixturevalue("few_simulated_steps")
 
 
 @pytest.fixture(scope="session")

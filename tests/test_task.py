@@ -179,11 +179,6 @@ async def test_equal_replies_to_one_question_are_verified_once() -> None:
     assert len(Checked.verified) == len(set(Checked.verified)) == 10
 
 
-async def test_verification_that_finds_nothing_changes_no_digest() -> None:
-    plain, checked = [await run(kind(length=10), models="sim:perfect", runs_dir=None) for kind in (Drift, Checked)]
-    assert checked.account.ballots_sha256 == plain.account.ballots_sha256
-
-
 def test_the_next_steps_do_not_wait_for_a_slow_verification() -> None:
     async def timed(task: Drift) -> float:
         result = await run(task, models="sim:perfect@latency=1,sigma=0", k=2, runs_dir=None)

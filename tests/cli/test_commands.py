@@ -6,7 +6,6 @@ A few run as processes of their own, as installed; the others, by far faster, th
 from __future__ import annotations
 
 import ast
-import asyncio
 import json
 import shutil
 import signal
@@ -17,8 +16,6 @@ from textwrap import dedent
 
 import pytest
 
-from microagents import run
-from microagents.tasks.drift import Drift
 from tests.cli.commands import (
     COMPLETED,
     FAILED,
@@ -155,22 +152,6 @@ def test_a_person_is_told_that_the_model_is_simulated() -> None:
     assert "all checked by the task's own oracle: none wrong" in ran.out
 
 
-@pytest.mark.parametrize("run_id", ["My-run_2.1", "7" * 100])
-def test_a_run_bears_the_name_it_is_given(run_id: str) -> None:
-    assert microagents("run", "drift", "-o", "length=1", "--run-id", run_id, "--json").json["run_id"] == run_id
-
-
-@pytest.mark.parametrize("words", [["-o", "length=1", "-s", "known_inputs=true"], STALEMATE[2:]], ids=" ".join)
-def test_every_end_of_a_run_prints_every_key_of_the_contract(words: list[str]) -> None:
-    assert CONTRACT <= microagents("run", "drift", *words, "--json").json.keys() <= CONTRACT | BEYOND
-
-
-def test_runs_without_a_name_get_different_ones() -> None:
-    first, second = (microagents("run", "drift", "-o", "length=1", "--json").json["run_id"] for _ in range(2))
-    assert first != second
-    assert first.startswith("drift-")
-
-
 def test_an_undecided_election_ends_the_run_with_4_and_says_where_and_what_to_do() -> None:
     ran = microagents(*STALEMATE)
     assert ran.code == UNDECIDED
@@ -185,17 +166,6 @@ def test_an_undecided_run_shows_no_leader_as_its_result() -> None:
     assert ran.code == UNDECIDED
     assert (shown["outcome"], shown["undecided_at"], shown["result"]) == ("undecided", ["0/step/0"], None)
     assert (shown["steps"], shown["decided"], shown["votes_per_step"]) == (0, 0, None)
-
-
-HALFWAY = ("run", "drift", "--model", "sim:perfect@error=0.01,alternatives=1", "-s", "max_draws=3", "--json")
-"""Undecided after some dozens of steps."""
-
-
-def test_a_run_that_ends_halfway_counts_the_decisions_before_its_end() -> None:
-    shown = microagents(*HALFWAY).json
-    assert shown["outcome"] == "undecided"
-    assert shown["undecided_at"] == [f"0/step/{shown['decided']}"]
-    assert shown["steps"] == shown["decided"] > 0
 
 
 def test_a_failure_of_the_users_own_code_ends_the_run_with_1_and_one_sentence() -> None:
@@ -213,17 +183,6 @@ def test_a_failure_of_the_users_own_code_ends_the_run_with_1_and_one_sentence() 
     assert (ran.code, ran.out) == (FAILED, "")
     (sentence,) = ran.err.splitlines()
     assert "raised KeyError('no such line') at step " in sentence
-
-
-async def test_calls_in_flight_when_a_run_is_terminated_are_counted() -> None:
-    terminate = asyncio.Event()
-    result = await run(
-        Drift(length=3),
-        models="sim:perfect@latency=50",
-        terminate=terminate,
-        on_progress=lambda _: terminate.set(),
-    )
-    assert (result.outcome, result.calls, result.account.wasted_calls) == ("interrupted", 3, 3)
 
 
 @pytest.mark.slow
@@ -274,12 +233,6 @@ def test_a_second_ctrl_c_leaves_at_once() -> None:
 
 
 # -- known inputs ------------------------------------------------------------------------------------------------------
-
-
-def test_known_inputs_with_undecided_steps_end_with_4_after_all_steps() -> None:
-    ran = microagents(*HALFWAY, "-s", "known_inputs=true")
-    assert ran.code == UNDECIDED
-    assert (ran.json["steps"], len(ran.json["undecided_at"])) == (200, ran.json["result"]["undecided"])
 
 
 def test_known_inputs_need_an_oracle() -> None:
@@ -396,23 +349,6 @@ def test_a_strategy_that_does_not_fit_is_refused_in_the_names_that_users_type() 
     assert_one_sentence(ran, "sequential solves documents, and hanoi is a chain of steps; its own strategy is maker")
 
 
-def test_a_role_with_a_model_of_its_own_needs_no_simulated_one() -> None:
-    write("blind.py", BLIND)
-    write(
-        "script.jsonl",
-        "\n".join(
-            json.dumps({"path": f"0/step/{step}", "seq": 0, "text": f"number = {step + 1}"}) for step in range(2)
-        ),
-    )
-    assert microagents("run", "blind.py:Blind", "-k", "1", "--model", "solver=scripted:script.jsonl").code == COMPLETED
-
-
-def test_a_table_of_the_config_gives_options_of_the_task() -> None:
-    config = write("run.toml", "[o]\ndisks = 4\n")
-    assert microagents("run", "hanoi", "--config", config, "--json").json["steps"] == 15
-    assert microagents("run", "hanoi", "--config", config, "-o", "disks=2", "--json").json["steps"] == 3
-
-
 def test_keys_of_the_config_are_the_flags_names() -> None:
     table = "model = 'sim:perfect'\n[s]\nknown_inputs = true\nk = 3"
     shown = microagents("run", "drift", "-o", "length=2", "--config", write("run.toml", table), "--json").json
@@ -426,11 +362,6 @@ def test_keys_of_the_config_are_the_flags_names() -> None:
 
 def test_an_unknown_key_of_the_config_is_refused() -> None:
     assert_one_sentence(microagents("run", "drift", "--config", write("run.toml", "seeed = 3")), "seeed", "seed")
-
-
-def test_every_flag_can_be_given_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MICROAGENTS_RUNTIME", "linked")
-    assert microagents("run", "drift", "-o", "length=2", "--json").json["runtime"] == "linked"
 
 
 # -- one question --------------------------------------------------------------------------------------------------------------
@@ -460,13 +391,6 @@ def test_step_as_json_holds_the_whole_step() -> None:
     assert "Previous move: [1, 0, 2]" in shown["user"]
     assert "plain JSON" in shown["system"], "the prompt is shown as it is sent, with the format instructions"
     assert shown["cost_usd"] == pytest.approx(sum(reply["cost_usd"] for reply in shown["replies"]))
-
-
-def test_step_draws_what_the_run_draws() -> None:
-    words = ("drift", "-o", "length=1", "--model", "sim:gpt-4.1-nano@flag=0.4", "--seed", "3", "--json")
-    step, run = microagents("try", "--one", *words).json, microagents("run", *words).json
-    assert step["calls"] == run["calls"]
-    assert sum(reply["output_tokens"] for reply in step["replies"]) == run["output_tokens"]
 
 
 def test_a_step_that_stays_undecided_ends_with_4() -> None:

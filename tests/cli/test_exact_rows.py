@@ -110,10 +110,3 @@ def test_a_row_without_a_declared_type_loses_no_digit() -> None:
     assert written.startswith(
         f'{{"amount":"{EXACT}","id":{LARGE},"x":0.1,"state":"decided","why":null,"text":"{EXACT}"}}'
     )
-
-
-def test_an_option_in_json_is_read_like_a_row() -> None:
-    write("prices.py", PRICES)
-    option = f'row={{"amount": {EXACT}, "x": 0.5}}'
-    ran = microagents("run", "prices.py:Rowed", "-o", option, "--model", "sim:perfect", "--json")
-    assert (ran.code, ran.json["result"]) == (COMPLETED, {"text": EXACT}), ran.err

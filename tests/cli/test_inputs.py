@@ -126,11 +126,6 @@ def test_an_input_decides_the_same_whatever_stands_beside_it() -> None:
     assert second == microagents("run", *NOISY, "--inputs", walks([9, 7, 11]), "--json").json["result"][1]
 
 
-def test_options_hold_for_every_line_and_the_lines_own_go_before_them() -> None:
-    ran = microagents("run", "drift", *PERFECT, "-o", "length=4", "--inputs", items([{}, {"length": 2}, {}]))
-    assert [line["steps_done"] for line in lines(ran)] == [4, 2, 4]
-
-
 def test_an_option_from_a_file_holds_for_every_line_and_is_kept_once() -> None:
     write("quoted.py", "from microagents.tasks.drift import Drift\n\nclass Quoted(Drift):\n    text: str\n")
     write("text.txt", "a word " * 500)
@@ -241,26 +236,6 @@ def test_where_one_is_undecided_that_decides_the_exit_code() -> None:
     ran = microagents("resume", "both", "--on-undecided", "leader", "--json")
     assert (ran.code, ran.json["failed_inputs"], ran.json["undecided_at"]) == (WRONG, [], [])
     assert microagents("show", "both", "--verify").code == COMPLETED
-
-
-def test_a_person_decides_what_is_undecided_in_one_of_many() -> None:
-    words = ("--model", "sim:perfect@error=0.5,alternatives=1,flag=0.9", "-k", "3", "-s", "max_draws=3")
-    ran = microagents("run", "drift", "--inputs", walks([1, 1]), *words, "--run-id", "stuck", "--json")
-    assert ran.json["undecided_at"] == ["0/step/0", "1/step/0"]
-    assert microagents("decide", "stuck", "1/step/0", '{"number": 22}').code == COMPLETED
-    again = microagents("resume", "stuck", "--json")
-    assert (again.code, again.json["result"]) == (UNDECIDED, [None, {"number": 22, "steps_done": 1}])
-    assert [each["input"] for each in again.json["failed_inputs"]] == [0]
-
-
-def test_with_known_inputs_an_input_that_has_an_undecided_election_is_undecided() -> None:
-    words = ("--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3", "-s", "known_inputs=true")
-    ran = microagents("run", "drift", "--inputs", walks([1, 60]), *words, "--run-id", "known", "--json")
-    assert (ran.code, ran.json["outcome"]) == (UNDECIDED, "undecided")
-    assert [each["input"] for each in ran.json["failed_inputs"]] == [1]
-    assert [result["steps"] for result in ran.json["result"]] == [1, 60]
-    shown = microagents("show", "known", "--json").json
-    assert (shown["outcome"], shown["failed_inputs"]) == ("undecided", ran.json["failed_inputs"])
 
 
 # -- looking on, and going on ------------------------------------------------------------------------------------------------------------

@@ -54,11 +54,6 @@ def test_at_80_columns_no_line_is_wider_and_nothing_is_left_out() -> None:
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == [row[0] for row in RUNS[:2]]
 
 
-def test_only_runs_that_cannot_be_read_are_listed_too() -> None:
-    assert list(_lines(RUNS[2:], 200)) == ["  ".join(RUNS[2])]
-    assert list(_lines([], 80)) == []
-
-
 def test_a_folder_whose_name_is_too_long_gets_one_sentence() -> None:
     folder = "x" * 300
     for words in (("list",), ("run", "hanoi", "-o", "disks=2", "--model", "sim:perfect"), ("show", "a")):

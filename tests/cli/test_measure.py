@@ -77,6 +77,7 @@ def test_what_was_measured_is_said_with_one_count_of_hard_steps_and_a_verdict() 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_simulated_steps")
 def test_another_question_to_a_measurement_asks_nothing_again() -> None:
     microagents(*MEASURE)
     lines = microagents(*MEASURE, "--flags").out.splitlines()
@@ -102,6 +103,7 @@ def test_a_measurement_that_meets_a_limit_says_how_to_continue() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_simulated_steps")
 def test_an_agent_is_measured_by_trials_and_planned_by_its_margins() -> None:
     model = ("desk", "--model", "sim:gpt-4.1-mini@error=0.05")
     found = microagents("measure", *model, "--steps", "6")
@@ -116,6 +118,7 @@ def test_an_agent_is_measured_by_trials_and_planned_by_its_margins() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_simulated_steps")
 def test_a_plan_ends_with_the_command_that_runs_it() -> None:
     model = "sim:perfect@error=0.02,alternatives=1"
     microagents("measure", "drift", "-o", "length=200", "--steps", "200", "--model", model, "--run-id", "part")
@@ -158,6 +161,7 @@ def test_the_command_of_a_ladder_of_lead_or_of_a_pool_begins_that_run() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_simulated_steps")
 def test_a_chain_that_does_not_tell_its_number_of_steps_is_planned_by_the_steps_of_its_oracle() -> None:
     mine = "from microagents.tasks.drift import Drift\n\n\nclass Mine(Drift):\n    def steps(self) -> None:\n        return None\n"
     Path("mine.py").write_text(mine, encoding="utf-8")
@@ -168,6 +172,7 @@ def test_a_chain_that_does_not_tell_its_number_of_steps_is_planned_by_the_steps_
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_simulated_steps")
 def test_a_plan_can_be_simulated_and_fails_above_its_budget() -> None:
     words = ("plan", "drift", "-o", "length=20", "-k", "3", "--repeat", "5")
     ran = microagents("plan", "drift", "--from", measured(), "--max-cost", "0.0001")

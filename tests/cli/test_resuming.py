@@ -459,11 +459,6 @@ def test_as_many_calls_are_bought_as_a_limit_allows(words: tuple[str, ...]) -> N
     assert len(bought.sent) == 20
 
 
-def test_a_run_without_waits_is_stopped_by_a_limit_too() -> None:
-    ran, bought = shopping("run", "drift", "-o", "length=3000", "--model", "sim:perfect", "--max-calls", "20", "--json")
-    assert (ran.code, ran.json["calls"], len(bought.sent)) == (STOPPED, 20, 20)
-
-
 def test_a_limit_of_cost_without_a_price_says_what_to_do_and_is_lifted() -> None:
     write(
         "unpriced.py",
@@ -1006,17 +1001,6 @@ def test_another_prompt_is_refused_on_a_resume_unless_it_is_meant() -> None:
 
 
 # -- the environment -----------------------------------------------------------------------------------------------------------------
-
-
-def test_the_folder_of_runs_can_be_given_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MICROAGENTS_RUNS_DIR", "kept")
-    path = stalemate()
-    assert show("stuck")["journal"] == "kept/stuck.sqlite"
-    assert microagents("list").out.startswith("stuck  undecided")
-    assert microagents("decide", "stuck", path, '{"number": 5}').code == COMPLETED
-    assert microagents("resume", "stuck", "--json").json["settled_at"] == {path: "person"}
-    assert_one_sentence(microagents("show", "stuck", "--runs-dir", "runs"), "there is no run")
-    assert not Path("runs").exists()
 
 
 TORN = (

@@ -17,7 +17,6 @@ import pytest
 
 from microagents import InvalidUsage, resume
 from microagents.base.trust import JOURNALS, TrustList
-from microagents.journal.reading import Reader
 from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, Ran, anew, installed, microagents, write
 from tests.forking import Forked
 
@@ -356,17 +355,6 @@ def test_the_measurement_of_somebody_else_names_no_model_of_its_own(monkeypatch:
     monkeypatch.setenv("XDG_STATE_HOME", str(Path("nobody").absolute()))
     ran = microagents("run", "drift", "--from", journal.stem)
     assert (ran.code, "it gives model = theirs.py:Theirs" in ran.err) == (WRONG_USAGE, True), ran
-
-
-def test_a_changed_first_record_is_not_the_one_on_the_list() -> None:
-    assert microagents("run", "drift", "-o", "length=2", "--model", "sim:perfect", "--run-id", "r").code == COMPLETED
-    with Reader(Path("runs/r.sqlite")) as reader:
-        assert reader.is_known
-        assert not JOURNALS.has(reader.path, b"another")
-        assert not JOURNALS.has(Path("runs/s.sqlite"), reader._first_record)
-        Path("runs").rename("elsewhere")
-    with Reader(Path("elsewhere/r.sqlite")) as reader:
-        assert not reader.is_known
 
 
 def test_a_run_without_a_journal_leaves_no_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,17 +41,6 @@ def test_a_hard_step_is_noticed_if_the_margin_leaves_time_for_it(k: int, least: 
     assert least <= 1 - found / elections <= most
 
 
-def test_it_is_never_improbable_that_all_votes_agree() -> None:
-    assert not any(is_improbable(0, votes, p, 0.5) for votes in range(1, 500) for p in (0.55, 0.9, 0.999999))
-
-
-def test_more_dissent_is_never_less_improbable() -> None:
-    for p in (0.6, 0.9, 0.999):
-        for votes in range(1, 40):
-            found = [is_improbable(dissent, votes, p, 0.01) for dissent in range(votes + 1)]
-            assert found == sorted(found)
-
-
 def test_the_shares_of_all_steps_make_the_rate_of_the_run() -> None:
     assert sum(alpha_of(number, 1_000, 0.01) for number in range(1_000)) == pytest.approx(0.01)
     assert sum(alpha_of(number, None, 0.01) for number in range(100_000)) == pytest.approx(0.01, rel=1e-4)

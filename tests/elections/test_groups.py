@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import permutations
-
 from microagents.elections.groups import Groups
 
 
@@ -22,15 +20,3 @@ def test_a_reply_that_belongs_to_two_groups_makes_them_one() -> None:
         groups.add(vote, reply, [])
     assert groups.add("d", b"D", [b"C", b"B"]) is True
     assert [groups.of(vote) for vote in "abcd"] == [b"A", b"B", b"B", b"B"]
-
-
-def test_with_a_consistent_matcher_the_groups_do_not_depend_on_the_order() -> None:
-    meaning = {"a": 1, "b": 1, "c": 2, "d": 2, "e": 2, "f": 3}
-    found = set()
-    for order in permutations(meaning):
-        groups = Groups()
-        for vote in order:
-            same = [each for each in groups.representatives if meaning[each.decode()] == meaning[vote]]
-            groups.add(vote, vote.encode(), same)
-        found.add(frozenset(frozenset(v for v in meaning if groups.of(v) == r) for r in groups.representatives))
-    assert found == {frozenset([frozenset("ab"), frozenset("cde"), frozenset("f")])}

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from msgspec import msgpack
 
 from microagents import Conductor, MicroagentsError, Prompt, Reply, Rule, Strategy, Tally, Task, Work, run, run_sync
 from microagents.base.errors import InvalidDefinition
-from microagents.elections.rules import FirstTo, FirstToAheadBy, PortableRule, portable
+from microagents.elections.rules import FirstTo, FirstToAheadBy, portable
 
 
 class Opinion(Reply, frozen=True):
@@ -137,13 +136,6 @@ async def test_a_rule_of_ones_own_is_part_of_the_question_and_recalled_with_it()
     assert (await run(Review(votes=(True, False, True)), models="sim:perfect", run_id="r")).calls == first.calls == 3
     digests = {portable(rule) for rule in (Approval(), Approval(share=0.5), Unopposed(), FirstTo(2), FirstToAheadBy(2))}
     assert len(digests) == 5
-
-
-def test_shipped_rules_enter_questions_as_they_are_and_own_ones_by_their_address() -> None:
-    assert portable(FirstToAheadBy(2)) == FirstToAheadBy(2)
-    travelled = msgpack.decode(msgpack.encode(portable(Approval(size=5))), type=PortableRule)
-    assert travelled == portable(Approval(size=5))
-    assert travelled.votes_needed(Tally(travelled)) == 5
 
 
 @pytest.mark.parametrize("rule", ["no vote", "unwritable", "broken"])

@@ -14,7 +14,6 @@ import pytest
 from microagents.base.messages import address_of
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Question
-from microagents.elections.laws import expected_votes, race_won
 from microagents.elections.races import race_end
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, Rule, Tally, portable
 from microagents.replies.chat import Prompt, Sampling, fingerprint
@@ -57,13 +56,6 @@ def enumerated(p: Fraction, rule: Rule, max_draws: int) -> tuple[dict[str, Fract
 def test_a_race_agrees_with_all_reply_sequences(rule: Rule) -> None:
     ends, draws = enumerated(Fraction(3, 5), rule, 7)
     assert race_end(0.6, rule, 7) == pytest.approx([*map(float, ends.values()), float(draws)], abs=1e-12)
-
-
-@pytest.mark.parametrize(("p", "k"), [(0.7, 3), (0.55, 6), (0.9978, 3), (0.99, 12), (0.51, 2)])
-def test_without_a_cap_a_race_of_two_is_that_of_the_laws(p: float, k: int) -> None:
-    found = race_end(p, FirstToAheadBy(k), 10**5)
-    assert found.wrong + found.undecided == pytest.approx(race_won(p, k) * ((1 - p) / p) ** k, rel=1e-9, abs=0)
-    assert found.draws == pytest.approx(expected_votes(p, k), rel=1e-12)
 
 
 def test_what_is_left_of_a_race_keeps_its_digits_however_little_it_is() -> None:

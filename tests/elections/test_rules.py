@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.panels import Majority
-from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
-from microagents.replies.chat import Reply
+from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally
 
 Voted = FirstToAheadBy | FirstTo
 
@@ -28,13 +27,6 @@ ahead_by = st.builds(FirstToAheadBy, k=margins)
 first_to = st.builds(FirstTo, k=margins, at_most=st.none() | st.integers(1, 12))
 rules: st.SearchStrategy[Voted] = st.one_of(ahead_by, first_to)
 ballots = st.lists(st.sampled_from(CANDIDATES), max_size=40)
-
-
-class Move(Reply, frozen=True):
-    """A reply with two parts."""
-
-    disk: int
-    state: list[list[int]]
 
 
 def counted(rule: Rule, votes: Votes) -> Tally:
@@ -96,49 +88,7 @@ def test_the_votes_needed_never_decide_before_all_are_counted(rule: Voted, votes
             tally.count(vote)
 
 
-@given(rules, ballots)
-def test_the_votes_needed_decide_when_all_of_them_are_for_the_leader(rule: Voted, votes: Votes) -> None:
-    tally = counted(rule, votes_to_the_end(rule, votes))
-    favourite = leader_of(tally)
-    for _ in range(tally.votes_needed):
-        tally.count(favourite)
-    assert tally.outcome is not None
-    assert leader_of(tally) == favourite
-
-
-@given(ahead_by, ballots)
-def test_a_decided_lead_is_k_over_every_other(rule: FirstToAheadBy, votes: Votes) -> None:
-    tally = counted(rule, votes_to_the_end(rule, votes))
-    others = [0, *(n for candidate, n in tally.counts.items() if candidate != leader_of(tally))]
-    if tally.outcome == "decided":
-        assert tally.counts[leader_of(tally)] - max(others) == rule.k
-
-
-# -- how elections end -------------------------------------------------------------------------------------------------
-
-
-@given(st.one_of(ahead_by, st.builds(FirstTo, k=margins)))
-def test_a_unanimous_race_ends_after_k_votes(rule: Voted) -> None:
-    tally = Tally(rule)
-    for n in range(rule.k):
-        assert tally.votes_needed == rule.k - n
-        assert tally.outcome is None
-        tally.count("the one")
-    assert (tally.outcome, leader_of(tally), tally.votes_needed) == ("decided", "the one", 0)
-
-
 # -- what is compared ---------------------------------------------------------------------------------------------------
-
-
-def test_a_right_move_with_another_state_is_another_candidate() -> None:
-    replies = [
-        Move(disk=1, state=[[2], [1], []]),
-        Move(disk=1, state=[[2], [], [1]]),
-        Move(disk=1, state=[[2], [1], []]),
-    ]
-    tally = counted(FirstToAheadBy(2), [reply.vote() for reply in replies])
-    assert list(tally.counts.values()) == [2, 1]
-    assert tally.outcome is None
 
 
 def test_numbers_far_beyond_the_digits_of_a_float_are_different_candidates() -> None:
@@ -162,11 +112,6 @@ def test_numbers_far_beyond_the_digits_of_a_float_are_different_candidates() -> 
 def test_a_rule_that_can_never_decide_is_refused(build: Callable[[], object], said: str | None) -> None:
     with pytest.raises(InvalidUsage, match=said):
         build()
-
-
-def test_nothing_is_decided_before_the_first_vote() -> None:
-    tally = Tally(FirstToAheadBy(3))
-    assert (tally.votes_needed, tally.outcome, tally.leader, tally.counted) == (3, None, None, 0)
 
 
 def test_first_valid_is_over_with_so_many_replies_whatever_they_say() -> None:
@@ -201,12 +146,6 @@ def test_a_panel_is_decided_as_soon_as_the_result_cannot_change(panel: Majority,
 @pytest.mark.parametrize(("members", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3)])
 def test_the_approvals_that_a_panel_needs(members: int, needed: int) -> None:
     assert Majority(members).approvals_needed == needed
-
-
-def test_unanimity_takes_all_n_votes_and_one_dissent_leaves_it_open() -> None:
-    agreed, split = counted(Unanimity(n=5), "aaaaa"), counted(Unanimity(n=5), "abaaa")
-    assert [counted(Unanimity(n=5), "abaaa"[:n]).votes_needed for n in (0, 2, 4)] == [5, 3, 1]
-    assert (agreed.outcome, split.outcome) == ("decided", "argmax")
 
 
 def test_the_best_of_n_is_the_plurality_of_all_n_votes_and_a_tie_is_marked() -> None:

@@ -76,18 +76,6 @@ def test_few_steps_below_even_refute_the_law_of_independent_errors() -> None:
     assert found.chance(3).low <= true_chance(errors, 3) <= found.chance(3).high
 
 
-@pytest.mark.slow
-def test_where_all_steps_were_sampled_and_do_not_differ_a_k_is_enough_at_most_one_above_the_least() -> None:
-    errors = np.full(1_000, 0.01)
-    least = next(k for k in range(1, 9) if true_chance(errors, k) >= 0.95)
-    found = StepRates(seen_of(errors), 1_000)
-    k = found.least_k(0.95)
-    assert k is not None
-    assert least <= k <= least + 1
-    assert found.chance(k).low >= 0.95 > found.chance(k - 1).low
-    assert found.unseen_hard == 0
-
-
 def test_the_bound_of_hard_steps_counts_those_that_no_sample_shows() -> None:
     found = StepRates([CLEAN] * 300, 1_000)
     assert found.hard_found == ()

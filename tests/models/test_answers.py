@@ -49,22 +49,6 @@ def test_the_expert_of_a_reply_class_takes_the_place_of_the_tasks_and_a_mistake_
     assert asked(Paraphrase, task=Silent(), error=1).text != "Silent: 5 :rebmuN"
 
 
-def test_such_a_class_may_know_its_mistakes() -> None:
-    class Verdict(Reply, frozen=True):
-        choice: str
-
-        @classmethod
-        def expert(cls, task: Task, prompt: Prompt) -> Self:  # noqa: ARG003
-            return cls(choice="first")
-
-        @classmethod
-        def mistake(cls, task: Task, prompt: Prompt, right: Verdict, rng: Random) -> Self:  # noqa: ARG003
-            return cls(choice=f"not {right.choice}")
-
-    assert asked(Verdict).choice == "first"
-    assert asked(Verdict, error=1).choice == "not first"
-
-
 def test_an_expert_that_gives_something_else_or_raises_is_refused_by_name() -> None:
     class Odd(Paraphrase, frozen=True):
         @classmethod

@@ -139,13 +139,6 @@ def marks_in(value: Any) -> Any:
             yield from marks_in(each)
 
 
-async def test_a_short_constant_part_is_not_marked(provider: Provider) -> None:
-    async with asking(provider, scripted.reply(provider.good()), name=MODELS[provider]) as (model, server):
-        await model.complete(a_call(system="x" * 2000))
-    assert list(marks_in(server.received[0].json)) == []
-    assert len(server.received) == 1
-
-
 @pytest.mark.parametrize("wire", [OPENAI, RESPONSES], ids=lambda wire: wire.name)
 async def test_a_server_that_does_not_know_the_parameters_is_asked_without_marks(wire: Provider) -> None:
     def refusing(name: str) -> scripted.Answer:

@@ -96,11 +96,6 @@ async def test_a_model_that_thinks_is_asked_for_little_and_gets_a_temperature_on
     assert (effort_in(wire, sent), sent.get("temperature")) == (effort, temperature)
 
 
-async def test_an_effort_and_a_tier_are_sent_as_they_are_asked_for(provider: Provider) -> None:
-    sent = await sent_by(provider, "m-1", effort="xhigh", service_tier="flex")
-    assert (effort_in(provider, sent), sent["service_tier"]) == ("xhigh", "flex")
-
-
 @pytest.mark.parametrize(("served", "cost_usd"), [("flex", 0.00015), ("default", 0.0003), (None, 0.00015)])
 async def test_a_call_costs_the_tier_that_served_it(provider: Provider, served: object, cost_usd: float) -> None:
     body = provider.good(usage={provider.input_tokens: 100, provider.output_tokens: 100})
@@ -214,10 +209,6 @@ async def test_a_model_that_is_shut_down_is_refused_with_its_date_and_the_neares
     with pytest.raises(InvalidUsage) as caught:
         await run(Drift(length=1), models=spec, runs_dir=None)
     assert said in str(caught.value)
-
-
-def test_a_server_of_ones_own_may_still_have_it(provider: Provider) -> None:
-    assert provider.open("http://localhost:1", "o3-mini").name == f"{provider.name}:o3-mini"
 
 
 async def test_a_model_that_its_provider_does_not_know_is_told_with_the_nearest(provider: Provider) -> None:

@@ -106,17 +106,6 @@ def test_a_rollout_errs_less_at_hard_steps_and_more_at_others_the_earlier_it_sta
         assert not (hard and any(found[False, before]))
 
 
-def test_a_hard_step_asked_alone_errs_at_its_rate_however_far_rollouts_see() -> None:
-    wrong, n = 0, 0
-    for seed in range(20):
-        asked = model("sim:perfect@hard=0.2,hard_error=0.8,hard_ahead=0", seed=seed)
-        hard = [number for number in range(0, RING, 10) if asked.is_hard(alone(number))]
-        for number, sample in zip(hard, replies(asked, [step_call(number) for number in hard]), strict=True):
-            wrong += parse(sample.text, Onward).number != onward(number)
-            n += 1
-    assert is_within(wrong, n, 0.8)
-
-
 # -- the same steps are hard, and the same wrong reply is likely ----------------------------------------------------------------------
 
 ALWAYS = "sim:perfect@hard=0.25,hard_error=1,hard_ahead=1"
@@ -146,13 +135,6 @@ def test_the_hard_sets_of_two_models_or_seeds_overlap_as_independent_sets_do() -
     assert is_within(len(mine & other), 5_000, 0.06)
     one, two = hard_set("sim:perfect@hard=0.2"), hard_set("sim:perfect@hard=0.2", seed=1)
     assert is_within(len(one & two), 5_000, 0.04)
-
-
-def test_a_model_with_other_options_finds_the_same_questions_hard() -> None:
-    plain = hard_set("sim:perfect@hard=0.2")
-    assert hard_set("sim:perfect@hard=0.2,error=0.3,hard_error=0.9,flag=0.1") == plain
-    assert hard_set("sim:perfect@hard=0.1") < plain
-    assert hard_set("sim:perfect") == set()
 
 
 # -- the text of a rollout -----------------------------------------------------------------------------------------------------------
@@ -196,11 +178,6 @@ def test_a_rollout_is_charged_for_the_reasoning_of_one_step_and_for_all_its_step
 
 
 # -- where it ends -------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_rollout_ends_with_the_work() -> None:
-    (sample,) = replies(model("sim:perfect", Drift(length=3)), [rollout_call(5)])
-    assert numbers_of(sample) == [90, 526, 875]
 
 
 class Broken(Drift):

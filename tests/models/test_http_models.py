@@ -122,17 +122,6 @@ def test_the_cap_goes_by_the_name_that_the_address_takes(base_url: str | None, n
     assert {key for key in sent if "tokens" in key} == {expected}
 
 
-async def test_connections_are_used_again_and_a_closed_model_may_be_asked_again(provider: Provider) -> None:
-    async with asking(provider, scripted.reply(provider.good())) as (model, server):
-        await model.complete(a_call())
-        await model.complete(a_call())
-        assert not server.gone.is_set()
-        await model.close()
-        await model.close()
-        await model.complete(a_call())
-    assert len(server.received) == 3
-
-
 # -- finish and usage --------------------------------------------------------------------------------------------------
 
 
@@ -250,15 +239,6 @@ async def test_a_count_that_cannot_be_true_is_none_and_so_is_its_cost(provider: 
     assert found.flaw == ("input_tokens 11 without output_tokens" if count is None else f"output_tokens {count!r:.40}")
 
 
-@pytest.mark.parametrize("usage", [{}, "many", None])
-async def test_a_reply_without_usage_is_still_a_reply(provider: Provider, usage: object) -> None:
-    body = provider.good(usage=usage)
-    if usage is None:
-        del body["usage"]
-    sample = await sample_of(provider, body, price_in="1", price_out="1")
-    assert (sample.text, sample.usage) == ("x = 1", Usage())
-
-
 # -- statuses ----------------------------------------------------------------------------------------------------------
 
 
@@ -374,12 +354,6 @@ async def test_wrong_types_and_missing_fields_are_garbled(provider: Provider, bo
 async def test_a_body_that_is_not_gzip_as_it_says_is_garbled(provider: Provider) -> None:
     answer = scripted.reply(b"this is not gzip", headers={"content-encoding": "gzip"})
     assert (await failure_of(provider, answer)).kind == "garbled"
-
-
-async def test_half_a_character_is_shown_as_one_that_is_missing(provider: Provider) -> None:
-    answer = scripted.reply(provider.good("x = \ud800"))  # json.dumps writes it as the escape "\ud800"
-    async with asking(provider, answer) as (model, _):
-        assert (await model.complete(a_call())).text == "x = \ufffd"
 
 
 async def test_a_body_that_is_compressed_too_often_is_garbled_and_let_go(provider: Provider) -> None:
@@ -717,16 +691,6 @@ async def test_a_server_that_refuses_both_names_is_not_asked_for_ever() -> None:
             await model.complete(a_call())
     assert caught.value.kind == "refused"
     assert len(server.received) == 2
-
-
-async def test_a_cap_that_is_too_large_is_refused_and_kept(provider: Provider) -> None:
-    message = f"{provider.cap} is too large: 64. This model supports at most 32 completion tokens."
-    async with asking(provider, only_message(message)) as (model, server):
-        error = await failure_of(provider, only_message(message))
-        with pytest.raises(ModelUnavailable):
-            await model.complete(a_call())
-    assert message in str(error)
-    assert len(server.received) == 1
 
 
 # -- options and keys --------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 from hashlib import blake2b
-from itertools import pairwise
 from math import exp, log
 from pathlib import Path
 from statistics import median, stdev
@@ -116,20 +115,6 @@ def test_content_does_not_depend_on_latency_nor_on_what_is_asked_at_the_same_tim
     assert slow == replies(model(ERRING), MIXED)
 
 
-def test_latency_reorders_what_is_asked_at_once() -> None:
-    async def order_of_arrival() -> list[int]:
-        asked, arrived = model("sim:perfect@latency=0.005,sigma=1"), list[int]()
-
-        async def one(seq: int) -> None:
-            await asked.complete(call(seq))
-            arrived.append(seq)
-
-        await asyncio.gather(*map(one, range(40)))
-        return arrived
-
-    assert any(earlier > later for earlier, later in pairwise(asyncio.run(order_of_arrival())))
-
-
 def test_asking_again_gives_the_same_reply_even_to_a_question_long_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulated, "MAX_CACHED_QUESTIONS", 2)
     asked = model(ERRING)
@@ -139,11 +124,6 @@ def test_asking_again_gives_the_same_reply_even_to_a_question_long_forgotten(mon
 def test_a_seed_gives_the_same_replies_in_every_process() -> None:
     texts = [sample.text for spec in (ERRING, "sim:gpt-4.1-mini@error=0.5") for sample in replies(model(spec), MIXED)]
     assert blake2b("\0".join(texts).encode(), digest_size=8).hexdigest() == "f087d91fa91e2aa6"
-
-
-def test_another_sample_id_draws_its_own_chance() -> None:
-    for changed in ([call(seq, path="0/step/1") for seq in range(50)], [call(seq + 50) for seq in range(50)]):
-        assert replies(model(ERRING), changed) != replies(model(ERRING), one_prompt(50))
 
 
 def test_another_seed_draws_other_replies_and_other_mistakes() -> None:
@@ -276,13 +256,6 @@ def test_every_broken_reply_to_hanoi_is_flagged(disks: int) -> None:
         samples = broken(task, right, task.prompt(state))
         assert [read(sample, HanoiStep, task) for sample in samples] == [None] * len(samples)
         state = task.advance(state, right)
-
-
-def test_every_broken_reply_to_a_walk_is_flagged() -> None:
-    for number in (0, 1, 10, 111, 519):
-        place = Place(number=number)
-        samples = broken(DRIFT, DRIFT.oracle(place), DRIFT.prompt(place))
-        assert [read(sample) for sample in samples] == [None] * len(samples)
 
 
 numbers = st.integers(-(10**20), 10**20)
@@ -435,13 +408,6 @@ def test_a_line_that_fails_so_often_replies_afterwards(tmp_path: Path) -> None:
             replies(asked, [call()])
         assert failed.value.retryable
     assert replies(asked, [call()])[0].text == "number = 5"
-
-
-def test_a_script_decides_a_whole_run(tmp_path: Path) -> None:
-    lines = [line(0, 0, 1), line(0, 1, 2), line(0, 2, 2), line(0, 3, 2), *(line(1, seq, 3) for seq in range(2))]
-    result = run_sync(Drift(length=2), models=scripted(tmp_path, *lines), k=2, speculate=False)
-    assert result.value == Place(number=3, steps_done=2)
-    assert (result.calls, result.account.wasted_calls, result.cost_usd) == (6, 0, None)
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,13 @@ import pytest
 from msgspec import Struct
 
 from microagents import ChainTask, InvalidUsage, Prompt, Reply, Result, resume, run
-from microagents.base.messages import address_of
-from microagents.elections.count import Count
-from microagents.elections.election import Ballot, Flagged, Question
-from microagents.elections.rules import FirstToAheadBy, FirstValid, Rule, Weighed
+from microagents.elections.rules import FirstValid, Rule
 from microagents.journal.reading import Reader
 from microagents.models.model import Call, ModelSpec
 from microagents.models.openai import OpenAIModel
 from microagents.models.openai_decisions import OpenAIDecisions
 from microagents.models.weighing import LETTERS, at_least, options_of
-from microagents.replies.chat import Sampling, write
+from microagents.replies.chat import write
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
 from microagents.studies.measure import measure
 from microagents.studies.measured import Threshold
@@ -158,29 +155,6 @@ async def test_below_the_bar_a_discriminator_marks_the_likelier_candidate(share:
     assert result.value["answer"] == {"answer": "A"}
     assert rows()["solve/answer/vote"][0] == outcome
     assert result.value["argmax"] == ([] if outcome == "decided" else ["0/solve/answer/vote"])
-
-
-def test_two_samples_of_one_order_are_not_two_orders() -> None:
-    elected = Question(
-        prompts=(Prompt(user="Is it?"),),
-        reply=address_of(Even),
-        form=b"",
-        rule=Weighed(FirstToAheadBy(3), 100),
-        sampling=Sampling(),
-        models=("openai-decisions:m",),
-        max_draws=6,
-    )
-    count = Count(elected.id_at("0/x"), elected)
-    yes, no = b'{"even":true}', b'{"even":false}'
-    for seq, value, share in ((0, yes, 1.0), (1, None, 0.0), (2, yes, 0.9)):
-        count.add(
-            Flagged(seq=seq, flag="refusal") if value is None else Ballot(seq=seq, value=value, shares={"true": share})
-        )
-    assert count.tally.votes_needed == 1
-    count.add(Ballot(seq=3, value=no, shares={"true": 0.4, "false": 0.6}))
-    verdict = count.verdict()
-    assert (verdict.outcome, verdict.winner) == ("argmax", yes)
-    assert verdict.probability == pytest.approx(0.65)
 
 
 REFUSAL = reply({"answers": [{"type": "refusal", "name": None}], "usage": {}})
@@ -328,6 +302,7 @@ async def test_an_undecided_step_goes_to_an_ordinary_vote_of_another_model() -> 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_simulated_steps")
 def test_a_measurement_fits_the_threshold_on_one_half_and_holds_it_against_the_other() -> None:
     """The model is more sure of larger numbers, and wrong of those of which it is sure by less than .7."""
 

@@ -14,10 +14,6 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from microagents.base.errors import InvalidDefinition
-from microagents.base.messages import address_of
-from microagents.elections.count import Count
-from microagents.elections.election import Ballot, Question
-from microagents.elections.rules import FirstToAheadBy
 from microagents.replies.chat import (
     Format,
     Prompt,
@@ -27,7 +23,6 @@ from microagents.replies.chat import (
     fingerprint,
     instructions,
     schema,
-    system_with_instructions,
     vote_of,
     write,
 )
@@ -109,12 +104,6 @@ def test_descriptions_and_defaults_are_told_and_stand_behind_the_form(form: Form
     assert instructions(Argued, form).endswith("- why: one sentence")
     assert instructions(Renamed, form).endswith("- leftOut: may be left out")
     assert parse('{"firstDisk": 2}' if form == "json" else "firstDisk = 2", Renamed, form) == Renamed(first_disk=2)
-
-
-@both_forms
-def test_the_instructions_close_the_system_prompt(form: Format) -> None:
-    assert system_with_instructions("Be exact.", Whole, form) == f"Be exact.\n\n{instructions(Whole, form)}"
-    assert system_with_instructions("", Whole, form) == instructions(Whole, form)
 
 
 class Tree(Reply, frozen=True):
@@ -236,26 +225,6 @@ def test_numbers_are_one_vote_where_the_type_does_not_tell_them_apart() -> None:
     nested = [parse(f"passes = true\nx = {value}", Nested).vote() for value in ('[{"a": 1}]', '[{"a": true}]')]
     assert nested[0] != nested[1]
     assert [vote[0] for vote in nested if isinstance(vote, tuple)] == [True, True]
-
-
-def test_a_count_keeps_such_votes_apart() -> None:
-    question = Question(
-        prompts=(Prompt(user="x?"),),
-        reply=address_of(Mixed),
-        form=fingerprint(Mixed),
-        rule=FirstToAheadBy(2),
-        sampling=Sampling(),
-        models=("m",),
-        max_draws=9,
-    )
-    count = Count(question.id_at("0/x"), question)
-    for seq, value in enumerate([b"1", b"true", b"1.0", b"true"]):
-        count.add(Ballot(seq=seq, value=b'{"x":%s}' % value))
-    assert [(value, votes) for value, votes in count.verdict().tally] == [
-        (b'{"x":1}', 1),
-        (b'{"x":true}', 2),
-        (b'{"x":1.0}', 1),
-    ]
 
 
 def test_a_reply_that_is_a_list_is_refused_when_it_is_defined() -> None:

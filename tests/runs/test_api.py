@@ -7,7 +7,6 @@ import gc
 import signal
 import sys
 import threading
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,6 @@ import pytest
 
 from microagents import Call, InvalidUsage, resume, run, run_sync
 from microagents.base.errors import TaskFailed
-from microagents.cli import app
 from microagents.journal.messages import Account, RecordedDecision
 from microagents.runs.inspection.runs import inspect_run
 from microagents.systems import Maker
@@ -219,19 +217,6 @@ def test_an_interrupted_script_is_told_which_run_to_resume(tmp_path: Path) -> No
     assert left.outcome == "interrupted"
     assert left.account.steps > 5
     assert caught.value.__notes__ == [f"all decisions so far are kept; resume run {journal.stem}"]
-
-
-async def test_a_result_prints_as_the_summary_of_the_command_line_does(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    await run(Drift(length=4), models="sim:perfect", run_id="a", runs_dir=tmp_path)
-    with suppress(SystemExit):
-        app(["show", "a", "--runs-dir", str(tmp_path)])
-    shown = capsys.readouterr().out
-    result = await run(Drift(length=4), models="sim:perfect", run_id="a", runs_dir=tmp_path)
-    print(result)  # noqa: T201 - what is tested
-    assert capsys.readouterr().out == shown
-    assert shown.startswith("completed  drift (length=4): 4 of 4 steps, 4 decisions")
 
 
 async def test_a_result_that_did_not_complete_names_the_command_to_continue_with(tmp_path: Path) -> None:

@@ -85,17 +85,6 @@ def visits(numbers: Sequence[int], **options: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize(("runtime", "runs_dir"), [("local", "runs"), ("linked", None)])
-def test_a_list_of_tasks_gives_a_list_of_results(runtime: str, runs_dir: str | None) -> None:
-    result = visits(range(7), runtime=runtime, runs_dir=runs_dir)
-    assert (result.outcome, result.value, result.failed_inputs) == (
-        "completed",
-        [number * 10 for number in range(7)],
-        (),
-    )
-    assert (result.account.inputs, result.account.inputs_done, result.account.inputs_failed) == (7, 7, 0)
-
-
 @pytest.mark.parametrize(("concurrency", "most"), [(3, 3), (None, 4)])
 def test_so_many_inputs_are_open_at_a_time_and_the_first_come_first(
     concurrency: int | None, most: int, monkeypatch: pytest.MonkeyPatch
@@ -172,7 +161,11 @@ def test_a_stop_stops_all_inputs() -> None:
     )
 
 
-async def test_an_interrupted_run_goes_on_with_what_is_left() -> None:
+def test_an_interrupted_run_goes_on_with_what_is_left() -> None:
+    run_virtual(interrupted_and_resumed())
+
+
+async def interrupted_and_resumed() -> None:
     interrupt = asyncio.Event()
     seen: list[Account] = []
 
@@ -182,7 +175,7 @@ async def test_an_interrupted_run_goes_on_with_what_is_left() -> None:
             interrupt.set()
 
     walks = [Drift(length=length) for length in (2, 30, 3, 30)]
-    model = "sim:perfect@error=0.3,latency=0.001"
+    model = "sim:perfect@error=0.3,latency=0.01"
     first = await run(walks, models=model, run_id="r", on_progress=on_progress, interrupt=interrupt)
     assert (first.outcome, first.recorded[1], first.failed_inputs) == ("interrupted", None, ())
     assert seen[-1].inputs == 4

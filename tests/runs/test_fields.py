@@ -99,10 +99,6 @@ def test_a_text_where_a_list_belongs_is_read_as_json(annotation: Any, text: str,
     assert validated(accepting(annotation), "it", {"option": text}).model_dump() == {"option": value}
 
 
-def test_a_decimal_in_json_keeps_every_digit() -> None:
-    assert str(validated(accepting(list[Decimal]), "it", {"option": "[4.50]"})) == "option=[Decimal('4.5')]"
-
-
 @pytest.mark.parametrize("text", ["1, 2", "[1, 2", "12", "[" * 100_000, ""])
 def test_a_text_that_is_no_json_list_is_refused(text: str) -> None:
     with pytest.raises(InvalidUsage, match=r"option must be a list of integers, as JSON, not "):

@@ -175,13 +175,6 @@ def test_an_input_that_is_undecided_is_unsolved_and_stops_nothing() -> None:
     assert first.rate == first.completed / 20
 
 
-def test_an_input_that_fails_is_unsolved_and_stops_nothing() -> None:
-    comparison = compared(Brittle(digits=1), models="sim:perfect", strategies=CHEAP, repeat=4)
-    assert [(row.failed, row.completed, row.outcome) for row in comparison.rows] == [(1, 3, "failed")] * 2
-    assert comparison.outcome == "completed"
-    assert "a stone" in str(comparison.rows[0].reason)
-
-
 def test_where_code_cannot_tell_nothing_is_said_of_solved() -> None:
     (row,) = compared(Riddle(), models="sim:perfect", strategies=["single-shot"], repeat=3).rows
     assert (row.solved, row.rate, row.low, row.high) == (None, None, None, None)

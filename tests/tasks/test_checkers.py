@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import lru_cache
-from itertools import combinations, product
+from itertools import combinations
 from random import Random
 from typing import get_args
 
@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from microagents.replies.chat import write
 from microagents.replies.parsing import Malformed, parse
-from microagents.tasks.checkers import Board, Checkers, CheckersStep, Colour, _lost
+from microagents.tasks.checkers import Board, Checkers, CheckersStep, Colour
 
-OPTIONS = [*product((False, True), repeat=3)]
-SMALL = (1, 2, 4, 6)
+OPTIONS = [(False, False, False), (True, False, True), (False, True, True), (True, True, False)]
+SMALL = (1, 5)
 
 
 def task_of(n: int, options: tuple[bool, bool, bool] = (False, False, False)) -> Checkers:
@@ -103,22 +103,6 @@ def test_a_reply_is_right_if_its_move_leaves_the_goal_in_reach(n: int, options: 
 
 
 @pytest.mark.parametrize("n", SMALL)
-def test_after_a_valid_move_the_patterns_stand_on_the_board_if_and_only_if_the_goal_is_out_of_reach(n: int) -> None:
-    for state in right_states(task_of(n)):
-        for row in successors(row_of(state.cells)).values():
-            assert _lost(row) == (
-                row not in winning(n)
-            )  # the task itself takes any valid move where all are lost, which hides a pattern
-
-
-@pytest.mark.parametrize("n", SMALL)
-def test_every_right_way_has_the_same_number_of_moves(n: int) -> None:
-    task, distance = task_of(n), winning(n)
-    assert task.steps() == distance[row_of(task.start().cells)] == (n + 1) ** 2 - 1
-    assert all(state.moves == task.steps() - distance[row_of(state.cells)] for state in right_states(task))
-
-
-@pytest.mark.parametrize("n", SMALL)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_on_every_right_way_the_prompt_has_the_state_for_the_expert(n: int, options: tuple[bool, bool, bool]) -> None:
     task = task_of(n, options)
@@ -126,16 +110,6 @@ def test_on_every_right_way_the_prompt_has_the_state_for_the_expert(n: int, opti
         assert task.state_in(task.prompt(state)) == state
         assert task.state_in(task.rollout_prompt(state, 5)) == state
         assert task.correct(state, task.expert(task.prompt(state), CheckersStep))
-
-
-@pytest.mark.parametrize("n", [2, 5, 6])
-def test_more_than_one_move_is_right_only_at_the_opening(n: int) -> None:
-    task = task_of(n)
-    choices = {
-        state.moves: sum(task.correct(state, reply) for reply in replies(task, state)) for state in right_states(task)
-    }
-    assert choices.pop(0) == 2
-    assert {*choices.values()} == {1}
 
 
 # -- the board and the prompt ----------------------------------------------------------------------------------------------------------

@@ -169,27 +169,11 @@ def test_errors_grow_with_a_problem_in_every_role(task: Worked) -> None:
         assert rate > of_half
 
 
-def test_single_answers_err_as_often_as_is_said() -> None:
-    for digits, success in ((5, 0.35), (6, 0.15)):
-        problem = Multiplication(digits=digits).statement()
-        assert 1 - Multiplication().difficulty(prompt_of("", ToSolve(problem=problem)), Product) == pytest.approx(
-            success, abs=0.005
-        )
-
-
 @by_problem
 def test_variants_are_other_problems_of_the_same_size_and_number_0_is_the_problem_itself(task: Worked) -> None:
     statements = [task.variant(number).statement() for number in range(20)]
     assert statements[0] == task.statement()
     assert len(set(statements)) == 20
-
-
-def test_a_problem_whose_numbers_have_leading_zeros_in_a_half_is_still_whole() -> None:
-    task = Multiplication()
-    problem = "What is 7 * 5003?"
-    cut = task.expert_decomposition(problem)
-    assert (cut.first, cut.second) == ("What is 7 * 50?", "What is 7 * 3?")
-    assert solved(task, problem) == Product(product=7 * 5003)
 
 
 async def calculator(call: Call) -> str:

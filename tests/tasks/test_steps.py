@@ -14,7 +14,6 @@ from microagents.systems.questions.questions import ToSolve
 from microagents.systems.swarm.steps import (
     Check,
     Done,
-    Pick,
     StepResult,
     ToAssemble,
     ToCheck,
@@ -101,8 +100,3 @@ def test_a_goal_with_a_checklist_is_judged_by_the_checks_that_code_can_make() ->
 def test_a_goal_that_says_nothing_is_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         Goal(**options)
-
-
-def test_a_judges_mistake_is_another_label() -> None:
-    assert isinstance(Pick(choice="a ", reason="").vote(), str)
-    assert Pick(choice="a ", reason="").vote() == "A"

@@ -12,8 +12,8 @@ from microagents.replies.data_prompts import prompt_of
 from microagents.replies.trajectories import trajectory_of
 from microagents.systems.questions.aot import to_contract
 from microagents.systems.questions.problem import answer_type
-from microagents.systems.questions.questions import Contraction, Subquestions, ToContract, ToSolve, ToTrace
-from microagents.tasks.word_problems import CONTRACTION_ERROR, UNGUIDED_ERROR, Story, Total, WordProblem
+from microagents.systems.questions.questions import Contraction, Subquestions, ToSolve, ToTrace
+from microagents.tasks.word_problems import Story, Total, WordProblem
 
 Way = trajectory_of(Total)
 TASKS = [WordProblem(instance=instance) for instance in range(60)]
@@ -90,15 +90,6 @@ def test_errors_grow_with_the_steps_of_the_question_alone() -> None:
     assert len(questions) == len({*questions})
     direct = [task.difficulty(prompt_of("", ToSolve(problem=each)), Way) for each in questions]
     assert direct == sorted({*direct})
-
-
-def test_a_contraction_errs_more_where_nobody_shows_what_builds_on_what() -> None:
-    task = WordProblem()
-    guided = to_contract(task.statement(), graph_of(task, task.statement()), guided=True)
-    unguided = to_contract(task.statement(), graph_of(task, task.statement()), guided=False)
-    blind = ToContract(problem=task.statement(), reasoning="So.")
-    rates = [task.difficulty(prompt_of("", each), Contraction) for each in (guided, unguided, blind)]
-    assert rates == [CONTRACTION_ERROR, UNGUIDED_ERROR, UNGUIDED_ERROR]
 
 
 def test_a_story_is_read_as_it_was_told() -> None:
