@@ -25,6 +25,7 @@ from microagents.base.errors import JournalMismatch, TaskFailed, Undecided
 from microagents.journal import writer
 from microagents.journal.messages import Account
 from microagents.runs.driver import batch as inputs_of_runs
+from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 

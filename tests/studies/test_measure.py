@@ -55,15 +55,6 @@ class Essay(Problem[Answer]):
 
 
 @pytest.mark.slow
-def test_few_samples_of_steps_suffice_where_they_are_right() -> None:
-    found = only("sim:perfect")
-    assert (found.draws, len(found.steps), found.calls) == (800, 400, 800)
-    assert (found.hard, found.trend) == ([], None)
-    assert found.p.high == pytest.approx(1.0, abs=1e-5)
-    assert 1 - 3 / 400 < found.p.low < 1 - 1 / 800
-
-
-@pytest.mark.slow
 def test_a_step_with_an_error_or_a_flag_is_asked_eight_times_more() -> None:
     found = only("sim:gpt-4.1-mini@error=0.1,flag=0.1")
     for step in found.steps:
@@ -87,7 +78,6 @@ def test_hard_steps_are_those_that_the_model_finds_hard() -> None:
 @pytest.mark.parametrize(
     ("model", "steps", "verdict"),
     [
-        pytest.param(EASY, 400, "votes-help", marks=pytest.mark.slow),
         pytest.param(HARD, 400, "hard-steps", marks=pytest.mark.slow),
         (WRONG, 100, "voting-hurts"),
         ("sim:perfect", 10, "too-few"),
@@ -98,6 +88,7 @@ def test_the_verdict_is_of_a_closed_list(model: str, steps: int, verdict: str) -
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_simulated_steps")
 def test_the_verdict_is_whether_the_right_reply_is_the_likeliest_one() -> None:
     apart, coin = [made(total=40, steps=40) for _ in range(2)]
     replies = (0,) * 8 + tuple(number for number in range(1, 11) for _ in range(1)) + (1, 2)
@@ -174,16 +165,6 @@ def test_calls_are_promised_of_the_right_way_where_a_run_probably_leaves_it() ->
 
 
 @pytest.mark.slow
-def test_two_models_are_measured_on_the_same_steps() -> None:
-    report = measured(HARD, "sim:o3-mini@error=0.3,hard=0")
-    one, other = report.models
-    assert [each.number for each in one.steps] == [each.number for each in other.steps]
-    assert [each.models for each in report.missed] == [(one.model, other.model)]
-    same = measured(HARD, HARD.replace("0.005", "0.006")).missed[0]
-    assert same.together > 10 * same.independent  # one model's hard steps are hard at both error rates
-
-
-@pytest.mark.slow
 def test_a_measurement_continues_and_more_of_it_buys_only_the_rest() -> None:
     stopped = measured(EASY, max_calls=300)
     assert (stopped.outcome, stopped.models) == ("stopped", ())
@@ -215,6 +196,7 @@ def test_a_rollout_that_comes_from_before_gets_a_hard_step_right() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_simulated_steps")
 def test_an_agent_is_measured_by_its_trials_and_the_replies_to_each_of_its_actions() -> None:
     model = "sim:gpt-4.1-mini@error=0.1,flag=0,alternatives=1"
     (found,) = measured(model, task=Desk(), steps=10, draws=7).agents
@@ -278,9 +260,7 @@ def test_inputs_that_are_not_one_judged_question_are_refused(tasks: list[Task], 
     ("models", "task", "options", "said"),
     [
         ([], TASK, {}, "a measurement needs at least one model"),
-        (["sim:perfect"], TASK, {"steps": 0}, "steps must be"),
         (["sim:perfect"], TASK, {"draws": 1}, "draws must be"),
-        (["sim:perfect"], TASK, {"horizon": 0}, "horizon must be"),
         (["sim:perfect"], Multiplication(), {"flags": True}, "flags belong to one chain of steps"),
         (["sim:perfect"], Over(length=3), {}, "Over is done before its first step, so there is nothing to measure"),
         (["sim:perfect@flag=1"], TASK, {"steps": 5}, "gave no valid reply to 5 steps"),
@@ -335,12 +315,3 @@ def test_no_cap_is_advised_where_long_replies_are_right_as_often_as_short_ones()
     found = flags_of(recorded(replies))
     assert not any(each.gains for each in found.readings)
     assert found.advice == "the strict form shows no gain, and costs nothing; no length flag gains: leave it off"
-
-
-@pytest.mark.slow
-def test_the_strict_form_gains_where_what_it_refuses_is_wrong() -> None:
-    def replies(number: int, right: int) -> list[str]:
-        last = f"number = {right + 1}\nWait, that is wrong." if number % 3 == 0 else f"number = {right}"
-        return [f"number = {right}"] * 3 + [last]
-
-    assert flags_of(recorded(replies)).advice == "the strict form gains; no length flag gains: leave it off"

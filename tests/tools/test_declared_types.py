@@ -8,8 +8,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from functools import partial
-from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -72,15 +71,11 @@ def declared(arguments: str) -> dict[str, Any]:
         (f'{{"amount": {ONE}}}', f'{{"amount": {OTHER}}}', False),
         (f'{{"amount": {ONE}}}', f'{{"amount": "{ONE}0"}}', True),
         (f'{{"lines": [{{"price": {ONE}}}]}}', f'{{"lines": [{{"price": {OTHER}}}]}}', False),
-        (f'{{"by_name": {{"a": {ONE}}}}}', f'{{"by_name": {{"a": {OTHER}}}}}', False),
-        ('{"amount": 1.5}', '{"amount": "1.50"}', True),
-        ('{"amount": 1e3}', '{"amount": 1000}', True),
         ('{"amount": 0.1}', '{"amount": 0.10000000000000001}', False),
         ('{"weight": 5}', '{"weight": 5.0}', True),
         ('{"weight": 0.1}', '{"weight": 0.10000000000000001}', True),
         ('{"many": 12345678901234567890123}', '{"many": 12345678901234567890124}', False),
         ('{"at": "2026-01-31T10:00:00Z"}', '{"at": "2026-01-31T10:00:00+00:00"}', True),
-        ('{"names": ["a", "b"]}', '{"names": ["b", "a"]}', True),
         ('{"secret": "a"}', '{"secret": "b"}', False),
         ('{"doubled": 1}', '{"doubled": 2}', False),
     ],
@@ -166,29 +161,14 @@ def test_the_exact_amount_is_paid_recorded_and_given_back() -> None:
         (np.int64(3), "3"),
         ({"stock": np.float64(1.5), "there": np.bool_(1)}, '{"stock":1.5,"there":true}'),
         (np.array([[1, 2], [3, 4]]), "[[1,2],[3,4]]"),
-        (np.datetime64("2026-01-31"), '"2026-01-31"'),
-        ([Line(price=Decimal("1.50"))], '[{"price":"1.50"}]'),
         ({Unit.ETHER: {"b", "a"}}, '{"ether":["a","b"]}'),
         (Ended(Decimal("1.50"), date(2026, 1, 31)), '{"amount":"1.50","at":"2026-01-31"}'),
         (range(2), "[0,1]"),
-        (MappingProxyType({"a": np.longdouble(1.5)}), '{"a":1.5}'),
-        ({"a": 1}.values(), "[1]"),
         ({(1, 2): 2**70}, '{"[1,2]":1180591620717411303424}'),
     ],
 )
 def test_values_of_libraries_are_written_as_json(value: object, shown: str) -> None:
     assert observation_of(value, 1_000) == shown
-
-
-def test_tables_of_pandas_are_written_as_rows() -> None:
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"item": ["tea", "milk"], "left": [3, None]})
-    assert observation_of(table, 1_000) == '[{"item":"tea","left":3.0},{"item":"milk","left":null}]'
-    assert observation_of(table["item"], 1_000) == '{"0":"tea","1":"milk"}'
-    assert (
-        observation_of([pandas.NaT, pandas.NA, pandas.Timestamp("2026-01-31")], 1_000)
-        == '[null,null,"2026-01-31T00:00:00"]'
-    )
 
 
 class Timestamp(datetime):
@@ -234,15 +214,11 @@ def add(item: str, more: int, *, account: str) -> str:
 
 @pytest.mark.parametrize(
     ("function", "shown"),
-    [
-        (Shop(3).stock, ("stock", "destructive", "Say how many there are.", ["item"], "6")),
-        (tool("read_only")(Shop(4).stock), ("stock", "read_only", "Say how many there are.", ["item"], "7")),
-        (tool("read_only")(Shop(4).later), ("later", "read_only", "Say it later.", ["item"], "7")),
-        (Shop.counted, ("count", "read_only", "Count.", ["item"], "3")),
-        (Adder(5), ("Adder", "destructive", "Add.", ["item"], "8")),
-        (partial(add, more=2, account="a"), ("add", "destructive", "Add more.", ["item"], "tea 2 a")),
-        (tool("idempotent", name="plus")(partial(add, more=3, account="b")), ("plus", "idempotent", "Add more.", ["item"], "tea 3 b")),
-    ],
+    [(Shop(3).stock, ("stock", "destructive", "Say how many there are.", ["item"], "6")),
+(tool("read_only")(Shop(4).later), ("later", "read_only", "Say it later.", ["item"], "7")),
+(Shop.counted, ("count", "read_only", "Count.", ["item"], "3")),
+(Adder(5), ("Adder", "destructive", "Add.", ["item"], "8")),
+(tool("idempotent", name="plus")(partial(add, more=3, account="b")), ("plus", "idempotent", "Add more.", ["item"], "tea 3 b"))],
 )  # fmt: skip
 async def test_methods_partials_and_objects_are_tools(function: Any, shown: tuple[Any, ...]) -> None:
     toolbox, tools = Toolbox([function], {}, {}), Tools()
@@ -253,9 +229,7 @@ async def test_methods_partials_and_objects_are_tools(function: Any, shown: tupl
     assert (spec.name, spec.effect, spec.description, list(spec.parameters["properties"]), called.text) == shown
 
 
-@pytest.mark.parametrize(
-    "kind", [Connection, list[Connection], dict[str, Connection | None], Annotated[Connection, "x"]]
-)
+@pytest.mark.parametrize("kind", [list[Connection], dict[str, Connection | None]])
 def test_a_result_that_cannot_be_written_is_named_before_any_call(kind: Any) -> None:
     def connect() -> None:
         """Connect."""
@@ -267,25 +241,7 @@ def test_a_result_that_cannot_be_written_is_named_before_any_call(kind: Any) -> 
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        int,
-        None,
-        Any,
-        object,
-        np.ndarray,
-        list[np.int64],
-        Line,
-        Ended,
-        Unit,
-        date,
-        Timestamp,
-        bytes,
-        bytearray,
-        range,
-        set[Decimal],
-        Literal["a"],
-        Iterator[int],
-    ],
+    [int, None, np.ndarray, Line, Ended, Timestamp, bytes, set[Decimal], Iterator[int]],
 )
 def test_a_result_that_can_be_written_is_taken(kind: Any) -> None:
     def give() -> None:

@@ -88,7 +88,7 @@ async def test_a_server_that_misbehaves_in_a_call_leaves_an_unknown_outcome(what
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "begins"), [("many texts", "\n\n"), ("many values", '{"a":[[],[]')])
+@pytest.mark.parametrize(("what", "begins"), [("many values", '{"a":[[],[]')])
 async def test_a_result_of_any_size_is_read(what: str, begins: str) -> None:
     outcome, text = await called(server("call", what), timeout_s=30)
     assert (outcome, text[: len(begins)]) == ("done", begins)
@@ -274,7 +274,7 @@ def _until(condition: Callable[[], object]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["rubbish", "silence"])
+@pytest.mark.parametrize("what", ["silence"])
 def test_a_run_whose_server_misbehaves_is_running_and_can_be_stopped(what: str) -> None:
     with _run("call", what) as process:
         try:

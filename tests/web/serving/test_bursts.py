@@ -13,11 +13,9 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from openai import AsyncOpenAI
 
 from tests.cli.commands import WAIT_S, microagents
 from tests.forking import COMMAND
-from tests.web.serving.test_server import CHAT
 
 pytestmark = pytest.mark.slow
 CONNECTIONS = 1000
@@ -84,32 +82,6 @@ def test_serve_answers_a_burst_of_sockets() -> None:
         before = memory_mb(process)
         assert asyncio.run(answers(url, "/v1/models")) == {b"HTTP/1.1 200 OK": CONNECTIONS}
         assert memory_mb(process) - before < MOST_GROWTH_MB
-
-
-def test_serve_answers_a_burst_of_the_clients_of_openai() -> None:
-    async def burst(url: str) -> Counter[str]:
-        async with AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, timeout=5 * WAIT_S) as client:
-            asked = [client.chat.completions.create(model="m", messages=CHAT) for _ in range(CONNECTIONS)]
-            found = await asyncio.gather(*asked, return_exceptions=True)
-        return Counter(type(each).__name__ for each in found)
-
-    model = "sim:perfect@latency=0.5,sigma=0"  # so that the replies of all are waited for at a time
-    with program("serve", "drift", "--model", model, "--port", "0", "--json") as (url, _):
-        assert asyncio.run(burst(url)) == {"ChatCompletion": CONNECTIONS}
-
-
-def test_silent_connections_do_not_keep_others_out() -> None:
-    async def asked_beside(url: str) -> str | None:
-        host, port = url.removeprefix("http://").split(":")
-        silent = [await asyncio.open_connection(host, int(port)) for _ in range(OPEN_FILES // 2)]
-        async with AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, timeout=WAIT_S) as client:
-            found = await client.chat.completions.create(model="m", messages=CHAT)
-        for _, writer in silent:
-            writer.close()
-        return found.choices[0].message.content
-
-    with program("serve", "drift", "--model", "sim:perfect", "--port", "0", "--json") as (url, _):
-        assert asyncio.run(asked_beside(url))
 
 
 def test_scraping_a_run_of_many_inputs_again_and_again_takes_no_more_memory() -> None:

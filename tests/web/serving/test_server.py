@@ -157,11 +157,8 @@ async def test_both_sdks_list_the_model(chat: AsyncOpenAI, messages: AsyncAnthro
     ("changed", "said"),
     [
         ({"n": 0}, r"\$\.n"),
-        ({"n": 129}, r"\$\.n"),
-        ({"temperature": "hot"}, r"\$\.temperature"),
         ({"messages": []}, "a message of the user is missing"),
         ({"messages": [*CHAT, {"role": "assistant", "content": "22"}]}, "without earlier turns"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "only text"),
         ({"messages": [{"role": "user", "content": "What is x?"}]}, "a question of Drift has them"),
     ],
 )
@@ -277,7 +274,6 @@ async def test_each_honoured_parameter_is_read(real: str, wire: str) -> None:
     ("wire", "given"),
     [
         ("chat", {"max_tokens": 77, "temperature": 0.5}),
-        ("chat", {"max_completion_tokens": 77, "temperature": 0.5}),
         ("responses", {"max_output_tokens": 77, "temperature": 0.5}),
         ("messages", {"max_tokens": 77, "temperature": 0.5}),
     ],
@@ -290,22 +286,14 @@ async def test_the_limit_and_temperature_reach_the_model(real: str, wire: str, g
     ("wire", "given", "name"),
     [
         ("chat", {"tools": [{"type": "function"}]}, "tools"),
-        ("chat", {"tool_choice": "required"}, "tool_choice"),
         ("chat", {"response_format": {"type": "json_object"}}, "response_format"),
-        ("chat", {"reasoning_effort": "low"}, "reasoning_effort"),
         ("chat", {"logprobs": True}, "logprobs"),
-        ("chat", {"stop": ["\n"]}, "stop"),
-        ("chat", {"seed": 0}, "seed"),
         ("chat", {"no_such_parameter": 1}, "no_such_parameter"),
         ("chat", {"messages": [{"role": "user", "content": "a", "name": "Ann"}]}, "messages[0].name"),
         ("responses", {"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format"),
-        ("responses", {"text": {"verbosity": "low"}}, "text.verbosity"),
         ("responses", {"reasoning": {"summary": "auto"}}, "reasoning.summary"),
-        ("responses", {"previous_response_id": "resp_1"}, "previous_response_id"),
-        ("messages", {"stop_sequences": ["a"]}, "stop_sequences"),
         ("messages", {"thinking": {"type": "adaptive"}}, "thinking"),
         ("messages", {"output_config": {"format": {"type": "json_schema", "schema": {}}}}, "output_config.format"),
-        ("messages", {"top_k": 5}, "top_k"),
     ],
 )
 async def test_a_request_beyond_replies_is_refused(real: str, wire: str, given: dict[str, Any], name: str) -> None:
@@ -317,11 +305,9 @@ async def test_a_request_beyond_replies_is_refused(real: str, wire: str, given: 
     ("wire", "given"),
     [
         ("chat", {"tools": [], "tool_choice": "auto", "response_format": {"type": "text"}, "top_p": 1, "logprobs": False}),
-        ("chat", {"stream_options": {"include_usage": True, "include_obfuscation": False}, "modalities": ["text"]}),
         ("responses", {"include": ["reasoning.encrypted_content"], "text": {"format": {"type": "text"}}, "tools": []}),
         ("responses", {"input": [{"type": "message", "role": "user", "content": "a"}], "store": False, "reasoning": {}}),
         ("messages", {"thinking": {"type": "disabled"}, "tool_choice": {"type": "auto"}, "stop_sequences": []}),
-        ("messages", {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {}}]}]}),
     ],
 )  # fmt: skip
 async def test_values_that_ask_for_nothing_are_taken(real: str, wire: str, given: dict[str, Any]) -> None:
@@ -348,7 +334,7 @@ async def test_a_simulated_model_is_asked_with_the_effort_and_schema_of_a_real_o
 # -- faults ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "error"), [("429", openai.RateLimitError), ("503", openai.InternalServerError)])
+@pytest.mark.parametrize(("kind", "error"), [("429", openai.RateLimitError)])
 async def test_a_status_on_request_is_an_error_of_the_sdk(kind: str, error: type[Exception]) -> None:
     async with (
         serving(Endpoint(model="sim:perfect", task=TASK, faults=[Fault(kind=kind, share=1.0)])) as served,
@@ -372,9 +358,7 @@ async def test_a_request_that_hangs_ends_with_its_client_or_the_server() -> None
         assert dict(served.faults) == {"hang": 1}
 
 
-@pytest.mark.parametrize(
-    "text", ["429", "429:", ":0.5", "429:x", "429:-0.1", "429:1.1", "429:nan", "200:0.5", "explode:0.5", "4299:0.1"]
-)
+@pytest.mark.parametrize("text", ["429", "429:x", "429:nan", "200:0.5", "explode:0.5"])
 def test_a_fault_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(InvalidUsage, match="write a fault as KIND:SHARE"):
         Fault.parse(text)
@@ -425,7 +409,7 @@ async def test_a_token_is_needed_where_one_is_set(monkeypatch: pytest.MonkeyPatc
             )
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5"])
 async def test_without_a_token_no_other_machine_is_served(host: str) -> None:
     with pytest.raises(
         InvalidUsage,
@@ -488,7 +472,7 @@ async def raw(served: Serving, sent: bytes, *, within_s: float = WAIT_S) -> byte
         writer.close()
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:abc", "::1", "evil.example", "127.0.0.1:99999999", ""])
+@pytest.mark.parametrize("host", ["::1", "evil.example", ""])
 async def test_a_host_that_is_not_this_machine_or_no_host_is_refused(served: Serving, host: str) -> None:
     answer = await raw(served, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
     assert answer.split(b"\r\n")[0] in {

@@ -185,11 +185,11 @@ def test_texts_of_models_tasks_and_files_are_text(visit: Callable[..., Any]) -> 
     assert page.locator("main img:not(.graph > img), main script").count() == 0
 
 
-def test_a_reply_of_ten_megabytes_is_shown_from_its_beginning(visit: Callable[..., Any]) -> None:
+def test_a_reply_of_a_megabyte_is_shown_from_its_beginning(visit: Callable[..., Any]) -> None:
     write("speak.py", SPEAKING)
     few = ("--model", "sim:perfect@flag=0.9", "-k", "5", "-s", "max_draws=5")
     started("run", "speak.py", *few, "--run-id", "r")
-    decide(Path("runs"), "r", "0/step/0", json.dumps({"words": MARKUP * 200_000}))
+    decide(Path("runs"), "r", "0/step/0", json.dumps({"words": MARKUP * 20_000}))
     started("resume", "r")
     with served() as url:
         page = visit(f"{url}/run/r/at/0/step/0")
@@ -262,18 +262,6 @@ def test_a_person_decides_on_the_page(visit: Callable[..., Any]) -> None:
     assert started("show", "r", "0/step/0", "--json").json["outcome"] == "person"
 
 
-def test_a_call_that_waits_is_approved_on_the_page(visit: Callable[..., Any]) -> None:
-    started("run", "desk", "-s", "approve=send_mail", "--model", "sim:perfect", "--run-id", "r")
-    with served() as url:
-        page = visit(f"{url}/run/r#token={TOKEN}")
-        page.get_by_role("link", name="approval").click()
-        page.wait_for_selector("text=send_mail")
-        assert page.locator("main form button").all_inner_texts() == ["Approve", "Reject"]
-        page.get_by_role("button", name="Approve").click()
-        page.wait_for_selector("text=Decided by you")
-    assert started("resume", "r").code == 0
-
-
 PAYING = """
     from microagents import Action, AgentTask, Prompt, Reply, ToolCall, tool
 
@@ -295,38 +283,37 @@ PAYING = """
 STALEMATE = ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "-s", "max_draws=13")
 
 
-@pytest.mark.timeout(400)
-def test_a_thousand_items_wait_in_a_queue_that_keys_go_through(visit: Callable[..., Any]) -> None:
+def test_a_hundred_items_wait_in_a_queue_that_keys_go_through(visit: Callable[..., Any]) -> None:
     write("pay.py", PAYING)
-    Path("bills.jsonl").write_text("".join(f'{{"number": {number}}}\n' for number in range(1000)))
+    Path("bills.jsonl").write_text("".join(f'{{"number": {number}}}\n' for number in range(100)))
     words = ("pay.py", "--inputs", "bills.jsonl", "-s", "approve=pay", "--model", "sim:perfect", "--run-id", "many")
     assert started("run", *words).code == UNDECIDED
     started("run", *STALEMATE, "--run-id", "r")
     with served() as url:
         page = visit(f"{url}/#token={TOKEN}")
-        page.get_by_role("link", name="1,001 wait for you").click()
-        page.wait_for_selector("text=1 of 1,001")
+        page.get_by_role("link", name="101 wait for you").click()
+        page.wait_for_selector("text=1 of 101")
         page.wait_for_selector("text=Pay the bill 0, <b>now</b>.")
         assert page.locator("main form button").all_inner_texts() == ["Approve", "Reject"]
         page.keyboard.press("j")
-        page.wait_for_selector("text=2 of 1,001")
+        page.wait_for_selector("text=2 of 101")
         page.wait_for_selector("text=Pay the bill 1,")
         page.keyboard.press("a")
-        page.wait_for_selector("text=2 of 1,000")
+        page.wait_for_selector("text=2 of 100")
         page.wait_for_selector("text=Pay the bill 2,")
         page.keyboard.press("r")
         page.keyboard.type("too dear")
         page.get_by_role("button", name="Reject").click()
-        page.wait_for_selector("text=2 of 999")
+        page.wait_for_selector("text=2 of 99")
         page.wait_for_selector("text=Pay the bill 3,")
         page.keyboard.press("k")
         page.keyboard.press("k")
-        page.wait_for_selector("text=999 of 999")
+        page.wait_for_selector("text=99 of 99")
         page.wait_for_selector("text=Which reply is right?")
         assert "null" not in page.locator("main").inner_text()
         page.keyboard.press("2")
         page.keyboard.press("d")
-        page.wait_for_selector("text=998 of 998")
+        page.wait_for_selector("text=98 of 98")
         page.keyboard.press("?")
         page.wait_for_selector("dialog[open]")
     with closing(sqlite3.connect("runs/many.sqlite")) as db:
@@ -335,14 +322,6 @@ def test_a_thousand_items_wait_in_a_queue_that_keys_go_through(visit: Callable[.
         {"approved": True, "text": ""},
         {"approved": False, "text": "too dear"},
     ]
-
-
-def test_a_run_that_is_missing_leads_to_the_list(visit: Callable[..., Any]) -> None:
-    started("run", *NOISY)
-    with served() as url:
-        page = visit(f"{url}/run/nobody")
-        page.get_by_role("link", name="all runs").click()
-        page.wait_for_selector("tbody tr")
 
 
 STATES = {
