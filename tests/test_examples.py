@@ -99,15 +99,6 @@ def test_the_ledger_is_measured_with_known_inputs(examples: dict[str, Any]) -> N
 
 
 @in_one_process
-def test_the_ledger_abroad_is_kept_from_python(runtime: str, examples: dict[str, Any]) -> None:
-    task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
-    strategy = examples["currency"].Abroad(strong="sim:perfect", currency="CHF")
-    result = run_sync(task, models="sim:gpt-4.1-mini", strategy=strategy, runtime=runtime)
-    assert result.outcome == "completed"
-    assert (result.value.line, result.value.balance) == (6, Decimal(BALANCE))
-
-
-@in_one_process
 def test_a_line_that_stays_undecided_goes_to_the_stronger_model(runtime: str, examples: dict[str, Any]) -> None:
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
     strategy = examples["currency"].Abroad(strong="sim:perfect")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from typing import Any
 
 import msgspec
 import pytest
@@ -14,9 +13,7 @@ from hypothesis import strategies as st
 from microagents.base import foreign_text
 from microagents.base.foreign_text import bounded, fenced, fenced_in, told_apart, visible
 from microagents.replies.data_prompts import prompt_of
-from microagents.replies.tool_calls import ToolCall, tool_lines
-from microagents.systems.agents.actions import AgentState, Observation, PastAction
-from microagents.systems.agents.agent import AgentTask
+from microagents.replies.tool_calls import tool_lines
 from microagents.systems.questions.questions import ToSolve, asked_in
 
 FORGED = [
@@ -55,18 +52,6 @@ def test_shown_json_is_the_same_value(text: str) -> None:
 def test_any_fenced_text_is_read_back_as_one_fence(text: str) -> None:
     whole = f"Before.\n{fenced('observation', text)}\nAfter."
     assert (fenced_in(whole, "observation"), visible(whole)) == ([visible(text)], whole)
-
-
-@pytest.mark.slow
-@given(TEXTS, TEXTS)
-def test_the_prompt_of_an_agent_has_one_fence_for_each_text(summary: str, seen: str) -> None:
-    class Reader(AgentTask[Any]):
-        def statement(self) -> str:
-            return "Read."
-
-    turn = PastAction(calls=(ToolCall("read", {"at": seen}),), observations=(Observation(outcome="error", text=seen),))
-    user = Reader().prompt(AgentState(turns=(turn,), summary=summary, summarized=1)).user
-    assert (fenced_in(user, "summary"), fenced_in(user, "observation")) == ([visible(summary)], [visible(seen)])
 
 
 def test_a_text_that_has_its_own_digest_gets_another_tag(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,7 @@ A few run as processes of their own, as installed; the others, by far faster, th
 
 from __future__ import annotations
 
-import ast
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +17,6 @@ import pytest
 from tests.cli.commands import (
     COMPLETED,
     FAILED,
-    INTERRUPTED,
     STOPPED,
     UNDECIDED,
     WAIT_S,
@@ -32,7 +29,6 @@ from tests.cli.commands import (
 )
 from tests.forking import Forked
 
-ROOT = Path(__file__).parents[2]
 CONTRACT = {
     *("run_id", "outcome", "task", "strategy", "models", "seed", "runtime", "steps", "decided", "errors"),
     *("wrong_at", "verdict", "price", "calls", "valid", "flagged"),
@@ -183,53 +179,6 @@ def test_a_failure_of_the_users_own_code_ends_the_run_with_1_and_one_sentence() 
     assert (ran.code, ran.out) == (FAILED, "")
     (sentence,) = ran.err.splitlines()
     assert "raised KeyError('no such line') at step " in sentence
-
-
-@pytest.mark.slow
-def test_a_second_ctrl_c_leaves_at_once() -> None:
-    write(
-        "stuck.py",
-        """
-        import asyncio, sys
-        from microagents import Deployment, Request, Role
-        from microagents.systems import Maker
-        from microagents.tasks.hanoi import Hanoi
-
-        class Long(Hanoi):
-            def advance(self, state, reply):
-                if state.moves == 20:
-                    print("begun", file=sys.stderr, flush=True)
-                return super().advance(state, reply)
-
-        class Ping(Request[None], frozen=True):
-            pass
-
-        class Stuck(Role):
-            async def ping(self, request: Ping) -> None:
-                pass
-
-            async def stop(self) -> None:
-                print("stopping", file=sys.stderr, flush=True)
-                await asyncio.Event().wait()
-
-        class Clinging(Maker):
-            def deployments(self):
-                return [*super().deployments(), Deployment(role=Stuck)]
-        """,
-    )
-    words = ("run", "stuck.py:Long", "-o", "disks=18", "--strategy", "stuck.py:Clinging", "--no-speculate", "--json")
-    with Forked(*words) as process:
-        try:
-            assert process.stderr is not None
-            for line in ("begun\n", "stopping\n"):
-                assert process.stderr.readline() == line
-                process.send_signal(signal.SIGINT)
-            code = process.wait(timeout=20)  # a role may take 30 s to stop
-        finally:
-            process.kill()
-        rest = process.stderr.read()
-    assert code == INTERRUPTED
-    assert "Traceback" not in rest
 
 
 # -- known inputs ------------------------------------------------------------------------------------------------------
@@ -703,25 +652,6 @@ def test_help_and_a_local_run_import_no_sdk() -> None:
     assert ran.code == COMPLETED, ran.err
 
 
-@pytest.mark.slow
-def test_a_users_file_finds_the_module_beside_it_from_any_folder(tmp_path: Path) -> None:
-    write("work/how_far.py", "LENGTH = 4\n")
-    write(
-        "work/mine.py",
-        """
-        from how_far import LENGTH
-        from microagents.tasks.drift import Drift
-
-        class Mine(Drift):
-            length: int = LENGTH
-        """,
-    )
-    (tmp_path / "elsewhere").mkdir()
-    ran = started("run", "../work/mine.py:Mine", "--runtime", "linked", "--json", cwd=tmp_path / "elsewhere")
-    assert (ran.code, ran.err) == (COMPLETED, "")
-    assert (ran.json["task"], ran.json["steps"]) == ("Mine", 4)
-
-
 def test_the_help_names_every_command_and_option_of_the_contract_that_there_is() -> None:
     assert all(command in microagents("--help").out for command in ("run", "try", "plan"))
     shown = microagents("run", "--help").out
@@ -729,19 +659,6 @@ def test_the_help_names_every_command_and_option_of_the_contract_that_there_is()
         *("-o", "--strategy", "-s", "--model", "-k", "--seed", "--runtime", "--run-id", "--config", "--json"),
     ):
         assert option in shown
-
-
-@pytest.mark.slow
-def test_in_a_checkout_its_own_code_is_found_and_no_other_version_with_it(tmp_path: Path) -> None:
-    for folder in ("microagents", "runtimes", "tasks"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    look = "import microagents.runtimes.local, microagents.tasks.hanoi\n"
-    look += "print({m.__file__ for n, m in sys.modules.items() if n.partition('.')[0] == 'microagents'})"
-    ran = python(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{look}", "-I")
-    assert ran.code == 0, ran.err
-    files = ast.literal_eval(ran.out)
-    assert len(files) > 50
-    assert [file for file in files if not file.startswith(str(tmp_path))] == []
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -95,20 +94,6 @@ def test_as_json_a_comparison_is_one_object() -> None:
     assert [row.keys() for row in shown["rows"]] == [ROW] * 3
     journals = [microagents("show", row["run_id"], "--json").json for row in shown["rows"]]
     assert [each["inputs"] for each in journals] == [4, 4, 4]
-
-
-@pytest.mark.slow
-def test_the_same_command_again_answers_at_once_and_buys_nothing() -> None:
-    words = (*SMALL, "--repeat", "6", "--model", "sim:gpt-4.1-mini@flag=0.2")
-    first, bought = shopping(*words)
-    assert bought.sent
-    again, bought = shopping(*words)
-    assert (again.code, bought.sent) == (first.code, [])
-    (line,) = [line for line in again.out.splitlines() if line not in first.out]
-    assert re.fullmatch(r"answered from runs of [-0-9]{10} [:0-9]{5}; --run-id NAME begins another", line)
-    assert (
-        microagents(*words, "--strategy", "single-shot", "--strategy", "maker", "--json").json["recorded_at"] is None
-    ), "maker is new"
 
 
 def test_where_code_cannot_tell_the_table_says_so_and_shows_what_is_completed() -> None:
@@ -257,21 +242,6 @@ def test_progress_names_the_row_that_goes_on(monkeypatch: pytest.MonkeyPatch) ->
         "recursive k=1 (row 2 of 3)",
         "recursive k=2 (row 3 of 3)",
     ]
-
-
-@pytest.mark.slow
-def test_a_config_and_the_environment_name_what_is_compared() -> None:
-    config = 'strategy = ["single-shot", "recursive"]\nk = [1, 2]\nrepeat = 2\n[s]\ndepth = 1\n[o]\ndigits = 2\n'
-    shown = microagents("compare", "multiplication", "--config", write("compare.toml", config), "--json").json
-    assert [(row["strategy"], row["k"], row["repeat"]) for row in shown["rows"]] == [
-        ("single-shot", None, 2),
-        ("recursive", 1, 2),
-        ("recursive", 2, 2),
-    ]
-    assert shown["rows"][1]["options"]["depth"] == 1
-    named = {"MICROAGENTS_STRATEGY": "single-shot self-consistency", "MICROAGENTS_REPEAT": "1"}
-    shown = microagents("compare", "multiplication", "--json", env=named).json
-    assert [row["strategy"] for row in shown["rows"]] == ["single-shot", "self-consistency"]
 
 
 @pytest.mark.slow

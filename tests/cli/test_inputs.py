@@ -261,20 +261,6 @@ def test_progress_counts_inputs_and_steps(capfd: pytest.CaptureFixture[str], mon
 
 
 @pytest.mark.slow
-def test_streamed_results_are_printed_as_their_inputs_end_and_not_again() -> None:
-    right = undisturbed()
-    ran = microagents("run", *NOISY, "--inputs", walks(), "--stream")
-    lines = [json.loads(line) for line in ran.out.splitlines()]
-    assert ran.code == WRONG
-    assert [line["result"] for line in sorted(lines, key=lambda line: line["input"])] == right["result"]
-    assert {(line["outcome"], line["reason"]) for line in lines} == {("completed", None)}
-    assert [line["input"] for line in lines].index(1) < [line["input"] for line in lines].index(3), (
-        "a walk of one step ends before fourteen"
-    )
-    assert "12 of 12 inputs" in ran.err
-
-
-@pytest.mark.slow
 def test_what_was_streamed_is_recorded_already() -> None:
     slow = ("drift", "--model", "sim:perfect@latency=0.01", "-k", "1", "--concurrency", "1", "--run-id", "r")
     with Sitting("run", *slow, "--inputs", walks([1, 1, 1000]), "--stream") as sitting:

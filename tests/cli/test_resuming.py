@@ -240,20 +240,6 @@ def test_a_run_that_was_killed_while_its_journal_was_made_can_be_begun_again() -
     assert microagents("run", *STEPWISE, "--run-id", "early").code in OVER
 
 
-@pytest.mark.slow
-def test_so_can_one_that_was_killed_before_its_first_page_was_whole() -> None:
-    Path("runs").mkdir()
-    with closing(sqlite3.connect("runs/early.sqlite")) as db:
-        db.execute("PRAGMA user_version = 0")
-    # What SQLite leaves beside the file until then: a file without pages is to be gone back to.
-    magic, no_records, salt, no_pages = bytes.fromhex("d9d505f920a163d7"), bytes(4), bytes(4), bytes(4)
-    sector, page = (512).to_bytes(4), (4096).to_bytes(4)
-    Path("runs/early.sqlite-journal").write_bytes(
-        (magic + no_records + salt + no_pages + sector + page).ljust(512, b"\0")
-    )
-    assert microagents("run", *STEPWISE, "--run-id", "early").code in OVER
-
-
 def cut_off(db: sqlite3.Connection, *statements: str) -> None:
     """Leave the files in ``killed`` as a kill amid a transaction would: changed pages are in the file, and what they held beside it."""
     db.execute("PRAGMA cache_size = 1")
@@ -643,19 +629,6 @@ def test_a_person_decides_by_a_reply_that_a_model_could_have_given() -> None:
         ran = microagents("decide", "stuck", path, value)
         assert_one_sentence(ran, "is no Onward", said, '{"number": <integer>}')
     assert contents() == before
-
-
-@pytest.mark.slow
-def test_a_word_for_the_undecided_that_says_nothing_is_refused_and_leaves_the_run_as_it_was() -> None:
-    path = stalemate()
-    before = show("stuck")
-    for word in ("", "leadr", "sim:perfct"):
-        for command in (("run", *STALEMATE), ("resume", "stuck")):
-            assert_one_sentence(microagents(*command, "--on-undecided", word), repr(word.removeprefix("sim:")))
-    assert_one_sentence(microagents("resume", "stuck", "--on-undecided", "openai:x"))
-    assert show("stuck") == before
-    ran = microagents("resume", "stuck", "--json")
-    assert (ran.code, ran.json["undecided_at"]) == (UNDECIDED, [path])
 
 
 # -- looking on ----------------------------------------------------------------------------------------------------------------------

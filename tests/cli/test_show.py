@@ -248,17 +248,6 @@ def test_a_prediction_names_its_rollout() -> None:
     assert "predicted by the rollout at 0/rollout/" in microagents("show", "r", path).out
 
 
-@pytest.mark.slow
-def test_of_many_inputs_show_lists_the_climbs_of_the_one_that_is_named() -> None:
-    write("items.jsonl", '{"length": 9}\n{"length": 30}\n')
-    microagents("run", "drift", "--inputs", "items.jsonl", "--strategy", "lead", "--model", TORN, "--run-id", "r")
-    assert "microagents show r --input N lists them" in microagents("show", "r").rows["climbed"]
-    assert "0/step/" not in microagents("show", "r").out
-    assert {each["path"][:2] for each in microagents("show", "r", "--input", "1", "--json").json["climbs"]} == {"1/"}
-    assert "\n1/step/" in microagents("show", "r", "--input", "1").out
-    assert microagents("show", "r", "--input", "2").code == WRONG_USAGE
-
-
 def test_the_handler_of_a_once_is_not_called_by_a_replay() -> None:
     write("aside.py", ASIDE.replace("return request.round", "open('called', 'a').close(); return request.round"))
     microagents("run", "drift", "-o", "length=2", "--strategy", "aside.py:Aside", "--run-id", "r")

@@ -60,16 +60,6 @@ def full_disk(*_: object) -> None:
 
 
 @pytest.mark.slow
-def test_more_steps_of_many_inputs_are_tried_after_fewer() -> None:
-    Path("rows.jsonl").write_text('{"length": 1}\n' * 15, encoding="utf-8")
-    inputs = ("try", "drift", "--inputs", "rows.jsonl", "--model", "sim:gpt-4.1-mini@error=0,flag=0")
-    assert "--steps 15" in microagents(*inputs).out
-    assert "no error in 30 samples" in microagents(*inputs, "--steps", "15").out
-    all_asked = microagents("try", "hanoi", "-o", "disks=2", "--model", "sim:perfect").out
-    assert "6 samples advise no k, so the default stands; all are asked" in all_asked
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "advice", "code"),
     [

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,20 +11,11 @@ from msgspec import structs
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import expected_votes, race_won
 from microagents.elections.race_tables import ERRORS, RIVALS, race_table
-from microagents.elections.step_rates import SeenStep, StepRates, trend_chance
-from tests.benchmarks.step_rates import Array, against_one, check_laws, drawing, ended, sampled
+from microagents.elections.step_rates import SeenStep, StepRates
+from tests.benchmarks.step_rates import check_laws, ended
 
 HARD = SeenStep(right=1, wrong=(9,))
 CLEAN = SeenStep(right=2)
-
-
-def seen_of(errors: Sequence[float] | Array, *, seed: int = 0, is_own: bool = True) -> list[SeenStep]:
-    rng = np.random.default_rng(seed)
-    return [sampled(drawing(rng, (1 - rate, rate)), number, is_own=is_own) for number, rate in enumerate(errors)]
-
-
-def true_chance(errors: Array, k: int) -> float:
-    return math.exp(np.log1p(-against_one(errors, k)[0]).sum())
 
 
 def test_a_table_against_one_rival_is_the_law() -> None:
@@ -67,15 +57,6 @@ def test_intervals_hold_the_truth_of_steps_that_are_known(share: float) -> None:
     assert min(held.held.values()) >= 4
 
 
-@pytest.mark.slow
-def test_few_steps_below_even_refute_the_law_of_independent_errors() -> None:
-    errors = np.array([0.45] * 20 + [0.003] * 980)
-    found = StepRates(seen_of(errors), 1_000)
-    assert (1 - race_won(float(errors.mean()), 3)) ** 1_000 > 0.98
-    assert found.chance(3).high < 0.2
-    assert found.chance(3).low <= true_chance(errors, 3) <= found.chance(3).high
-
-
 def test_the_bound_of_hard_steps_counts_those_that_no_sample_shows() -> None:
     found = StepRates([CLEAN] * 300, 1_000)
     assert found.hard_found == ()
@@ -93,15 +74,6 @@ def test_wrong_replies_that_differ_lose_fewer_elections_and_may_take_more_votes(
 
 
 @pytest.mark.slow
-def test_flags_are_paid_and_steps_without_a_valid_sample_say_only_that() -> None:
-    steps = [SeenStep(right=1, flagged=1), SeenStep(right=0, flagged=2), *[CLEAN] * 2] * 50
-    found = StepRates(steps, 200)
-    assert found.sampled == 150
-    assert found.valid.low < 5 / 8 < found.valid.high
-    assert found.calls(1).low > 1.3 * 200
-
-
-@pytest.mark.slow
 def test_the_rates_of_a_run_are_those_of_its_sampled_steps_and_come_again() -> None:
     steps = [SeenStep(right=0, wrong=(10,), number=7), *[SeenStep(right=2, number=number) for number in range(20, 60)]]
     found = StepRates(steps, 100)
@@ -111,15 +83,6 @@ def test_the_rates_of_a_run_are_those_of_its_sampled_steps_and_come_again() -> N
     assert np.median(errors) < 0.05
     assert (errors == StepRates(steps, 100).rates(3)[0]).all()
     assert found.chance(3) == StepRates(steps, 100).chance(3)
-
-
-@pytest.mark.slow
-def test_a_look_along_the_chain_sees_drift_and_rarely_where_there_is_none() -> None:
-    rising = StepRates(seen_of(0.002 * np.exp(np.linspace(0, 4, 1_000))), 1_000)
-    assert trend_chance(rising.seen) < 1e-4
-    assert rising.ends[1] > 4 * rising.ends[0]
-    level = [trend_chance(seen_of(np.full(200, 0.05), seed=seed)) for seed in range(100)]
-    assert sum(chance < 0.05 for chance in level) <= 12  # more: once in 700 times
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,6 @@ from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.model import Call, Model, open_model
 from microagents.models.simulation import simulated
 from microagents.replies.chat import Format, Prompt, Reply, Sample
-from microagents.replies.parsing import parse
 from microagents.systems import Aot, Maker
 from microagents.task import Task
 from microagents.tasks.consistency import Consistency
@@ -173,18 +172,6 @@ def test_the_flag_share_is_what_the_real_screen_discards() -> None:
     long = [sample.usage.output_tokens for sample in samples if (sample.usage.output_tokens or 0) > FLAG_ABOVE_TOKENS]
     assert is_rate(sum(flags), len(flags), 0.2)
     assert is_rate(len(long), len(flags), 0.1), "half of them ramble"
-
-
-@pytest.mark.slow
-def test_one_in_ten_replies_that_ramble_is_wrong_however_good_the_model() -> None:
-    samples = [
-        sample
-        for sample in replies(model("sim:perfect@flag=1"), one_prompt(10_000))
-        if (sample.usage.output_tokens or 0) > 750
-    ]
-    wrong = [parse(sample.text, Onward) != RIGHT for sample in samples]
-    assert is_rate(len(samples), 10_000, 0.5)
-    assert is_rate(sum(wrong), len(wrong), 0.1)
 
 
 @pytest.mark.parametrize("alternatives", [1, 3])

@@ -10,15 +10,10 @@ import pytest
 
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.climbs import Climb, climbs_of
-from tests.cli.commands import COMPLETED, microagents, write
+from tests.cli.commands import microagents, write
 
 TORN = "sim:perfect@error=0.02,hard=0.2,hard_error=0.5,alternatives=1,price_out=1"
 LADDER = ("-k", "6", "-s", "p=.95", "-s", "false_alarms=1", "--run-id", "r")
-JUDGED = (
-    *("drift", "-o", "length=30", "--model", TORN, *LADDER, "-s", "ladder=judge", "-s", "margin=9"),
-    *("-s", "max_draws=14"),
-)
-NEVER_AGREED = (*JUDGED, "--model", "judge=sim:perfect@error=0.45,price_out=1")
 
 
 def ran(*words: str) -> dict[str, Any]:
@@ -59,16 +54,6 @@ def test_what_the_climbs_have_drawn_and_what_the_steps_have_is_all_that_was_coun
     assert 0 < sum(costs) <= account["cost_usd"] + 1e-9
 
 
-@pytest.mark.slow
-def test_a_rollout_counts_at_the_first_step_that_used_it() -> None:
-    ran("drift", "-o", "length=35", "--model", TORN, "--strategy", "lead", "--run-id", "r")
-    rungs = [rung for each in climbs() for rung in each.rungs]
-    assert {(rung.name, rung.outcome) for rung in rungs} == {("lookahead", "inferred")}
-    assert any(rung.samples < sum(count for _, count in rung.votes) for rung in rungs)
-    with reader_of(Path("runs"), "r") as reader:
-        assert sum(rung.samples for rung in rungs) == len(reader.decisions_below("0/rollout"))
-
-
 def test_a_climb_tells_what_would_have_been_decided_without_and_whether_it_differs() -> None:
     ran("drift", "-o", "length=60", "--model", TORN, *LADDER, "-s", "ladder=paraphrase,judge")
     found = climbs()
@@ -86,20 +71,6 @@ def test_rungs_are_in_the_order_of_the_ladder() -> None:
     furthest = max((each.rungs for each in climbs()), key=len)
     assert [rung.name for rung in furthest] == ["model", "judge", "model-2", "lookahead"][: len(furthest)]
     assert len(furthest) > 1
-
-
-@pytest.mark.slow
-def test_what_a_rung_did_not_decide_is_told_with_who_did() -> None:
-    (path,) = ran(*NEVER_AGREED)["undecided_at"]
-    assert climbs()[-1].path == path
-    assert (climbs()[-1].decided_by, climbs()[-1].value, climbs()[-1].differs) == (None, None, None)
-    assert climbs()[-1].without is not None
-    assert microagents("decide", "r", path, '{"number": 5}').code == COMPLETED
-    microagents("resume", "r", "--on-undecided", "leader")
-    settled = {each.path: each for each in climbs()}
-    assert (settled[path].decided_by, settled[path].value, settled[path].differs) == ("person", {"number": 5}, True)
-    assert {each.decided_by for each in settled.values()} <= {"person", "judge", "leader"}
-    assert microagents("show", "r", "--verify").code == COMPLETED
 
 
 def test_without_the_code_of_the_task_replies_are_compared_to_the_letter() -> None:

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from microagents import run_sync
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
-
-
-@pytest.mark.slow
-def test_first_samples_that_are_wrong_are_counted_whatever_the_votes_decide() -> None:
-    model = "sim:perfect@error=0.2,alternatives=1"
-    alone = run_sync(Drift(length=80), models=model, k=1, runs_dir=None).account
-    assert alone.first_wrong == alone.errors == alone.misled > 0
-    voted = run_sync(Drift(length=80), models=model, k=6, runs_dir=None).account
-    assert (voted.errors, voted.misled) == (0, 0)
-    assert 5 <= voted.first_wrong < voted.outvoted, "16 of 80 are expected"
 
 
 def test_votes_that_lost_are_counted_by_the_vote_and_not_by_the_letter() -> None:

@@ -65,26 +65,8 @@ class Alike(Easy):
         return self
 
 
-stones: list[int] = []
-"""An item for each time that somebody came to one."""
-
-
-class Brittle(Multiplication):
-    """One of its variants cannot even be stated."""
-
-    def statement(self) -> str:
-        if self.instance == 1:
-            stones.append(1)
-            raise ValueError("a stone")
-        return super().statement()
-
-
 def compared(task: Any = SMALL, **options: Any) -> Comparison:
     return asyncio.run(compare(task, **{"models": MODEL, "strategies": THREE, "repeat": 8, **options}))
-
-
-def figures(comparison: Comparison) -> list[tuple[Any, ...]]:
-    return [(row.strategy, row.k, row.solved, row.undecided, row.failed, row.argmax) for row in comparison.rows]
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------------------------
@@ -257,36 +239,6 @@ def test_a_name_that_another_comparison_has_is_refused_before_anything_is_done()
     assert {path: path.read_bytes() for path in Path("runs").iterdir()} == before
 
 
-@pytest.mark.slow
-async def test_an_interrupted_comparison_goes_on_to_what_it_comes_to_undisturbed() -> None:
-    options: dict[str, Any] = {
-        "models": f"{MODEL}@latency=0.01",
-        "strategies": ["single-shot", "recursive"],
-        "k": [1, 2],
-        "repeat": 2,
-    }
-    whole = await compare(SMALL, **options, runs_dir="whole")
-    interrupt = asyncio.Event()
-    rows: list[str] = []
-
-    def on_progress(account: Account) -> None:
-        if len(rows) == 3 and account.calls:
-            interrupt.set()
-
-    part = await compare(SMALL, **options, on_row=rows.append, on_progress=on_progress, interrupt=interrupt)
-    assert rows == ["single-shot (row 1 of 3)", "recursive k=1 (row 2 of 3)", "recursive k=2 (row 3 of 3)"]
-    assert (part.outcome, part.reason, len(part.rows)) == (
-        "interrupted",
-        "interrupted in recursive k=2 (row 3 of 3)",
-        3,
-    )
-    assert part.rows[2].rate is None
-    again: list[str] = []
-    rest = await compare(SMALL, **options, on_row=again.append)
-    assert again == rows[2:], "rows that have ended are not begun again"
-    assert figures(rest) == figures(whole)
-
-
 def test_an_interrupt_before_a_row_begins_none() -> None:
     interrupt = asyncio.Event()
     interrupt.set()
@@ -295,31 +247,11 @@ def test_an_interrupt_before_a_row_begins_none() -> None:
     assert not Path("runs").exists()
 
 
-@pytest.mark.slow
-async def test_inputs_that_have_ended_are_not_done_again_when_a_row_goes_on() -> None:
-    options: dict[str, Any] = {"models": "sim:perfect", "strategies": CHEAP, "repeat": 4, "options": FIVE}
-    part = await compare(Brittle(digits=1), **options, max_calls=10, concurrency=1)
-    assert [(row.failed, row.completed) for row in part.rows] == [(1, 3), (1, 1)]
-    stones.clear()
-    comparison = await compare(Brittle(digits=1), **options)
-    assert stones == []
-    assert [(row.failed, row.completed, row.calls) for row in comparison.rows] == [(1, 3, 3), (1, 3, 15)]
-
-
 # -- limits ------------------------------------------------------------------------------------------------------------------------------
 
 
 def limited(**limits: Any) -> Comparison:
     return compared(strategies=CHEAP, options=FIVE, repeat=10, concurrency=1, **limits)
-
-
-@pytest.mark.slow
-def test_a_limit_of_calls_holds_for_all_rows_together() -> None:
-    first = limited(max_calls=30)
-    assert (first.outcome, first.reason) == ("stopped", "--max-calls 30 is reached in self-consistency (row 2 of 2)")
-    assert [row.calls for row in first.rows] == [10, 20]
-    assert limited(max_calls=30).outcome == "stopped"
-    assert [row.calls for row in limited(max_calls=60).rows] == [10, 50]
 
 
 def test_a_row_is_not_begun_where_the_others_have_used_up_the_limit() -> None:

@@ -25,7 +25,6 @@ from microagents.tasks.multiplication import Multiplication
 from tests.studies.measured import EASY, HARD, TASK, WRONG, hard_steps, made, measured, only, planted
 
 pytestmark = pytest.mark.usefixtures("plans_by_few_simulated_steps")
-OTHER = "sim:o3-mini@error=0.05,hard=0.1,hard_error=0.8"
 
 
 class Over(Drift):
@@ -52,15 +51,6 @@ class Essay(Problem[Answer]):
 
     def statement(self) -> str:
         return "Write something."
-
-
-@pytest.mark.slow
-def test_a_step_with_an_error_or_a_flag_is_asked_eight_times_more() -> None:
-    found = only("sim:gpt-4.1-mini@error=0.1,flag=0.1")
-    for step in found.steps:
-        assert step.drawn == (2 if step.first_valid == 2 and not any(step.errors[:2]) else 10)
-    assert found.valid.low < 0.9 < found.valid.high
-    assert found.p.low < 0.9 < found.p.high
 
 
 @pytest.mark.slow
@@ -230,17 +220,6 @@ def test_an_answer_to_a_problem_is_a_step_that_its_check_judges() -> None:
     done = asyncio.run(run(problems, models=model, strategy="maker", k=3, measurement=found, runs_dir=None))
     assert done.account.promise is not None
     assert done.account.promise.calls * 150 == pytest.approx(done.calls, rel=0.1)
-
-
-@pytest.mark.slow
-def test_a_chain_of_one_step_is_judged_by_its_oracle() -> None:
-    found = only("sim:gpt-4.1-mini@error=0.1,flag=0,alternatives=1", task=[Drift(length=1)] * 300)
-    assert found.p.low < 0.9 < found.p.high
-    assert set(found.mistakes) == {"number"}
-    again = measured_from(Path("runs"), found.run_id, Drift())
-    assert again == found
-    with pytest.raises(InvalidUsage, match="measured inputs of one step each, and these have more"):
-        asyncio.run(run(Drift(length=3), models=found.model, measurement=found, runs_dir=None))
 
 
 @pytest.mark.parametrize(

@@ -88,15 +88,6 @@ def test_a_deadline_is_a_further_condition() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_simulated_steps")
-def test_a_planned_duration_is_that_of_the_run() -> None:
-    found = only("sim:gpt-4.1-mini@error=0.05,alternatives=1,latency=0.02", steps=400, task=Drift(length=400))
-    planned = next(each for each in plan(TASK, [found], steps=300, target=0.9).runs if each.k == 2)
-    real = simulate(simulated_rates(found), 300, Maker(k=2), 3)
-    assert planned.duration_s == pytest.approx(real.duration_s, rel=0.25)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_simulated_steps")
 def test_the_cheapest_run_that_reaches_the_target_is_marked() -> None:
     found = measured(EASY, "sim:o3-mini@error=0.02,alternatives=1", steps=1_000).models
     planned = plan(TASK, found, steps=1_000, target=0.95)
@@ -170,16 +161,6 @@ def test_a_run_whose_every_step_was_sampled_is_planned_by_its_own_steps() -> Non
     assert (
         plan(task, [found], steps=64, k=3).runs[0].chance.share > row.chance.share
     )  # a task like it may have no such step
-
-
-@pytest.mark.slow
-def test_simulated_runs_succeed_as_the_plan_said() -> None:
-    found = only("sim:gpt-4.1-mini@error=0.1,flag=0.02,alternatives=1", steps=1_000, task=TASK)
-    chance = found.chances(2, 60).measured
-    simulation = simulate(simulated_rates(found), 60, Maker(k=2, speculate=False), 40)
-    assert simulation.success.low <= chance.high
-    assert chance.low <= simulation.success.high
-    assert simulation.calls == pytest.approx(found.chances(2, 60).calls, rel=0.05)
 
 
 @pytest.mark.slow

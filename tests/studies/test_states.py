@@ -18,7 +18,6 @@ from microagents.tasks.multiplication import Multiplication
 
 RUNS = Path("runs")
 MODEL = "sim:gpt-4.1-mini@error=0.1,flag=0,alternatives=1"
-FILE = Path("states.jsonl")
 
 
 class Sum(Reply, frozen=True):
@@ -76,16 +75,6 @@ def test_replies_that_are_wrong_in_the_same_way_agree_and_only_the_upper_bound_h
     assert found.agreement.share > 0.9
     assert found.agreement.low > 0.5
     assert found.p_high >= 0.01
-
-
-@pytest.mark.slow
-def test_fewer_states_are_a_part_of_more_and_the_same_call_asks_nothing_again() -> None:
-    done()
-    few, more = agreed(MODEL, steps=50), agreed(MODEL, steps=100)
-    assert {each.number for each in few.steps} < {each.number for each in more.steps}
-    given = states_of_run(RUNS, "r", TASK)
-    again = asyncio.run(measure(TASK, MODEL, states=given, steps=50))
-    assert (again.models[0].steps, again.models[0].calls) == (few.steps, more.calls)
 
 
 @pytest.mark.slow

@@ -80,17 +80,6 @@ def test_who_sees_all_is_consistent(sections: int, fixes: int, uses: int, undecl
     assert task.contradictions(sequentially(task)) == 0
 
 
-def test_with_none_undeclared_all_uses_are_of_parents_and_with_all_undeclared_few_are() -> None:
-    def declared(undeclared: float) -> list[bool]:
-        sections = [section for each in range(20) for section in Consistency(undeclared=undeclared, instance=each).plan]
-        return [
-            line.term.section in section.parents for section in sections for line in section.lines if not line.fixes
-        ]
-
-    assert all(declared(0))
-    assert sum(declared(1)) < len(declared(1)) / 2
-
-
 def test_instances_are_other_documents_of_the_same_size() -> None:
     assert TASK.variant(0) == TASK
     assert TASK.variant(3) == Consistency(instance=3)

@@ -70,17 +70,6 @@ async def walked(models: Any, task: Task, **options: Any) -> Result:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
-async def test_with_each_sdk_every_ballot_is_that_of_the_simulated_model_in_process(wire: str) -> None:
-    task = Drift(length=STEPS)
-    here = await walked(InProcess(task, f"{wire}:m", OFTEN_WRONG), task)
-    async with serving(Endpoint(model=OFTEN_WRONG, task=task)) as served, through_sdk(wire, served.url) as model:
-        there = await walked(model, task)
-    assert here.account.errors, "decisions are wrong, so that any difference would show"
-    assert digests(there) == digests(here)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("wire", WIRES)
 async def test_with_a_spec_the_votes_decide_as_in_process_in_spite_of_faults(
     wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from microagents.base.errors import InvalidUsage
-from microagents.journal import opening
 from microagents.journal.reading import reader_of
 from microagents.telemetry.prometheus import CONTENT_TYPE
 from microagents.web.viewer import server as viewer
@@ -160,33 +159,6 @@ def test_a_run_that_was_removed_is_said_to_be_gone() -> None:
     microagents("run", *NOISY)
     Path("runs/r.sqlite").unlink()
     assert [get(f"/api/run/r{path}")[0] for path in READS] == [404] * len(READS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", ["_open", "_checked"])
-def test_a_run_that_is_removed_while_it_is_opened_is_said_to_be_gone(
-    moment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    microagents("run", *NOISY)
-    file = Path("runs/r.sqlite")
-    content, opened = file.read_bytes(), getattr(opening, moment)
-
-    def removing(*given: Any) -> Any:
-        found = opened(*given)
-        file.unlink(missing_ok=True)
-        return found
-
-    monkeypatch.setattr(opening, moment, removing)
-    for path in READS:
-        file.write_bytes(content)
-        status, _, body = get(f"/api/run/r{path}")
-        assert (status, "cannot be opened: no such file" in body["error"]) == (404, True), path
-    file.write_bytes(content)
-    assert microagents("show", "r").err.startswith(
-        "microagents: the journal 'runs/r.sqlite' cannot be opened: no such file"
-    )
-    assert not file.exists()
-    assert get("/api/runs")[0] == get("/metrics")[0] == get("/api/waiting")[0] == 200
 
 
 def test_of_a_strip_only_the_rest_is_sent_and_a_step_without_a_row_is_zero() -> None:
