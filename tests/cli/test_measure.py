@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("plans_by_few_simulated_steps")
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 OTHER = "sim:o3-mini@error=0.02,alternatives=1"
 MODEL = "sim:gpt-4.1-mini@error=0.02,alternatives=1"
-MEASURE = ("measure", "drift", "-o", "length=300", "--model", MODEL, "--steps", "200")
+MEASURE = ("measure", "drift", "-o", "length=300", "--model", MODEL, "--steps", "100")
 
 
 def measured() -> str:
