@@ -114,7 +114,8 @@ async def measure(
     With more steps, draws or rollouts, only the further samples are drawn.
 
     Args:
-        task: a chain with an oracle; or inputs that are one question each: problems, or chains of one step; or an agent with a `check`.
+        task: a chain with an oracle; or inputs that are one question each: problems, or chains of one step, also without an oracle; or an
+            agent with a `check`.
         models: the models, each on its own, all on the same steps.
         steps: number of steps or inputs, at most all; by default 1,000. Of an agent the number of trials, by default 20.
         draws: number of samples of every step; by default two, and ten if they are not both right. Of an agent's action by default 5.
@@ -136,7 +137,7 @@ async def measure(
     models = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
     chain = task if isinstance(task, ChainTask) and not isinstance(task, AgentTask) else None
     _check(chain, models, states=states, rollouts=rollouts, flags=flags)
-    settings = {"keep_texts": "all", **without_control(given)}
+    settings = {"keep_texts": "all", "share": "off", **without_control(given)}
     asked: dict[str, Any] = {"steps": steps, "draws": draws, "rollouts": rollouts, "horizon": horizon}
     wanted = {name: value for name, value in asked.items() if value is not None}
     seed = given.get("seed", 0)
@@ -269,12 +270,17 @@ def _inputs(given: Sequence[Task], wanted: Mapping[str, Any], seed: int) -> tupl
     strategy = validated(Measuring, "the measurement", dict(wanted))
     numbers = sorted(chosen_among(len(given), min(strategy.steps, len(given)), seed))
     chosen = [given[number] for number in numbers]
-    for number, task in zip(numbers, chosen, strict=True):
-        _check_input(number, task)
-    return chosen, strategy.model_copy(update={"numbers": tuple(numbers), "of": len(given)})
+    is_judged = [_has_right_reply(number, task) for number, task in zip(numbers, chosen, strict=True)]
+    if any(is_judged) and not all(is_judged):
+        number = numbers[is_judged.index(False)]
+        raise InvalidUsage(
+            f"{type(given[0]).__name__} has an oracle for some inputs, and none for input {number}, so its replies cannot be judged"
+        )
+    return chosen, strategy.model_copy(update={"numbers": tuple(numbers), "of": len(given), "judged": all(is_judged)})
 
 
-def _check_input(number: int, task: Task) -> None:
+def _has_right_reply(number: int, task: Task) -> bool:
+    """Whether code knows the right reply to an input; else only the agreement of its samples is measured."""
     name = type(task).__name__
     if isinstance(task, Problem):
         if type(task).correct is Problem.correct:
@@ -286,8 +292,9 @@ def _check_input(number: int, task: Task) -> None:
             f"input {number} of {name} is not one step, and a measurement of its first one would say nothing of the others; measure the "
             "steps of one input"
         )
-    elif called(task.oracle, called(task.start)) is None:
-        raise InvalidUsage(f"{name} has no oracle for input {number}, so its replies cannot be judged")
+    else:
+        return called(task.oracle, called(task.start)) is not None
+    return True
 
 
 def _plans(

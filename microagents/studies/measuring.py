@@ -108,7 +108,8 @@ class MeasuringConductor(ChainConductor["Measuring"]):
         chain = Chain(work)
         if of_inputs:
             state = chain.start()
-            only = await _measured(chain, _Step(0, state, right_reply(chain, state, 0)))
+            right = right_reply(chain, state, 0) if strategy.judged else None
+            only = await _measured(chain, _Step(0, state, right))
             return Measured(total=strategy.of or 1, steps=(structs.replace(only, number=of_inputs[work.input]),))
         total = max(strategy.of or 0, chain.total or 0) or sum(1 for _ in _walk(chain))
         count = min(strategy.steps, total)

@@ -185,3 +185,25 @@ def test_trust_columns_say_how_sure_each_cell_is_and_take_no_name_of_another_col
         ("undecided", "", "5/6", "1/6", "6", "", "code"),
         ("decided", "a", "3/3", "3/3", "3", "shared", ""),
     ]
+
+
+def test_rows_without_an_oracle_are_tried_and_measured_by_their_agreement_each_row_by_itself() -> None:
+    write("sure.py", UNSURE)
+    write("in.csv", "place\nParis\nParis\nRome\n")
+    words = [
+        "--inputs",
+        "in.csv",
+        "--model",
+        "sure.py:Unsure",
+        "-o",
+        "ask=Where is {place}?",
+        "-o",
+        "columns=state, code: int",
+    ]
+    tried = microagents("try", "rows", *words)
+    assert tried.code == COMPLETED, tried.err
+    assert "it replies in the form asked for; whether rightly is not known without an oracle" in tried.out
+    measured = microagents("measure", "rows", *words)
+    assert measured.code == COMPLETED, measured.err
+    assert "they differ at 2 inputs: 0, 1" in measured.out
+    assert "no chance and no k; they need the task's `oracle`" in measured.out

@@ -66,7 +66,7 @@ def _model(found: ModelMeasurement, source: str) -> Iterator[str | Columns]:
     if not found.judged:
         yield f"two draws agree = {_within(found.agreement)}, valid = {_within(found.valid)} (95 % over steps)"
         if found.differing:
-            yield f"they differ at {counted(len(found.differing), 'step')}: {_named(found.differing)}"
+            yield f"they differ at {counted(len(found.differing), unit)}: {_named(found.differing)}"
         if found.as_decided is not None:
             yield f"as {source} decided, rightly or not = {_within(found.as_decided)}"
         low = found.agreement.low
