@@ -58,7 +58,6 @@ def test_list_names_links_that_lead_nowhere_and_goes_on() -> None:
         "run {}.py",
         "run hanoi --strategy {}",
         "run writing -o brief=Why? -o output={}.txt",
-        "compare hanoi -o disks=2 --repeat 2 --run-id {}",
         "init {}",
     ],
 )
