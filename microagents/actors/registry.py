@@ -40,8 +40,6 @@ class Registry(Struct, frozen=True, kw_only=True):
     """Entry-point group in which installed packages register classes of this kind."""
     shipped: Mapping[str, str]
     """Addresses (``module:Class``) of the shipped classes, by name; those that matter most come first."""
-    combiner: str = ""
-    """Address of the function that makes a class of two names with a plus between them; empty if names cannot be combined."""
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -55,10 +53,6 @@ class Registry(Struct, frozen=True, kw_only=True):
         Raises:
             InvalidUsage: there is none. The message lists similar and known names.
         """
-        if self._is_combined(name):
-            place, _, function = self.combiner.partition(":")
-            combined: type[C] = getattr(import_module(place), function)(name.removeprefix(f"{place}:"))
-            return combined
         if name.endswith(".py"):
             return self._only_class(name, base)
         found, module, attribute = self._locate(name)
@@ -89,15 +83,6 @@ class Registry(Struct, frozen=True, kw_only=True):
         return next(
             (name for name, each in self.addresses.items() if each == address),
             address.rpartition(":")[2].rpartition(".")[2],
-        )
-
-    def _is_combined(self, name: str) -> bool:
-        """Return whether a name is of two classes. A plus may also stand in the path of a file."""
-        return (
-            bool(self.combiner)
-            and "+" in name
-            and name not in self.addresses
-            and not os.path.isfile(name.rpartition(":")[0] or name)
         )
 
     def _locate(self, name: str) -> tuple[object, ModuleType, str]:
@@ -160,7 +145,6 @@ TASKS = Registry(
 STRATEGIES = Registry(
     kind="strategy",
     group="microagents.strategies",
-    combiner="microagents.systems.questions.pairs:pair_of",
     shipped={
         "maker": "microagents.systems.chains.maker:Maker",
         "lead": "microagents.systems.chains.lead:Lead",

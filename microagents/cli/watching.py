@@ -198,7 +198,6 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
         control = RunControl(
             on_start=partial(_tell, display),
             on_progress=display.show,
-            on_solution=display.draw,
             on_ending=print_ending if stream else None,
             on_forecast=partial(_tell_forecast, display=display, signals=signals, asks=not yes),
             interrupt=interrupt,

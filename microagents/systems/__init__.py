@@ -18,7 +18,6 @@ if _IS_CHECKED:
     from microagents.systems.documents.subtask_baselines import Parallel, Sequential
     from microagents.systems.questions.aot import Aot, AotTree
     from microagents.systems.questions.chain_of_thought import Analogical, ChainOfDraft, Cot, CotSC, SelfRefine
-    from microagents.systems.questions.problem_conductor import ProblemMaker
     from microagents.systems.questions.recursive import Recursive
     from microagents.systems.questions.tree_of_thoughts import ForestOfThoughts, TreeOfThoughts
 
@@ -36,7 +35,6 @@ __all__ = [
     "Lead",
     "Maker",
     "Parallel",
-    "ProblemMaker",
     "Recursive",
     "SelfConsistency",
     "SelfRefine",
@@ -52,7 +50,6 @@ __all__ = [
 _ADDRESSES = (
     *_STRATEGIES.shipped.values(),
     *[f"{__name__}.chains.chain:{name}" for name in ("ChainConductor", "ChainStep", "step_by_step")],
-    f"{__name__}.questions.problem_conductor:ProblemMaker",
     f"{__name__}.chains.known_inputs:side_by_side",
     f"{__name__}.chains.speculation:guess_ahead",
 )

@@ -4,7 +4,7 @@
 the chance by a Monte Carlo that does not use the engine (`aot_monte_carlo`).
 `--part votes`: trees whose judge errs in 30 of 100 ballots.
 `--part states`: do accepted contractions keep the answer, how long is the last answer, and figures 5 to 7 of the paper (``--svg FILE``).
-`--part pairs`: aot before recursive, on products of six digits.
+`--part products`: aot beside recursive, on products of six digits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from microagents import Prompt, Reply, Strategy, run
 from microagents.elections.laws import wilson_interval
 from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import solution_of
-from microagents.runs.strategies import strategy_of
 from microagents.systems.questions.aot import Aot, AotTree
 from microagents.systems.questions.chain_of_thought import Cot, CotSC, SelfRefine
 from microagents.systems.questions.questions import ToChoose, asked_in
@@ -309,11 +308,10 @@ def _draw(found: Sequence[Walk], file: Path) -> None:
         figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
 
 
-async def pairs(problems: int, seed: int) -> None:
-    """Print aot before recursive beside recursive alone."""
+async def products(problems: int, seed: int) -> None:
+    """Print aot beside recursive."""
     tasks = [Multiplication(digits=6, instance=instance) for instance in range(problems)]
     print(f"{problems} products of 6x6 digits, sim:perfect, seed {seed}")
-    named = partial(strategy_of, "aot+recursive", tasks[0])
     rows: list[tuple[str, Strategy]] = [
         ("recursive, k = 1", Recursive(k=1)),
         ("recursive, k = 2", Recursive(k=2)),
@@ -321,10 +319,6 @@ async def pairs(problems: int, seed: int) -> None:
         ("aot", Aot()),
         ("aot, k = 2", Aot(k=2)),
         ("aot, k = 3", Aot(k=3)),
-        ("aot+recursive, 1 and 2", named({"aot.transitions": 1, "recursive.k": 2})),
-        ("aot+recursive, 2 and 2", named({"aot.transitions": 1, "aot.k": 2, "recursive.k": 2})),
-        ("aot+recursive, 3 and 3", named({"aot.transitions": 1, "aot.k": 3, "recursive.k": 3})),
-        ("aot+recursive, 5 and 3", named({"aot.transitions": 1, "aot.k": 5, "recursive.k": 3})),
     ]
     for name, strategy in rows:
         print(told(name, await solved(tasks, strategy, seed, "sim:perfect")), flush=True)
@@ -334,7 +328,7 @@ PARTS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "table": table,
     "votes": votes,
     "states": states,
-    "pairs": pairs,
+    "products": products,
 }
 
 

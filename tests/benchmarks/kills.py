@@ -45,15 +45,6 @@ TASKS = {
     ),
     "relay": ("relay", "-o", "length=10", "-o", "reach=9", "--model", "sim:perfect@flag=0.05,latency=0.05,sigma=1"),
     "aot": ("word-problems", "-o", "depth=5", "--model", _REASONING, "-s", "k=2"),
-    "aot+recursive": (
-        "word-problems",
-        "-o",
-        "depth=5",
-        "--model",
-        _REASONING,
-        "--strategy",
-        "aot+recursive",
-    ),
     "consistency": ("consistency", "-o", "sections=5", *[word for agent in _AGENTS for word in ("--model", agent)]),
 }
 """Runs with latency: a kill finds calls in flight. They take two to five seconds undisturbed."""

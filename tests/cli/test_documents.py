@@ -1,4 +1,4 @@
-"""Documents in the terminal: what `show` and the live display draw, and the files that their texts are written into."""
+"""Documents in the terminal: what `show` draws, and the files that their texts are written into."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from msgspec import Struct, structs
 from structlog.testing import capture_logs
 
 from microagents import InvalidUsage, Result, resume, run
-from microagents.cli.views.display import live_display
-from microagents.cli.views.document import MAX_OBJECTIONS, draw_document, live_lines, short_names
+from microagents.cli.views.document import MAX_OBJECTIONS, draw_document, short_names
 from microagents.runs.driver import following
 from microagents.systems.documents import Segment
 from microagents.systems.documents.notes import DocumentRecord
@@ -214,10 +213,10 @@ def test_what_models_write_reaches_the_terminal_neither_raw_nor_at_full_length()
     nasty = "\x1b[2J\x07\r\x9b31m\u202e\ndone     whole " + "x" * 1000
     record = subtask(state="writing", rounds=[[draft(0, "failed", "-++", reason=nasty)]], refused_splits=[nasty])
     record.objective = nasty
-    for lines in (drawn(record), live_lines(document(record, text=nasty), 80, 20)):
-        assert all(line.isprintable() for line in lines)
-        assert max(map(len, lines)) <= 100
-        assert not any(line.startswith("done") for line in lines)
+    lines = drawn(record)
+    assert all(line.isprintable() for line in lines)
+    assert max(map(len, lines)) <= 100
+    assert not any(line.startswith("done") for line in lines)
 
 
 def test_names_of_agents_are_short_where_that_tells_them_apart() -> None:
@@ -237,27 +236,6 @@ def test_show_draws_a_document_and_gives_all_of_it_as_json() -> None:
     assert microagents("show", "r").rows["result"].startswith("a text of 21 characters, 6 words; checks FAILED: short;")
     (record,) = microagents("show", "r", "--json").json["solution"]["subtasks"]
     assert (record["state"], len(record["rounds"])) == ("done", 3)
-
-
-# -- the live display --------------------------------------------------------------------------------------------------
-
-
-def test_the_live_display_shows_the_subtask_in_work_and_the_end_of_the_text() -> None:
-    parts = [subtask(f"write/part/{number}", state="done", author=0) for number in range(1, 30)]
-    working = subtask("write/part/30", state="writing", rounds=[[draft(0, "passed", "++-"), draft(1, "open", "+")]])
-    later = [subtask(f"write/part/{number}") for number in range(31, 60)]
-    lines = live_lines(document(*parts, working, *later, text="first\n" + "word " * 100 + "\nlast\n"), 80, 20)
-    assert len(lines) <= 20
-    place = lines.index("writing  30  the objective of write/part/30")
-    assert lines[place + 1].strip() == "round 1; perfect passed 2 of 3; o3-mini 1 of 3 so far"
-    assert lines[0].startswith("... ")
-    assert lines[-1] == "last"
-    assert "by perfect" in lines[1]
-
-
-def test_without_a_terminal_nothing_is_read_for_a_display() -> None:
-    with live_display("r") as display:
-        assert display.draw is None
 
 
 # -- following a run ---------------------------------------------------------------------------------------------------

@@ -301,11 +301,3 @@ def test_a_branch_says_what_became_of_it(branch: Branch, text: str) -> None:
         at="", problem="p", depth=0, turns=(), answer=Raw(b'{"total":3}'), calls=0, cost_usd=0.0, branch=branch
     )
     assert draw_tree(leaf) == f"{text}  nothing recorded  $0.00"
-
-
-def test_of_a_pair_the_work_of_both_stands_below_the_problem() -> None:
-    completed(*STORY, "--strategy", "aot+recursive")
-    tree = whole()
-    assert [child["at"] for child in tree["children"]] == ["before", "solve"]
-    assert [node["problem"] for node in nodes(tree)][-1] != tree["problem"] == tree["children"][0]["problem"]
-    assert "nothing recorded" not in "\n".join(shown())

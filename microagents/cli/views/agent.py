@@ -28,17 +28,6 @@ def draw_agent(record: AgentRecord, price: Price) -> str:
     return joined(lines)
 
 
-def live_lines(record: AgentRecord, price: Price, columns: int, rows: int) -> list[str]:
-    """Draw the last actions, in few lines."""
-    lines: list[str] = []
-    for action in reversed(record.actions):
-        more = list(action_lines(action, price, columns))
-        if lines and len(lines) + len(more) > max(2, rows):
-            break
-        lines = more + lines
-    return lines
-
-
 def action_lines(action: ActionRecord, price: Price, columns: int) -> Iterator[str]:
     """Draw an action: its votes and cost, and a line for each call and for its outcome."""
     votes = ":".join(str(votes) for _, votes in action.options) or "no vote"

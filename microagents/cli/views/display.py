@@ -8,22 +8,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 import typer
-from msgspec import Struct
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 from rich.text import Text
 
 from microagents.cli.reporting import echo
-from microagents.cli.views import agent
-from microagents.cli.views.document import live_lines
 from microagents.cli.views.lines import one_line, shorten, wrapped_cells
 from microagents.cli.views.tables import clock
 from microagents.journal.messages import Account
 from microagents.runs.words.money import Price, money
 from microagents.runs.words.summary import counts_of, progress_line
-from microagents.systems.agents.notes import AgentRecord
-from microagents.systems.documents.notes import DocumentRecord
 
 LINE_EVERY_S = 60.0
 """Interval of progress lines if stderr is not a terminal."""
@@ -31,8 +26,6 @@ MAX_TITLE = 32
 """Columns of the title in the live display."""
 INDENT, GAP = 2, 3
 """Columns before the counts of the live display, and between two of them."""
-ROWS_OF_PROGRESS = 6
-"""Rows of a terminal that the live display leaves to the progress and to the cursor."""
 
 
 class Display(NamedTuple):
@@ -48,8 +41,6 @@ class Display(NamedTuple):
     """Change the title, and show progress from 0 again."""
     paused: Callable[[], AbstractContextManager[None]]
     """Hide the display for a while, so that others can use the terminal."""
-    draw: Callable[[Struct], bool] | None
-    """Draw the recorded work on the input; returns whether there is something to draw. None without a terminal."""
 
 
 @contextmanager
@@ -68,9 +59,9 @@ def live_display(title: str, *, unit: str = "step", price: Price = money, loads:
         expand=True,
     )
     line = progress.add_task(_shown_title(title), total=None, done="starting")
-    counts, document = Text(), Text(no_wrap=True, overflow="ellipsis")
+    counts = Text()
 
-    with Live(Group(progress, counts, document), console=console, transient=True, refresh_per_second=8) as live:
+    with Live(Group(progress, counts), console=console, transient=True, refresh_per_second=8) as live:
 
         def show(account: Account) -> None:
             done, total = _measured(account)
@@ -93,24 +84,12 @@ def live_display(title: str, *, unit: str = "step", price: Price = money, loads:
             yield  # what it raises ends the run, and the display stays hidden
             live.start()
 
-        def draw(solution: Struct) -> bool:
-            width, height = console.size
-            if isinstance(solution, DocumentRecord):
-                lines = live_lines(solution, width - INDENT, height - ROWS_OF_PROGRESS)
-            elif isinstance(solution, AgentRecord):
-                lines = agent.live_lines(solution, price, width - INDENT, height - ROWS_OF_PROGRESS)
-            else:
-                return False
-            document.plain = "".join(f"\n{' ' * INDENT}{each}" for each in lines)
-            return True
-
         yield Display(
             show,
             lambda text: console.print(f"\r{text}", markup=False),
             lambda text: console.print(text, markup=False, soft_wrap=True),
             set_title,
             paused,
-            draw,
         )
 
 
@@ -168,4 +147,4 @@ def _log_display(title: str, unit: str, price: Price) -> Display:
         nonlocal title
         title = new
 
-    return Display(show, lambda _: None, echo, set_title, nullcontext, None)
+    return Display(show, lambda _: None, echo, set_title, nullcontext)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
 
-from microagents.base.printing import printable
 from microagents.cli.views.lines import joined, one_line, shorten
 from microagents.runs.words.summary import columns_of_stdout, number_of
 from microagents.systems.documents.notes import DocumentRecord
@@ -20,8 +19,6 @@ MIN_OBJECTIVE = 20
 """Minimum width of an objective."""
 INDENT = " " * 9
 """Before the details of a subtask: its state is as wide."""
-TEXT_LINES = 6
-"""Lines of the growing text in the live display."""
 OUTCOMES: Mapping[SegmentOutcome, str] = {
     "open": "in work",
     "passed": "passed",
@@ -44,38 +41,6 @@ def draw_document(document: DocumentRecord) -> str:
         lines.append(_line(heads[record.at], record.objective, columns))
         lines += [INDENT + detail for detail in _details(document, record, columns - len(INDENT))]
     return joined(lines)
-
-
-def live_lines(document: DocumentRecord, columns: int, rows: int) -> list[str]:
-    """Draw a growing document in few lines: its subtasks, the approvals in the one in work, and the end of its text."""
-    tail = _tail(document.text, columns - 2, max(1, min(TEXT_LINES, rows // 3)))
-    heads = _heads(document.subtasks)
-    lines: list[str] = []
-    focus = 0
-    for record in document.subtasks:
-        if record.state == "writing":
-            focus = len(lines)
-        if record.author is not None:
-            by = f"  by {short_names(document.agents)[record.author]}"
-        else:
-            by = ""
-        marks = "".join(f", {mark}" for mark in _marks(record))
-        lines.append(_line(heads[record.at], record.objective, columns - cell_len(by + marks)) + by + marks)
-        if record.state == "writing":
-            indent = " " * len(heads[record.at])
-            now = [f"round {max(1, len(record.rounds))}", *_states_now(document, record)]
-            lines += [indent + each for each in _wrapped(now, columns - len(indent))]
-    room = max(3, rows - len(tail) - 1)
-    if len(lines) > room:
-        first = max(0, min(focus - room // 2, len(lines) - room))
-        above, after = first + 1, len(lines) - first - room + 1
-        shown = lines[first : first + room]
-        if first:
-            shown[0] = f"... {above} more lines above"
-        if first + room < len(lines):
-            shown[-1] = f"... {after} more lines below"
-        lines = shown
-    return [*lines, *([f"-- the end of {len(document.text):,} characters of text --", *tail] if tail else [])]
 
 
 def short_names(agents: Sequence[str]) -> list[str]:
@@ -195,14 +160,6 @@ def _reason(validation: ValidationRecord) -> str:
     if validation.missing:
         return "no valid judgement"
     return one_line(validation.reason) or "no reason given"
-
-
-def _tail(text: str, columns: int, lines: int) -> list[str]:
-    last = text[-columns * lines * 2 :].rstrip("\n")
-    wrapped = [
-        part for line in last.split("\n") for part in (textwrap.wrap(printable(line.expandtabs()), columns) or [""])
-    ]
-    return wrapped[-lines:]
 
 
 def _wrapped(clauses: Iterable[str], columns: int) -> list[str]:

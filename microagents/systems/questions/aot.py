@@ -26,7 +26,7 @@ from microagents.systems.questions.contractor import Contract, Contractor
 from microagents.systems.questions.decomposer import TRACE_SYSTEM, Decomposer, Trace
 from microagents.systems.questions.discriminator import Discriminate, Discriminator, Ensemble
 from microagents.systems.questions.problem import Problem, answer_type_of, text_of
-from microagents.systems.questions.problem_conductor import ProblemMaker
+from microagents.systems.questions.problem_conductor import ProblemConductor
 from microagents.systems.questions.questions import (
     Known,
     Planned,
@@ -150,18 +150,19 @@ class ReducedSolution(Solution, frozen=True, kw_only=True):
     """The last question of the chain whose answer it is."""
 
 
-class AotConductor(ProblemMaker["Aot"]):
+class AotConductor(ProblemConductor["Aot"]):
     """Leads a question through its states."""
 
     asks = (Trace, Contract, Discriminate, Ensemble)
-    handles_no_message = ("reduce",)
 
     async def conduct(self, work: AotWork) -> ReducedSolution:
         """Solve the problem by its states only."""
-        reduction = await self.reduce(work)
-        done = self.concluded(
-            work, reduction.best.answer, problems=1 + reduction.best.transitions, argmax=reduction.argmax
-        )
+        work.progress(0)
+        turns = Turns(work, ROOT, temperature=work.strategy.temperature)
+        reduction = await _reduced(work.strategy, turns)
+        turns.notes.chosen = reduction.best.at
+        argmax = reduction.argmax if reduction.is_majority else (*reduction.argmax, work.path_of(ROOT))
+        done = self.concluded(work, reduction.best.answer, problems=1 + reduction.best.transitions, argmax=argmax)
         return ReducedSolution(
             answer=done.answer,
             correct=done.correct,
@@ -170,21 +171,6 @@ class AotConductor(ProblemMaker["Aot"]):
             endings=tuple(each.ending for each in reduction.chains),
             question=reduction.best.question,
         )
-
-    async def make_problem(self, work: AotWork, root: str) -> str:
-        """Return the last question of the chain whose answer was picked."""
-        return (await self.reduce(work, root)).best.question
-
-    async def reduce(self, work: AotWork, root: str = ROOT) -> Reduction:
-        """Follow all chains from the problem to their ends."""
-        work.progress(0)
-        strategy = work.strategy
-        turns = Turns(work, root, temperature=strategy.temperature)
-        reduction = await _reduced(strategy, turns)
-        turns.notes.chosen = reduction.best.at
-        if reduction.is_majority:
-            return reduction
-        return structs.replace(reduction, argmax=(*reduction.argmax, work.path_of(root)))
 
 
 def _hash_of(solution: ReasonedAnswer) -> bytes:

@@ -263,24 +263,6 @@ def _text(method: Callable[[], str]) -> str:
     return text
 
 
-def restated(task: Problem[A], text: str) -> Problem[A]:
-    """A problem with another statement. All else stays, such as the check of its answer."""
-    made = _restated_type(type(task)).model_construct(**dict(task))
-    made._text = text  # type: ignore[attr-defined]  # noqa: SLF001 - the class is made for it
-    return made
-
-
-@lru_cache(maxsize=256)
-def _restated_type(kind: type[Problem[Any]]) -> type[Problem[Any]]:
-    namespace = {
-        "__module__": kind.__module__,
-        "__doc__": kind.__doc__,
-        "__annotations__": {"_text": str},
-        "statement": lambda self: self._text,
-    }
-    return type(kind.__name__, (kind,), namespace)
-
-
 def answer_type_of(task: Task) -> type[Reply]:
     """Return the reply class of answers to a problem and to its sub-problems."""
     assert isinstance(task, Problem)

@@ -62,13 +62,3 @@ class ProblemConductor(Conductor[Problem[Any], G]):
     """A conductor that gives one answer to a problem."""
 
     concluded = staticmethod(concluded)
-
-
-class ProblemMaker(ProblemConductor[G]):
-    """A conductor that can also make a simpler problem with the same answer, for another strategy to solve."""
-
-    handles_no_message = ("make_problem",)
-
-    async def make_problem(self, work: Work[Problem[Any], G], root: str) -> str:
-        """Return the text of the simpler problem. ``root`` is the place of this work."""
-        raise NotImplementedError

@@ -31,7 +31,7 @@ Chore = with_passages("Chore", Relay)
     ("task", "strategy"),
     [
         *((Story(depth=3), name) for name in ("maker", "cot-sc", "self-refine", "aot+tree")),
-        (Product(digits=3), "aot+recursive"),
+        (Product(digits=3), "recursive"),
         (Chore(length=4), "swarm"),
     ],
     ids=lambda given: given if isinstance(given, str) else type(given).__name__,

@@ -139,7 +139,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"seqcv": {"same_model": True}}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*OF_PROBLEMS, "aot+recursive"])
+@pytest.mark.parametrize("name", OF_PROBLEMS)
 async def test_every_question_of_a_strategy_for_problems_is_answered_as_in_process(name: str) -> None:
     # One answer is wrong in a sixth of these questions, in process too; this instance is one that every strategy answers right there.
     task, model = Spelled(steps=2) if name == "swarm" else WordProblem(depth=2, instance=1), "sim:perfect"
