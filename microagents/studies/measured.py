@@ -114,8 +114,6 @@ class Chances(Struct, frozen=True, kw_only=True):
     """By the error rates as they differ from step to step; see `ModelMeasurement.condition`."""
     calls: float
     """Expected number of calls."""
-    calls_high: float
-    """The upper end of its interval."""
 
 
 class Latency(Struct, frozen=True, kw_only=True):
@@ -311,7 +309,6 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
             independent=chance_of(self.lost_if_independent(k), steps),
             measured=proportion_of((rates.decided if is_input else rates.chance)(k, max_draws=max_draws)),
             calls=calls.mid / scale,
-            calls_high=calls.high / scale,
         )
 
     def if_certain(self, k: int, total: int) -> str | None:

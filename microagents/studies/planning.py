@@ -9,7 +9,6 @@ from math import ceil
 from typing import Any
 
 from msgspec import Struct, structs
-from msgspec.structs import astuple
 
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
@@ -26,11 +25,13 @@ from microagents.elections.race_tables import ERRORS, Array, Raced, equal_rates,
 from microagents.elections.races import race_end
 from microagents.elections.rules import ORDERS
 from microagents.elections.step_rates import MAX_K, StepRates
+from microagents.models.model import ModelSpec
+from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
+from microagents.runs.doctor import announced_end
 from microagents.runs.settings import validated
 from microagents.runs.step_counts import steps_of
 from microagents.runs.strategies import strategy_of
 from microagents.runs.words.money import are_simulated, money
-from microagents.studies.bills import Bill, Terms
 from microagents.studies.measure import Measurement
 from microagents.studies.measured import (
     FEWEST_DRAWS,
@@ -93,8 +94,8 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
     independent: float | None = None
     """The same if every step had the mean error rate; None for a strategy without a law."""
     calls: float
-    cost_usd: Bill
-    """Cost of all calls: as measured, and between which bounds it may be."""
+    cost_usd: float | None
+    """Cost of all calls, by the measured cost of a call; None if it is unknown."""
     duration_s: float | None = None
     """Expected duration; None if the latency is unknown."""
     limited_by: str | None = None
@@ -316,7 +317,7 @@ def _row(
         chance=chance if isinstance(chance, Proportion) else Proportion(share=chance, low=chance, high=chance),
         independent=None if isinstance(chance, Proportion) else chance,
         calls=calls,
-        cost_usd=Bill(low=usd, mid=usd, high=usd),
+        cost_usd=usd,
     )
 
 
@@ -382,7 +383,7 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
         needed = (
             f"{few.draws:,} samples advise no k, so the default stands; {more:,} more samples would say more{price}"
         )
-    planned = [_Planned(each, task, wanted) for each in able]
+    planned = [_Planned(each, wanted) for each in able]
     by_model = [(each, list(_runs(each, task, k, only_ks=few is not None))) for each in planned]
     found = [run for _, runs in by_model for run in runs]
     enough = [(model, run) for model, runs in by_model for run in runs if not few and model.is_enough(run)]
@@ -402,18 +403,17 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
 
 
 class _Planned:
-    """A measured model, on the terms of its provider."""
+    """A measured model and the demands on a run."""
 
-    def __init__(self, found: ModelMeasurement, task: Task | None, wanted: _Goals) -> None:
+    def __init__(self, found: ModelMeasurement, wanted: _Goals) -> None:
         self.found = found
         self.models = (found.model,)
-        self.terms = Terms(found, task)
         self.wanted, self.total, self.target = wanted, wanted.total, wanted.target
         self._is_of_input = found.of_inputs and self.total == 1
 
     def is_enough(self, run: PlannedRun) -> bool:
         """Return whether the interval of a row is above the target, within budget and deadline."""
-        bounds = ((run.cost_usd.mid, self.wanted.max_cost_usd), (run.duration_s, self.wanted.max_time_s))
+        bounds = ((run.cost_usd, self.wanted.max_cost_usd), (run.duration_s, self.wanted.max_time_s))
         if any(most is not None and (amount is None or amount > most) for amount, most in bounds):
             return False
         return run.chance.low >= self.target
@@ -449,7 +449,7 @@ class _Planned:
         return self.found.rates(self.total).least_k(self.target)
 
     def planned(
-        self, strategy: Stepwise, chance: Proportion, calls: float, high: float, *, at_once: int, paid: float = 1.0
+        self, strategy: Stepwise, chance: Proportion, calls: float, *, at_once: int, paid: float = 1.0
     ) -> PlannedRun:
         """Build the row of a strategy.
 
@@ -457,15 +457,11 @@ class _Planned:
             strategy: the strategy.
             chance: its chance.
             calls: expected number of calls.
-            high: its upper end.
             at_once: number of votes that a step asks for at once.
             paid: cost of a call in votes: more than 1 if some are rollouts.
         """
-        paid_calls = (calls, paid * calls, paid * high)
-        ends = zip(astuple(self.terms.bill(at_once)), paid_calls, strict=True)
-        low, mid, most = [None if usd is None else usd * n for usd, n in ends]
         waits_s = self._pace_s(strategy, at_once)
-        least_s, limit = self.terms.least_s(paid * calls)
+        least_s, limit = self._least_s(paid * calls)
         duration_s = None if waits_s is None else max(self.total * waits_s, least_s)
         changed = strategy.model_dump(exclude_defaults=True, exclude={"k"})
         return PlannedRun(
@@ -475,9 +471,19 @@ class _Planned:
             options={name: str(value) for name, value in changed.items()},
             chance=chance,
             calls=calls,
-            cost_usd=Bill(low=low, mid=mid, high=most),
+            cost_usd=None if self.found.call_usd is None else self.found.call_usd * paid * calls,
             duration_s=duration_s,
             limited_by=limit if limit and duration_s == least_s else None,
+        )
+
+    def _least_s(self, calls: float) -> tuple[float, str]:
+        """Return the least duration of the calls under the provider's limits, and the limit that makes it; 0 for none."""
+        of_all = max(1, self.found.calls)
+        read, written = self.found.input_tokens / of_all, self.found.output_tokens / of_all
+        of_call = {REQUESTS: 1.0, TOKENS: read + written, INPUT_TOKENS: read, OUTPUT_TOKENS: written}
+        limits = self.found.limits.items()
+        return max(
+            [(60 * calls * of_call[name] / most, name) for name, most in limits if name in of_call], default=(0.0, "")
         )
 
     def _pace_s(self, strategy: Stepwise, at_once: int) -> float | None:
@@ -496,14 +502,14 @@ class _Planned:
 
 def _rank(run: PlannedRun) -> tuple[bool, bool, float, float]:
     """Order runs: first the runs that a law judges, then by price. A model of unknown price is the cheapest only if all are unknown."""
-    cost_usd = run.cost_usd.mid
+    cost_usd = run.cost_usd
     return run.independent is None, cost_usd is None, cost_usd or 0.0, run.calls
 
 
 def _runs(model: _Planned, task: Task | None, k: int | None, *, only_ks: bool) -> Iterator[PlannedRun]:
     tried = _tried(model) if k is None else [model.found.chances(k, model.total)]
     for each in tried:
-        planned = model.planned(Maker(k=each.k), each.measured, each.calls, each.calls_high, at_once=each.k)
+        planned = model.planned(Maker(k=each.k), each.measured, each.calls, at_once=each.k)
         yield structs.replace(planned, independent=each.independent)
     if only_ks or model.found.of_inputs:
         return
@@ -549,10 +555,10 @@ def _by_simulation(model: _Planned, rates: StepRates, strategy: Stepwise, at_onc
         of_hard = max(1, round(HARD_SHARE * steps)) * runs
         tried = simulate(simulated_rates(found, total, hard=HARD_SHARE, timed=False), steps, at_once_all, runs)
         failed = min(tried.lost, of_hard)
-    calls, by_law = total * as_measured.calls / steps, found.chances(at_once, total)
+    calls = total * as_measured.calls / steps
     chance = proportion_of(rates.chance_by(loss, failed=failed, of_hard=of_hard))
-    high, paid = by_law.calls_high / by_law.calls, 1 + (strategy.horizon - 1) * as_measured.rollouts / as_measured.calls
-    return model.planned(strategy, chance, calls, calls * high, at_once=at_once, paid=paid)
+    paid = 1 + (strategy.horizon - 1) * as_measured.rollouts / as_measured.calls
+    return model.planned(strategy, chance, calls, at_once=at_once, paid=paid)
 
 
 def _notes(model: _Planned, runs: Sequence[PlannedRun]) -> Iterator[str]:
@@ -572,4 +578,6 @@ def _notes(model: _Planned, runs: Sequence[PlannedRun]) -> Iterator[str]:
     limit = next((run.limited_by for run in runs if run.limited_by), None)
     if limit is not None:
         yield f"the limit of {found.limits[limit]:,} {limit} a minute makes a run last longer than its waiting"
-    yield from model.terms.notes(datetime.now(UTC).date())
+    end = announced_end(ModelSpec.parse(found.model), datetime.now(UTC).date())
+    if end is not None:
+        yield f"the model {end}"

@@ -17,7 +17,6 @@ from microagents.cli.views.planned import command_of
 from microagents.journal import commits
 from microagents.journal.messages import Account, Record
 from microagents.journal.store import Store
-from microagents.studies.bills import Bill
 from microagents.studies.measured import Proportion
 from microagents.studies.planning import PlannedRun
 from tests.cli.commands import COMPLETED, FAILED, STOPPED, WRONG_USAGE, microagents
@@ -146,7 +145,7 @@ def test_a_plan_ends_with_the_command_that_runs_it() -> None:
 
 def test_the_command_of_a_ladder_of_lead_or_of_a_pool_begins_that_run() -> None:
     chance = Proportion(share=1, low=1, high=1)
-    facts: dict[str, Any] = {"chance": chance, "calls": 1, "cost_usd": Bill(low=1, mid=1, high=1), "duration_s": None}
+    facts: dict[str, Any] = {"chance": chance, "calls": 1, "cost_usd": 1.0, "duration_s": None}
     other = MODEL.replace("0.02", "0.03")
     rows = [
         PlannedRun(models=(MODEL,), strategy="lead", k=None, **facts),
@@ -230,7 +229,7 @@ def test_a_run_from_a_measurement_asks_its_model_and_is_expected_as_measured(wor
         if each["k"] == 3
     )
     assert ran.json["models"] == [MODEL]
-    assert ran.err.startswith(f"microagents: expected cost: ${promise['cost_usd']['mid']:.2f} simulated for ")
+    assert ran.err.startswith(f"microagents: expected cost: ${promise['cost_usd']:.2f} simulated for ")
     assert f" {promise['chance']['share']:.4f} " in ran.err
     refused = microagents("run", "hanoi", "--from", run_id)
     assert (refused.code, refused.out) == (WRONG_USAGE, "")

@@ -96,17 +96,15 @@ def _rows(found: PlannedRuns, letters: dict[str, str]) -> Iterator[list[str]]:
         for run in found.runs:
             yield ["*" if run.is_best else "", _named(run), f"{run.chance.share:.6f}", f"{run.calls:,.0f}"]
         return
-    yield ["", "model", "strategy", "if independent", "as measured", "interval", "calls", "cost", "range", "time"]
+    yield ["", "model", "strategy", "if independent", "as measured", "interval", "calls", "cost", "time"]
     for run in found.runs:
         named = " + ".join(letters[each] for each in run.models)
         independent = "-" if run.independent is None else f"{run.independent:.4f}"
         chance = [f"{run.chance.share:.4f}", f"{run.chance.low:.4f} to {run.chance.high:.4f}"]
-        cost = run.cost_usd
-        spread = "" if cost.mid is None else f"{money(cost.low)} to {money(cost.high)}"
         time = "-" if run.duration_s is None else clock(run.duration_s)
         calls = f"{run.calls:,.0f}" if found.unit == "steps" else f"{run.calls:,.1f}"
         mark = "*" if run.is_best else ""
-        yield [mark, named, _named(run), independent, *chance, calls, money(cost.mid), spread, time]
+        yield [mark, named, _named(run), independent, *chance, calls, money(run.cost_usd), time]
 
 
 def _simulation(found: Simulation) -> Iterator[str | Columns]:
