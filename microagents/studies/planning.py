@@ -578,6 +578,7 @@ def _notes(model: _Planned, runs: Sequence[PlannedRun]) -> Iterator[str]:
     limit = next((run.limited_by for run in runs if run.limited_by), None)
     if limit is not None:
         yield f"the limit of {found.limits[limit]:,} {limit} a minute makes a run last longer than its waiting"
-    end = announced_end(ModelSpec.parse(found.model), datetime.now(UTC).date())
-    if end is not None:
+    spec = ModelSpec.parse(found.model)
+    end = announced_end(spec, datetime.now(UTC).date())
+    if end is not None and not are_simulated([found.model]) and "base_url" not in spec.options:
         yield f"the model {end}"
