@@ -12,7 +12,6 @@ from msgspec import structs
 
 from microagents import InvalidUsage, Rates, compare, plan, run
 from microagents.elections.laws import race_won
-from microagents.models.prices import OwnPrice
 from microagents.runs.driver.forecast import Forecast
 from microagents.runs.inspection.runs import inspect_run
 from microagents.studies.measure import measured_from
@@ -26,7 +25,6 @@ from microagents.tasks.multiplication import Multiplication
 from tests.studies.measured import EASY, TASK, WRONG, hard_steps, made, measured, only, planted
 
 pytestmark = pytest.mark.usefixtures("plans_by_few_simulated_steps")
-LUNA = {"openai:gpt-6-luna": OwnPrice(input=1.0, output=10.0, cached=0.1)}
 
 
 @pytest.mark.slow
