@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -76,20 +75,13 @@ def test_a_value_of_any_type_comes_back_equal_in_all_types_or_is_refused(value: 
         (Any, {"a": [1, (2, 3)]}, "state['a'][1] is (2, 3), and would come back as [2, 3]"),
         (list, [0, -math.inf], "state[1] is -inf, and would come back as None"),
         (list[float], [0.0, math.nan], "state[1] is nan, which JSON lacks"),
-        (Any, [{"a": "\ud800"}], r"state[0]['a'] is '\ud800', which JSON lacks"),
         (Any, [object], "state[0] is <class 'object'>, which JSON lacks"),
         (dict, {"1": {1: 2}}, "state['1'] is {1: 2}, and would come back as {'1': 2}"),
-        (Any, [Colour.RED], "state[0] is <Colour.RED: 1>, and would come back as 1"),
         (Any, [{1}], "state[0] is {1}, and would come back as [1]"),
-        (Any, Counter(a=1), "state is Counter({'a': 1}), and would come back as {'a': 1}"),
-        (Any, [Decimal(1)], "state[0] is Decimal('1'), and would come back as '1'"),
         (Any, [date(2030, 1, 2)], "state[0] is datetime.date(2030, 1, 2), and would come back as '2030-01-02'"),
-        (Any, b"x", "state is b'x', and would come back as 'eA=='"),
         (Pair, Pair((1,)), "state.left is (1,), and would come back as [1]"),
         (Pair, Longer(1), "state is Longer(left=1, right=0.0, more=1), and would come back as Pair(left=1, right=0.0)"),
-        (Box, Box([math.inf]), "state.held[0] is inf, and would come back as None"),
         (list[int], [1, "x"], "state cannot be read back: Expected `int`, got `str` - at `state[1]`"),
-        (list[int], [True], "state cannot be read back: Expected `int`, got `bool` - at `state[0]`"),
     ],
 )
 def test_a_part_that_would_not_come_back_is_named_with_its_place(kind: Any, value: Any, said: str) -> None:
@@ -102,12 +94,9 @@ def test_a_part_that_would_not_come_back_is_named_with_its_place(kind: Any, valu
     ("kind", "value"),
     [
         (Any, [2**70, -(2**70), -0.0, True, 1, 1.0, 5e-324, None, "\0"]),
-        (tuple[int, ...], (1, 2)),
-        (set[str], {"b", "a"}),
         (dict[int, str], {2: "b", 1: "a"}),
         (Decimal, Decimal("1.50")),
         (datetime, datetime(2030, 1, 2, tzinfo=UTC)),
-        (Colour, Colour.RED),
         (Pair, Pair([1], 2.5)),
         (Box, Box(None)),
     ],

@@ -111,24 +111,15 @@ def test_the_masses_of_a_pool_are_those_of_the_mixture(one: Law, other: Law, see
         ([("a1", 0.5)], {}, None),
         ([("a1", 0.52)], {"margin": 0.05}, None),
         ([("a1", 0.53)], {"margin": 0.05}, "a"),
-        ([("a1", 0.3), ("a2", 0.25)], {}, "a"),  # texts of one vote add up
-        ([("a1", 0.3), ("a1", 0.3)], {}, None),  # equal texts count once
-        ([("a1", 0.2), ("a2", 0.2), ("a3", 0.2), ("b1", 0.4)], {}, "a"),
+        ([("a1", 0.3), ("a2", 0.25)], {}, "a"),
+        ([("a1", 0.3), ("a1", 0.3)], {}, None),
         ([("a1", 0.4), ("b1", 0.3), ("c1", 0.25)], {}, "a"),
-        ([("a1", 0.4), ("b1", 0.3), ("c1", 0.15)], {}, None),  # an unseen text of b
-        ([(".1", 0.7), ("a1", 0.2)], {}, "a"),  # flagged texts cast no vote
+        ([(".1", 0.7), ("a1", 0.2)], {}, "a"),
         ([(".1", 0.9)], {}, None),
-        ([("a1", 0.4), ("a1", 0.6)], {}, None),  # the smallest of two numbers for one text
-        ([("b1", 0.3), ("b1", 0.2), (".1", 0.2), ("a1", 0.45)], {}, None),  # the greatest for a rival
-        # By the model's own law at T = 1 only a text above one half is the likeliest at lower temperatures, too.
+        ([("a1", 0.4), ("a1", 0.6)], {}, None),
         ([("a1", 0.6)], {"law": "model"}, "a"),
-        ([("a1", 0.2), ("a2", 0.2), ("a3", 0.2)], {"law": "model"}, None),
-        ([("a1", 0.2), ("b1", 0.4), ("a2", 0.2), ("a3", 0.2)], {"law": "model"}, None),
-        # Alternatives at the tokens bound all other texts, if each vote is one text.
         ([("a1", 0.3)], {"branches": 0.2}, "a"),
         ([("a1", 0.3)], {"branches": 0.2, "margin": 0.1}, None),
-        ([("a1", 0.3)], {"branches": 0.2, "law": "model"}, None),
-        ([("a1", 0.1), ("a2", 0.3)], {"branches": 0.2}, None),
         ([("a1", 0.3)], {}, None),
     ],
 )

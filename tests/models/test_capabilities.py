@@ -120,12 +120,24 @@ async def test_thinking_is_an_option_of_anthropic(given: str, sent: dict[str, An
 
 @pytest.mark.parametrize(
     ("provider", "name", "options", "said"),
-    [(OPENAI, "gpt-6.1-sol", {"effort": "none"}, "gpt-6.1-sol takes effort=low, medium, high, xhigh or max, not 'none'"),
-(OPENAI, "gpt-4.1", {"effort": "low"}, "gpt-4.1 has no effort, not 'low'"),
-(ANTHROPIC, "m", {"thinking": "much"}, "thinking must be adaptive, disabled or a budget of at least 1024 tokens, not 'much'"),
-(OPENAI, "m", {"thinking": "adaptive"}, "openai has no option 'thinking'"),
-(OPENAI, "m", {"json_schema": "yes"}, "json_schema='yes' is neither true nor false")],
-)  # fmt: skip
+    [
+        (
+            OPENAI,
+            "gpt-6.1-sol",
+            {"effort": "none"},
+            "gpt-6.1-sol takes effort=low, medium, high, xhigh or max, not 'none'",
+        ),
+        (OPENAI, "gpt-4.1", {"effort": "low"}, "gpt-4.1 has no effort, not 'low'"),
+        (
+            ANTHROPIC,
+            "m",
+            {"thinking": "much"},
+            "thinking must be adaptive, disabled or a budget of at least 1024 tokens, not 'much'",
+        ),
+        (OPENAI, "m", {"thinking": "adaptive"}, "openai has no option 'thinking'"),
+        (OPENAI, "m", {"json_schema": "yes"}, "json_schema='yes' is neither true nor false"),
+    ],
+)
 def test_what_a_model_cannot_take_is_said_before_the_first_call(
     provider: Provider, name: str, options: dict[str, str], said: str
 ) -> None:

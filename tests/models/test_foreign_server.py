@@ -204,39 +204,3 @@ async def test_masses_are_frequencies_at_temperature_1_and_bounds_with_samplers_
     assert min(z_of(below, *common), z_of(sampled, *common)) > 3, "more frequent than by the masses"
     assert {sample.mass.law for sample in at_1 if sample.mass} == {"draw"}
     assert {sample.mass.law for sample in (*below, *sampled) if sample.mass} == {"model"}
-
-
-SKY, CAPITAL = "Is the sky blue? Answer yes or no.", "Capital of France?"
-
-
-@pytest.mark.parametrize(("user", "more", "cap", "text"), [
-    (CAPITAL, {"stop": ["."]}, 24, "The capital of France is Paris"),
-    (CAPITAL, {"stop": ["aris"]}, 24, "The capital of France is P"),  # the token that it splits is missing
-    (SKY, {}, 2, "No."),
-    (SKY, {"post_sampling_probs": True}, 24, "No."),
-])  # fmt: skip
-async def test_a_reply_that_is_not_the_whole_draw_has_no_mass(
-    user: str, more: dict[str, Any], cap: int, text: str, address: str
-) -> None:
-    async with altered(address) as model:
-        whole = await model.complete(asked(user))
-    async with altered(address, more) as model:
-        part = await model.complete(asked(user, cap=cap))
-    assert whole.mass is not None
-    assert (part.text, part.mass) == (text, None)
-
-
-async def test_a_mask_leaves_a_bound_and_what_a_schema_hides_no_mass(address: str) -> None:
-    """The grammar of a schema lets a fence of Markdown pass, which is not in the reply."""
-    async with altered(address, json_schema="true") as model:
-        masked, hidden = [
-            await model.complete(
-                structs.replace(asked(f"What is 3 times 4? Reply with JSON: {form}", system=""), reply=reply)
-            )
-            for reply, form in ((Larger, '{"is_larger": boolean}'), (Product, '{"product": integer}'))
-        ]
-    assert parse(masked.text, Larger, "json").is_larger
-    assert masked.mass is not None
-    assert (masked.mass.law, masked.mass.log < -2) == ("model", True)
-    assert parse(hidden.text, Product, "json").product == 3
-    assert hidden.mass is None

@@ -135,14 +135,16 @@ def test_prices_are_read_from_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "parts"),
-    [(None, ["'prices.toml' cannot be read", "no such file"]),
-("not toml", ["cannot be read", "line 1"]),
-("input = 1\noutput = 2\n", ["write a table for each model, such as ['openai:gpt-6-luna'], not 'input'"]),
-('"a:b" = 3\n', ["'a:b' needs a table with input and output", "not 3"]),
-('["a:b"]\ninput = 1\noutput = 1\ncachde = 1\n', ["no field called 'cachde'", "did you mean 'cached'"]),
-('["a:b"]\ninput = -1\noutput = 1\n', ["input must be greater than or equal to 0, not -1"]),
-('["a:b"]\ninput = true\noutput = 1\n', ["input must be a valid number, not True"])],
-)  # fmt: skip
+    [
+        (None, ["'prices.toml' cannot be read", "no such file"]),
+        ("not toml", ["cannot be read", "line 1"]),
+        ("input = 1\noutput = 2\n", ["write a table for each model, such as ['openai:gpt-6-luna'], not 'input'"]),
+        ('"a:b" = 3\n', ["'a:b' needs a table with input and output", "not 3"]),
+        ('["a:b"]\ninput = 1\noutput = 1\ncachde = 1\n', ["no field called 'cachde'", "did you mean 'cached'"]),
+        ('["a:b"]\ninput = -1\noutput = 1\n', ["input must be greater than or equal to 0, not -1"]),
+        ('["a:b"]\ninput = true\noutput = 1\n', ["input must be a valid number, not True"]),
+    ],
+)
 def test_bad_prices_get_one_sentence(
     text: str | None, parts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,30 +103,34 @@ def test_nothing_may_stand_behind_a_value(tail: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ['```json\n{"x": 5}\n```',
-'I think {so}.\n{"x": 5}',
-'First\n{"x": 4}\nbut then\n{"x": 5}',
-'{\n  "x":\n  5\n}',
-'{"x": 5, "unasked": {"x": 6}}'],
-)  # fmt: skip
+    [
+        '```json\n{"x": 5}\n```',
+        'I think {so}.\n{"x": 5}',
+        'First\n{"x": 4}\nbut then\n{"x": 5}',
+        '{\n  "x":\n  5\n}',
+        '{"x": 5, "unasked": {"x": 6}}',
+    ],
+)
 def test_an_object_is_read_after_free_text_or_in_a_fence(text: str) -> None:
     assert parse(text, Whole, "json") == Whole(x=5)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["null",
-"{}",
-'{"x": 5',
-'{"x": 5,}',
-'{"x": 5} // sure',
-'{"x": 5}\nThat is all.',
-'So {"x": 5}',
-'[{"x": 5}]',
-'\u200b{"x": 5}',
-'\x1b[1m{"x": 5}\x1b[0m',
-'{"x": 5}}'],
-)  # fmt: skip
+    [
+        "null",
+        "{}",
+        '{"x": 5',
+        '{"x": 5,}',
+        '{"x": 5} // sure',
+        '{"x": 5}\nThat is all.',
+        'So {"x": 5}',
+        '[{"x": 5}]',
+        '\u200b{"x": 5}',
+        '\x1b[1m{"x": 5}\x1b[0m',
+        '{"x": 5}}',
+    ],
+)
 def test_an_object_that_is_not_as_asked_is_malformed(text: str) -> None:
     assert refused(text, Whole, "json")
 
@@ -193,14 +197,8 @@ def test_a_tuple_is_a_list_of_its_length(value: str, form: Format) -> None:
 @both_forms
 @pytest.mark.parametrize(
     "value",
-    ["five",
-'"five',
-'"fi"ve"',
-'"fi\nve"',
-'"fi\x1b[31mve"',
-'"fi\ud800ve"',
-"5"],
-)  # fmt: skip
+    ["five", '"five', '"fi"ve"', '"fi\nve"', '"fi\x1b[31mve"', '"fi\ud800ve"', "5"],
+)
 def test_what_is_no_plain_text_is_malformed(value: str, form: Format) -> None:
     assert refused(answer(value, form), Text, form)
 
@@ -352,32 +350,16 @@ def test_what_has_no_last_value_of_the_type_is_malformed_in_both_readings(text: 
 
 @pytest.mark.parametrize(
     "tail",
-    ["",
-".",
-"; y = 6",
-", y = 6",
-"\n6",
-"`",
-" (sure)",
-"</b>",
-" - so it is"],
-)  # fmt: skip
+    ["", ".", "; y = 6", ", y = 6", "\n6", "`", " (sure)", "</b>", " - so it is"],
+)
 def test_text_behind_a_number_does_not_matter_to_the_last_reading(tail: str) -> None:
     assert parse(f"The x = 4 was wrong, so x = 5{tail}", Whole, reading="last") == Whole(x=5)
 
 
 @pytest.mark.parametrize(
     "tail",
-    [",000",
-".5",
-"e3",
-"kg",
-" 000",
-" * 3",
-" - 3",
-"^2",
-" = 5"],
-)  # fmt: skip
+    [",000", ".5", "e3", "kg", " 000", " * 3", " - 3", "^2", " = 5"],
+)
 def test_a_number_that_goes_on_is_not_cut_off(tail: str) -> None:
     with pytest.raises(Malformed):
         parse(f"x = 5{tail}", Whole, reading="last")
@@ -393,13 +375,8 @@ def test_names_that_differ_by_capitals_are_told_apart() -> None:
 
 @pytest.mark.parametrize(
     "unit",
-    ["x = ",
-'x = "',
-'x = ["',
-'x = "\\"',
-"x = 9",
-"x" + " " * 300],
-)  # fmt: skip
+    ["x = ", 'x = "', 'x = ["', 'x = "\\"', "x = 9", "x" + " " * 300],
+)
 def test_no_text_takes_long_to_read_the_last_value_from(unit: str) -> None:
     text = unit * (MAX_REPLY_CHARS // len(unit))
     for reply in (Text, Anything):
@@ -435,13 +412,15 @@ def test_ten_megabytes_are_malformed_unread(unit: str, form: Format) -> None:
 @both_forms
 @pytest.mark.parametrize(
     ("start", "unit"),
-    [("\U0001f600" + " " * 100_000, "x = "),
-("", "x" + " " * 300),
-("", "\n{"),
-("", '{"x":'),
-('{"x": ', "9"),
-("x = [", "[],")],
-)  # fmt: skip
+    [
+        ("\U0001f600" + " " * 100_000, "x = "),
+        ("", "x" + " " * 300),
+        ("", "\n{"),
+        ("", '{"x":'),
+        ('{"x": ', "9"),
+        ("x = [", "[],"),
+    ],
+)
 def test_no_text_takes_long_to_refuse(start: str, unit: str, form: Format) -> None:
     text = start + unit * ((MAX_REPLY_CHARS - len(start)) // len(unit))
     for reply in (Whole, Anything):

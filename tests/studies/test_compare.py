@@ -20,7 +20,6 @@ from microagents.runs.inspection.runs import recorded_result
 from microagents.studies.comparison import Comparison, row_of
 from microagents.systems.chains.self_consistency import SelfConsistency
 from microagents.systems.chains.single_shot import SingleShot
-from microagents.systems.documents.subtask_baselines import Sequential
 from microagents.systems.questions.questions import ToSolve, asked_in
 from microagents.systems.questions.recursive import Recursive
 from microagents.tasks.drift import Drift
@@ -292,23 +291,20 @@ def test_a_limit_of_time_holds_for_all_rows_together() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"repeat": 0}, "repeat must be at least 1, not 0"),
         ({"repeat": -3}, "repeat must be at least 1, not -3"),
-        ({"k": [0]}, "strategy 'recursive': k must be .*, not 0"),
-        ({"strategies": ["single-shot"], "k": [2]}, "no option of the compared strategies named 'k'; known: votes, certain, temperature"),
+        (
+            {"strategies": ["single-shot"], "k": [2]},
+            "no option of the compared strategies named 'k'; known: votes, certain, temperature",
+        ),
         ({"strategies": ["recursiv"]}, "there is no strategy 'recursiv'; did you mean 'recursive'"),
         ({"strategies": ["single-shot", "sequential"]}, "sequential solves documents, and multiplication is a problem"),
-        ({"strategies": [SingleShot(), Sequential()]}, "sequential solves documents"),
-        ({"options": {"sampels": 3}}, "named 'sampels'; did you mean 'samples'"),
         ({"options": {"samples": 0}}, "samples must be .*, not 0"),
-        ({"run_id": "a/b"}, "unlike run_id='a/b'"),
         ({"models": []}, "names no model"),
         ({"max_calls": 0}, "max_calls .*must be .*, not 0"),
-        ({"max_colls": 1}, "there is no option of the comparison named 'max_colls'; did you mean 'max_calls'"),
         ({"address": "auto"}, "add --runtime ray"),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_cannot_be_compared_is_refused_before_anything_is_done(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidUsage, match=said):
         compared(**options)

@@ -264,17 +264,13 @@ def test_an_agent_with_given_rates_is_planned_by_its_margins() -> None:
     ("task", "by", "options", "said"),
     [
         (None, Rates(p=0.5), {"steps": 10}, "p must be above 0.5"),
-        (None, Rates(p=0.9), {"steps": 0}, "steps must be"),
         (None, Rates(p=0.9), {}, "the number of steps is unknown"),
         (Multiplication(), Rates(p=0.9), {"target": float("nan")}, "target must be above 0 and below 1"),
         (None, Rates(p=0.9), {"steps": 10, "k": 101}, "k = 101 votes cannot come from max_draws = 100"),
         (None, Rates(p=0.9), {"actions": {"reed": 1}}, "unknown kind of action 'reed'"),
-        (None, Rates(p=0.5), {"actions": {"read": 1}}, "p must be above 0.5"),
         (None, [], {"steps": 10}, "nothing was measured"),
         (None, [made()], {"steps": 10, "actions": {"read": 1}}, "a measurement of an agent knows it"),
-        (TASK, Rates(p=0.9), {"repeat": -1}, "must be at least 1"),
         (TASK, Rates(p=0.9), {"strategy": "lead"}, "are for simulated runs, --repeat N"),
-        (TASK, [made()], {"options": {"max_draws": 9}}, "are for simulated runs, --repeat N"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(task: Any, by: Any, options: Any, said: str) -> None:

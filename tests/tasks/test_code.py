@@ -34,16 +34,12 @@ REFUSED = "\nexcept OSError:\n    pass\nelse:\n    raise AssertionError('allowed
     "attempt",
     [
         "import socket\ntry:\n    socket.socket()",
-        "import os\ntry:\n    os.kill(os.getppid(), 0)",
         "import os\ntry:\n    os.fork()",
-        "import subprocess\ntry:\n    subprocess.run(['true'])",
         "try:\n    open('mine', 'w')",
         "import os\ntry:\n    os.unlink({file!r})",
-        "import os\ntry:\n    os.rename({file!r}, 'mine')",
         "import os, resource\ntry:\n    resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)",
-        "import ctypes\ntry:\n    if ctypes.CDLL(None).unlink({file!r}.encode()): raise OSError",
     ],
-    ids=["socket", "kill", "fork", "subprocess", "write", "unlink", "rename", "limits", "ctypes"],
+    ids=["socket", "fork", "write", "unlink", "limits"],
 )
 def test_what_would_leave_the_process_is_refused(attempt: str, tmp_path: Path) -> None:
     file = tmp_path / "kept"
@@ -57,16 +53,17 @@ def test_what_would_leave_the_process_is_refused(attempt: str, tmp_path: Path) -
     ("program", "ending"),
     [
         ("import os; os._exit(0)", Ending.FAILED),
-        ("raise SystemExit(0)", Ending.FAILED),
-        ("import os\nfor each in range(3, 20):\n    try: os.write(each, b'x' * 99)\n    except OSError: pass", Ending.FAILED),
+        (
+            "import os\nfor each in range(3, 20):\n    try: os.write(each, b'x' * 99)\n    except OSError: pass",
+            Ending.FAILED,
+        ),
         ("text = 'x' * (1 << 30)", Ending.FAILED),
         ("while True: pass", Ending.TIMED_OUT),
         ("import time; time.sleep(60)", Ending.TIMED_OUT),
-        ("print('x' * 10**7)", Ending.PASSED),
         ("import re, math, random, threading, collections, datetime, decimal, json, heapq, itertools", Ending.PASSED),
     ],
-    ids=["exit", "SystemExit", "foreign output", "memory", "busy", "asleep", "printed", "imports"],
-)  # fmt: skip
+    ids=["exit", "foreign output", "memory", "busy", "asleep", "imports"],
+)
 def test_only_a_program_that_comes_to_its_end_in_time_has_passed(program: str, ending: Ending) -> None:
     assert run_confined(program, timeout_s=0.5 if ending is Ending.TIMED_OUT else 60) is ending
 
@@ -161,12 +158,12 @@ FCNTL |= dict.fromkeys((4, 5, 6, 7, 8, 10, 15, 36, 37, 1024, 1025, 1026, 1031, 1
 
 
 @linux
-@pytest.mark.parametrize("command", FCNTL)
-def test_fcntl_duplicates_and_reads_descriptors_and_does_nothing_else(command: int) -> None:
+def test_fcntl_duplicates_and_reads_descriptors_and_does_nothing_else() -> None:
     call = (
         "import ctypes, os\nlibrary = ctypes.CDLL(None, use_errno=True)\nopened = os.open('/', os.O_RDONLY)\n"
-        f"done = library.fcntl(opened, {command}, 1)\nassert (done != -1) is {FCNTL[command]}, ctypes.get_errno()\n"
-        f"assert {FCNTL[command]} or ctypes.get_errno() == 1"
+        f"for command, may in {FCNTL}.items():\n    done = library.fcntl(opened, command, 1)\n"
+        "    assert (done != -1) is may, (command, ctypes.get_errno())\n"
+        "    assert may or ctypes.get_errno() == 1, command"
     )
     assert run_confined(call, timeout_s=10) is Ending.PASSED
 

@@ -93,11 +93,10 @@ def test_instances_are_other_documents_of_the_same_size() -> None:
         (lambda text: text, 0),
         (lambda text: text.partition("\n")[2], 1),
         (lambda text: text + text.partition("\n")[0], 1),
-        (lambda text: text + "The end.\n", 1),
         (lambda text: text + "Section 9: the limit of section 9 is 1\n", 1),
         (lambda _: "", sum(len(section.lines) for section in TASK.plan)),
     ],
-    ids=["nothing", "a line lost", "a line twice", "an idle line", "a line of no section", "no text"],
+    ids=["nothing", "a line lost", "a line twice", "a line of no section", "no text"],
 )
 def test_lines_that_are_lost_repeated_or_not_asked_for_are_faults(change: object, faults: int) -> None:
     assert callable(change)
@@ -157,23 +156,24 @@ def test_an_author_errs_the_more_often_the_more_terms_it_writes() -> None:
     [
         (to_validate(f"{OWN}\n{USED}"), True),
         (to_validate(f"{OWN}\n{USED.replace('417', '9')}"), False),
-        (to_validate(f"{OWN}\n{USED.replace('417', '9')}", finished=""), True),
-        (to_validate(f"{OWN.replace('u7', 'u8')}\n{USED}"), False),
         (to_validate(USED), False),
         (to_validate(USED, status="ongoing"), True),
         (to_validate(USED, written=OWN), True),
         (to_validate(USED, written=OWN, mode="override"), False),
-        (to_validate(f"{OWN}\n{USED}", written=OWN), False),
         (to_validate(f"{OWN}\n{USED}\n{USED.replace('417', '9')}", finished=""), False),
-        (to_validate(f"{OWN}\n{USED}\n{FIXED}"), False),
         (to_validate(f"Here it is:\n{OWN}\n{USED}"), False),
     ],
     ids=[
-        "right", "against the finished text", "not to be seen", "against the subtask", "incomplete", "a part of it",
-        "the rest of it", "an override by a part", "a line again", "against itself", "a line of another section",
+        "right",
+        "against the finished text",
+        "incomplete",
+        "a part of it",
+        "the rest of it",
+        "an override by a part",
+        "against itself",
         "idle text",
     ],
-)  # fmt: skip
+)
 def test_a_validator_objects_to_what_it_can_see(asked: ToValidate, *, passes: bool) -> None:
     validation = TASK.expert_validation(asked)
     assert validation.passes is passes, validation.reason

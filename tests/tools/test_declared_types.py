@@ -214,12 +214,17 @@ def add(item: str, more: int, *, account: str) -> str:
 
 @pytest.mark.parametrize(
     ("function", "shown"),
-    [(Shop(3).stock, ("stock", "destructive", "Say how many there are.", ["item"], "6")),
-(tool("read_only")(Shop(4).later), ("later", "read_only", "Say it later.", ["item"], "7")),
-(Shop.counted, ("count", "read_only", "Count.", ["item"], "3")),
-(Adder(5), ("Adder", "destructive", "Add.", ["item"], "8")),
-(tool("idempotent", name="plus")(partial(add, more=3, account="b")), ("plus", "idempotent", "Add more.", ["item"], "tea 3 b"))],
-)  # fmt: skip
+    [
+        (Shop(3).stock, ("stock", "destructive", "Say how many there are.", ["item"], "6")),
+        (tool("read_only")(Shop(4).later), ("later", "read_only", "Say it later.", ["item"], "7")),
+        (Shop.counted, ("count", "read_only", "Count.", ["item"], "3")),
+        (Adder(5), ("Adder", "destructive", "Add.", ["item"], "8")),
+        (
+            tool("idempotent", name="plus")(partial(add, more=3, account="b")),
+            ("plus", "idempotent", "Add more.", ["item"], "tea 3 b"),
+        ),
+    ],
+)
 async def test_methods_partials_and_objects_are_tools(function: Any, shown: tuple[Any, ...]) -> None:
     toolbox, tools = Toolbox([function], {}, {}), Tools()
     (spec,) = toolbox.specs.values()

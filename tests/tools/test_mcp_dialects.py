@@ -40,34 +40,34 @@ IMAGE = {"type": "image", "data": "AAAA"}
     [
         ({"content": [TEXT, {"type": "resource", "resource": {"uri": "doc://1", "text": "Tuesday"}}]}, "read\nTuesday"),
         (
-            {"content": [{"type": "resource", "resource": {"uri": "a://b", "mimeType": "image/gif", "blob": "R0lGOA=="}}]},
-            "(resource, a://b, image/gif, 4 bytes)",
-        ),
-        (
             {"content": [{"type": "resource_link", "uri": "file:///a.md", "name": "a", "mimeType": "text/markdown"}]},
             "(resource_link, a, file:///a.md, text/markdown)",
         ),
         ({"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]}, "(image, image/png, 3 bytes)"),
-        ({"content": [TEXT, {"type": "audio", "data": "AAA=", "mimeType": "a/wav"}]}, "read\n(audio, a/wav, 2 bytes)"),
-        ({"content": [{"type": "hologram"}, {"text": "no type"}, {"type": "text", "text": None}]}, "(hologram)\nno type\n(text)"),
+        (
+            {"content": [{"type": "hologram"}, {"text": "no type"}, {"type": "text", "text": None}]},
+            "(hologram)\nno type\n(text)",
+        ),
         ({"content": []}, ""),
-        ({}, ""),
         ({"content": None, "structuredContent": {"a": "ä"}}, '{"a":"ä"}'),
         ({"content": "as such"}, "as such"),
-        ({"content": TEXT}, "read"),
         ({"content": [], "structuredContent": {"result": []}}, "[]"),
-        ({"content": [], "structuredContent": {"result": None}}, "null"),
-        ({"content": [{"type": "text", "text": "1.000000000000000001"}], "structuredContent": {"result": 1.0}}, "1.000000000000000001"),
-        ({"content": [{"type": "text", "text": '{\n "a": 1}'}], "structuredContent": {"a": 1}}, '{"a":1}'),
-        ({"content": [{"type": "text", "text": "x"}, {"type": "text", "text": "2"}], "structuredContent": {"result": ["x", 2]}}, '["x",2]'),
-        ({"content": [{"type": "text", "text": "2 found"}], "structuredContent": {"ids": [7, 8]}}, '2 found\n{"ids":[7,8]}'),
+        (
+            {"content": [{"type": "text", "text": "1.000000000000000001"}], "structuredContent": {"result": 1.0}},
+            "1.000000000000000001",
+        ),
+        (
+            {
+                "content": [{"type": "text", "text": "x"}, {"type": "text", "text": "2"}],
+                "structuredContent": {"result": ["x", 2]},
+            },
+            '["x",2]',
+        ),
         ({"content": [TEXT, TEXT], "structuredContent": {"content": "read\nread"}}, "read\nread"),
-        ({"content": [IMAGE], "structuredContent": {"content": [IMAGE]}}, "(image, 3 bytes)"),
-        ({"content": [{"type": "text", "text": "[ 1 ]"}], "structuredContent": {"ids": [1]}}, "[1]"),
         ({"content": [], "structuredContent": {"ids": [1]}}, '{"ids":[1]}'),
         ({"toolResult": {"a": 1}}, '{"a":1}'),
     ],
-)  # fmt: skip
+)
 def test_nothing_that_a_tool_says_is_lost(result: dict[str, Any], text: str) -> None:
     assert text_of_result(result) == text
 
