@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
@@ -140,128 +140,51 @@ def test_handlers_are_inherited_and_can_be_overridden() -> None:
     assert Base.handlers == {Ping: "ping"}
 
 
-def _no_message() -> object:
-    class Wrong(Role):
-        async def ping(self, request: int) -> int:
-            return request
-
-    return Wrong
-
-
-def _unannotated() -> object:
-    class Wrong(Role):
-        async def ping(self, request):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - that is the point
-            return request
-
-    return Wrong
-
-
-def _wrong_return() -> object:
-    class Wrong(Role):
-        async def ping(self, request: Ping) -> str:
-            return str(request)
-
-    return Wrong
-
-
-def _something_for_nothing() -> object:
-    class Wrong(Role):
-        async def note(self, _: Note) -> int:
-            return 1
-
-    return Wrong
-
-
-def _unannotated_override() -> object:
-    class Right(Role):
-        def ping(self, request: Ping) -> int:
-            return request.number
-
-    class Wrong(Right):
-        def ping(self, request):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - that is the point
-            return request.number
-
-    return Wrong
-
-
-def _request_that_yields() -> object:
-    class Wrong(Role):
-        async def ping(self, _: Ping) -> AsyncIterator[int]:
-            yield 1
-
-    return Wrong
-
-
-def _stream_that_returns() -> object:
-    class Wrong(Role):
-        async def count(self, _: Count) -> int:
-            return 1
-
-    return Wrong
-
-
-def _no_reply_named() -> object:
-    class Wrong(Role):
-        async def bare(self, _: Bare) -> int:
-            return 1
-
-    return Wrong
-
-
-def _handled_twice() -> object:
-    class Wrong(Role):
-        async def one(self, request: Ping) -> int:
-            return request.number
-
-        async def two(self, request: Ping) -> int:
-            return request.number
-
-    return Wrong
-
-
-def _unknown_name() -> object:
-    class Wrong(Role):
-        async def ping(self, _: Nowhere) -> int:  # type: ignore[name-defined]  # noqa: F821 - that is the point
-            return 1
-
-    return Wrong
-
-
-def _unknown_reply() -> object:
-    class Wrong(Role):
-        async def astray(self, _: Astray) -> int:
-            return 1
-
-    return Wrong
+IS_NO_MESSAGE = (
+    r"Wrong\.ping takes one argument that is not a message; annotate `request` with a Request or a Stream, or begin"
+)
 
 
 @pytest.mark.parametrize(
-    ("define", "sentence"),
+    ("handlers", "sentence"),
     [
+        ("async def ping(self, request: int) -> int: ...", IS_NO_MESSAGE),
+        ("async def ping(self, request): ...", IS_NO_MESSAGE),
+        ("async def ping(self, _: Ping) -> str: ...", r"Wrong\.ping returns str, but Ping is answered with int"),
+        ("async def note(self, _: Note) -> int: ...", r"Wrong\.note returns int, but Note is answered with None"),
         (
-            _no_message,
-            r"Wrong\.ping takes one argument that is not a message; annotate `request` with a Request or a Stream, or begin",
+            "async def ping(self, _: Ping) -> AsyncIterator[int]: yield 1",
+            r"Wrong\.ping must return, and not `yield`: Ping is answered with int",
         ),
-        (_unannotated, r"Wrong\.ping takes one argument that is not a message; annotate `request` with a Request"),
-        (_wrong_return, r"Wrong\.ping returns str, but Ping is answered with int"),
-        (_something_for_nothing, r"Wrong\.note returns int, but Note is answered with None"),
-        (_unannotated_override, r"Wrong\.ping overrides a handler; annotate its argument with the message, as there"),
-        (_request_that_yields, r"Wrong\.ping must return, and not `yield`: Ping is answered with int"),
         (
-            _stream_that_returns,
+            "async def count(self, _: Count) -> int: ...",
             r"Wrong\.count must be an `async def` with `yield`: Count is answered with int, item by item",
         ),
-        (_no_reply_named, r"Bare does not name its reply; write class Bare\(Request\[ReplyType\]\)"),
-        (_handled_twice, r"Wrong handles Ping twice: in one and in two"),
-        (_unknown_name, r"Wrong\.ping: name 'Nowhere' is not defined; define messages and replies at module level"),
-        pytest.param(_unknown_reply, r"'Nowhere' is not defined; define messages and replies at module level"),
+        (
+            "async def bare(self, _: Bare) -> int: ...",
+            r"Bare does not name its reply; write class Bare\(Request\[ReplyType\]\)",
+        ),
+        (
+            "async def one(self, _: Ping) -> int: ...\n    async def two(self, _: Ping) -> int: ...",
+            r"Wrong handles Ping twice: in one and in two",
+        ),
+        (
+            "async def ping(self, _: Nowhere) -> int: ...",
+            r"Wrong\.ping: name 'Nowhere' is not defined; define messages and replies at module level",
+        ),
+        (
+            "async def astray(self, _: Astray) -> int: ...",
+            r"'Nowhere' is not defined; define messages and replies at module level",
+        ),
+        (
+            "def ping(self, _: Ping) -> int: ...\nclass Wrong(Wrong):\n    def ping(self, request): ...",
+            r"Wrong\.ping overrides a handler; annotate its argument with the message, as there",
+        ),
     ],
 )
-def test_what_is_wrong_with_a_handler_is_said_when_the_class_is_created(
-    define: Callable[[], object], sentence: str
-) -> None:
+def test_what_is_wrong_with_a_handler_is_said_when_the_class_is_created(handlers: str, sentence: str) -> None:
     with pytest.raises(InvalidDefinition, match=sentence):
-        define()
+        exec(f"class Wrong(Role):\n    {handlers}", dict(globals()))
 
 
 def test_a_wrong_definition_is_a_type_error_and_one_of_ours() -> None:

@@ -106,8 +106,8 @@ async def test_a_step_takes_one_turn_of_the_loop_and_no_task_where_the_model_ans
     )
     ticking.cancel()
     assert (result.outcome, result.calls) == ("completed", 3 * steps)
-    assert steps <= turns < 1.2 * steps
-    assert tasks < 0.1 * steps
+    assert steps <= turns < 1.5 * steps
+    assert tasks < 0.5 * steps
 
 
 # -- chains ------------------------------------------------------------------------------------------------------------

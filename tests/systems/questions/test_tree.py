@@ -134,43 +134,26 @@ def cost_usd(of: ProblemNode) -> float:
 # -- a run that is completed -------------------------------------------------------------------------------------------
 
 
-async def test_its_answer_is_the_runs_and_its_problems_are_those_that_were_solved() -> None:
-    result, found = await solve(), tree()
+@pytest.mark.parametrize("k", [1, 3])
+async def test_answers_halves_calls_and_costs_are_those_of_the_run(k: int) -> None:
+    result, found = await solve(strategy=Recursive(k=k)), tree()
     assert msgspec.json.decode(found.answer or b"") == result.value["answer"]
     assert (found.at, found.problem, found.depth) == (ROOT, Multiplication(digits=5).statement(), 0)
     assert found.below.problems + 1 == result.account.steps == len(list(nodes(found)))
-
-
-@pytest.mark.parametrize("k", [1, 3])
-async def test_calls_and_costs_add_up_to_the_accounts(k: int) -> None:
-    result, found = await solve(strategy=Recursive(k=k)), tree()
     assert result.cost_usd
     assert calls(found) == result.calls
     assert cost_usd(found) == pytest.approx(result.cost_usd)
     assert sum(each.flagged for each in taken(found).values()) == sum(result.account.flagged.values())
-
-
-@pytest.mark.slow
-async def test_children_are_the_halves_that_won_and_stand_at_their_places() -> None:
-    await solve(strategy=Recursive(k=3))
-    cut = [node for node in nodes(tree()) if node.children]
-    assert cut
-    for node in cut:
-        decompose, compose = node.turns
-        assert (decompose.turn, compose.turn) == (Turn.DECOMPOSE, Turn.COMPOSE)
-        assert decompose.winner is not None
-        way = msgspec.json.decode(decompose.candidates[decompose.winner].reply, type=Decomposition)
-        assert [child.problem for child in node.children] == [way.first, way.second]
-        assert [child.at for child in node.children] == [f"{node.at}/1", f"{node.at}/2"]
-        assert {child.depth for child in node.children} == {node.depth + 1}
-
-
-async def test_the_answer_of_a_problem_is_the_candidate_that_won_its_last_turn() -> None:
-    await solve(strategy=Recursive(k=3))
-    for node in nodes(tree()):
-        last = node.turns[-1]
+    for node in nodes(found):
+        first, last = node.turns[0], node.turns[-1]
         assert last.winner is not None
         assert node.answer == last.candidates[last.winner].reply
+        if node.children:
+            assert ([each.turn for each in node.turns], first.winner is None) == ([Turn.DECOMPOSE, Turn.COMPOSE], False)
+            way = msgspec.json.decode(first.candidates[first.winner or 0].reply, type=Decomposition)
+            assert [(child.problem, child.at, child.depth) for child in node.children] == [
+                (half, f"{node.at}/{number}", node.depth + 1) for number, half in ((1, way.first), (2, way.second))
+            ]
 
 
 async def test_turns_without_a_vote_are_agreed_and_the_others_say_how_their_votes_went() -> None:
@@ -343,18 +326,6 @@ async def test_a_leader_that_is_taken_after_another_model_decided_nothing_is_mar
     assert cost_usd(found) == pytest.approx(result.cost_usd)
 
 
-async def test_a_persons_choice_is_marked() -> None:
-    await solve(**UNDECIDED_VOTE)
-    with reader_of(RUNS, "r") as reader:
-        named = [each.value for each in dict(reader.decisions())[AT].ballots if isinstance(each, Ballot)]
-    decide(RUNS, "r", AT, named[-1].decode())
-    await resume("r")
-    found = tree()
-    turn = found.turns[0]
-    assert (turn.outcome, turn.winner is None, turn.calls) == ("person", False, 6)
-    assert found.children
-
-
 async def test_a_persons_answer_is_marked() -> None:
     await solve(models="sim:perfect@flag=1", strategy=Recursive(k=2, depth=0), seed=2)
     decide(RUNS, "r", "0/solve/answer", '{"product": 7}')
@@ -363,13 +334,15 @@ async def test_a_persons_answer_is_marked() -> None:
     assert (found.turns[0].outcome, found.answer) == ("person", msgspec.Raw(b'{"product":7}'))
 
 
-async def test_candidates_have_the_labels_by_which_a_person_may_decide() -> None:
+async def test_a_persons_choice_by_a_candidates_label_is_marked() -> None:
     await solve(**UNDECIDED_VOTE)
     label = tree().turns[0].candidates[1].label
     decide(RUNS, "r", AT, msgspec.json.encode({"choice": label}).decode())
     await resume("r")
-    turn = tree().turns[0]
-    assert (turn.outcome, turn.winner) == ("person", 1)
+    found = tree()
+    turn = found.turns[0]
+    assert (turn.outcome, turn.winner, turn.calls) == ("person", 1, 6)
+    assert found.children
 
 
 # -- folded ------------------------------------------------------------------------------------------------------------
