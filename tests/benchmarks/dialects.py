@@ -14,6 +14,7 @@ import asyncio
 import itertools
 import json
 import logging
+import re
 import string
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +35,8 @@ from tests.benchmarks.harness import options_of
 from tests.models.server import Connection, raw, serving
 
 Body = dict[str, Any]
-Forms = Mapping[str, Callable[[str], Any]]
+Forms = Mapping[str, str]
+"""JSON with names for what differs."""
 Expected = Literal["text", "flag", "final", "passing", "told"]
 WORD = "Łódź №7"
 TEXT = f'word = "{WORD}"'
@@ -115,8 +117,15 @@ def encoded(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-def thinking(text: str) -> list[Body]:
-    return [{"type": "text", "text": text}]
+def filled(form: str, **values: object) -> Any:
+    """The JSON of a form, with values in the place of its names in capitals."""
+    values |= {"THOUGHT": THOUGHT}
+    return json.loads(re.sub("|".join(values), lambda found: json.dumps(values[found[0]]), form))
+
+
+def with_text(form: str, text: str) -> Any:
+    """A form of content with a text, or with two halves of it."""
+    return filled(form, TEXT=text, HEAD=text[:5], TAIL=text[5:])
 
 
 def message(content: object, **more: object) -> Body:
@@ -126,89 +135,76 @@ def message(content: object, **more: object) -> Body:
 
 # ------------------------------------------------------------------------------------------------ whole replies
 
-CHAT: Forms = {
-    "text": message,
-    "a part": lambda text: message([{"type": "text", "text": text}]),
-    "two parts": lambda text: message([{"type": "text", "text": text[:5]}, {"type": "text", "text": text[5:]}]),
-    "an empty part first": lambda text: message([{"type": "text", "text": ""}, {"type": "text", "text": text}]),
-    "a null part": lambda text: message([None, {"type": "text", "text": text}, None]),
-    "thinking in parts, then text": lambda text: message(
-        [{"type": "thinking", "thinking": thinking(THOUGHT)}, {"type": "text", "text": text}]
+CONTENTS: Forms = {
+    "a part": '[{"type": "text", "text": TEXT}]',
+    "two parts": '[{"type": "text", "text": HEAD}, {"type": "text", "text": TAIL}]',
+    "an empty part first": '[{"type": "text", "text": ""}, {"type": "text", "text": TEXT}]',
+    "a null part": '[null, {"type": "text", "text": TEXT}, null]',
+    "thinking in parts, then text": (
+        '[{"type": "thinking", "thinking": [{"type": "text", "text": THOUGHT}]}, {"type": "text", "text": TEXT}]'
     ),
-    "thinking as a text, then text": lambda text: message(
-        [{"type": "thinking", "thinking": THOUGHT, "signature": "c2ln"}, {"type": "text", "text": text}]
+    "thinking as a text, then text": (
+        '[{"type": "thinking", "thinking": THOUGHT, "signature": "c2ln"}, {"type": "text", "text": TEXT}]'
     ),
-    "a part of reasoning, then text": lambda text: message(
-        [{"type": "reasoning", "text": THOUGHT}, {"type": "output_text", "text": text, "annotations": []}]
+    "hidden thinking, then text": (
+        '[{"type": "redacted_thinking", "data": "c2ln"}, {"type": "text", "text": TEXT, "citations": null}]'
     ),
-    "parts that are texts": lambda text: message([text[:5], text[5:]]),
-    "a part without a type": lambda text: message([{"text": text}]),
-    "a part of its own": lambda text: message({"type": "text", "text": text}),
-    "a part whose text has a value": lambda text: message([{"type": "text", "text": {"value": text}}]),
-    "reasoning_content beside": lambda text: message(text, reasoning_content=THOUGHT),
-    "reasoning beside": lambda text: message(text, reasoning=THOUGHT, reasoning_details=[{"text": THOUGHT}]),
-    "every field, null": lambda text: message(
-        text, refusal=None, tool_calls=None, function_call=None, audio=None, annotations=None, reasoning_content=None
+    "a part of reasoning, then text": (
+        '[{"type": "reasoning", "text": THOUGHT}, {"type": "output_text", "text": TEXT, "annotations": []}]'
     ),
-    "empty lists": lambda text: message(text, tool_calls=[], annotations=[], refusal=""),
-    "text without a message": lambda text: {"text": text},
-    "a delta instead of a message": lambda text: {"delta": {"role": "assistant", "content": text}},
-    "a delta beside a null message": lambda text: {"message": None, "delta": {"content": text}},
-    "a message that is a text": lambda text: {"message": text},
+    "parts that are texts": "[HEAD, TAIL]",
+    "a text": "TEXT",
+    "a part without a type": '[{"text": TEXT}]',
+    "a part of its own": '{"type": "text", "text": TEXT}',
+    "a part whose text has a value": '[{"type": "text", "text": {"value": TEXT}}]',
 }
-MESSAGES: Forms = {
-    "a block": lambda text: [{"type": "text", "text": text}],
-    "two blocks": lambda text: [{"type": "text", "text": text[:5]}, {"type": "text", "text": text[5:]}],
-    "thinking, then text": lambda text: [
-        {"type": "thinking", "thinking": THOUGHT, "signature": "c2ln"},
-        {"type": "text", "text": text},
-    ],
-    "hidden thinking, then text": lambda text: [
-        {"type": "redacted_thinking", "data": "c2ln"},
-        {"type": "text", "text": text, "citations": None},
-    ],
-    "an empty block first": lambda text: [{"type": "text", "text": ""}, {"type": "text", "text": text}],
-    "a null block": lambda text: [None, {"type": "text", "text": text}],
-    "a text": lambda text: text,
-    "a block without a type": lambda text: [{"text": text}],
-    "a block of its own": lambda text: {"type": "text", "text": text},
-    "blocks that are texts": lambda text: [text],
-    "thinking in parts, then text": lambda text: [
-        {"type": "thinking", "thinking": thinking(THOUGHT)},
-        {"type": "text", "text": text},
-    ],
+"""Of chat completions and of messages."""
+CHOICES: Forms = {
+    "reasoning_content beside": '{"message": {"content": TEXT, "reasoning_content": THOUGHT}}',
+    "reasoning beside": (
+        '{"message": {"content": TEXT, "reasoning": THOUGHT, "reasoning_details": [{"text": THOUGHT}]}}'
+    ),
+    "every field, null": (
+        '{"message": {"content": TEXT, "refusal": null, "tool_calls": null, "function_call": null, "audio": null, '
+        '"annotations": null, "reasoning_content": null}}'
+    ),
+    "empty lists": '{"message": {"content": TEXT, "tool_calls": [], "annotations": [], "refusal": ""}}',
+    "text without a message": '{"text": TEXT}',
+    "a delta instead of a message": '{"delta": {"role": "assistant", "content": TEXT}}',
+    "a delta beside a null message": '{"message": null, "delta": {"content": TEXT}}',
+    "a message that is a text": '{"message": TEXT}',
 }
-
-
-def item(content: object, **more: object) -> Body:
-    """A message of the responses wire."""
-    return {"type": "message", "role": "assistant", "content": content, **more}
-
-
-REASONING = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": THOUGHT}]}
-RESPONSES: Forms = {
-    "a message": lambda text: {"output": [item([{"type": "output_text", "text": text, "annotations": []}])]},
-    "reasoning first": lambda text: {"output": [REASONING, item([{"type": "output_text", "text": text}])]},
-    "reasoning with content first": lambda text: {
-        "output": [
-            {**REASONING, "content": [{"type": "reasoning_text", "text": THOUGHT}], "encrypted_content": "x"},
-            item([{"type": "output_text", "text": text}]),
-        ]
-    },
-    "two parts": lambda text: {
-        "output": [item([{"type": "output_text", "text": text[:5]}, {"type": "output_text", "text": text[5:]}])]
-    },
-    "a part of type text": lambda text: {"output": [item([{"type": "text", "text": text}])]},
-    "a text": lambda text: {"output": [item(text)]},
-    "a null item": lambda text: {"output": [None, item([{"type": "output_text", "text": text, "logprobs": None}])]},
-    "no type": lambda text: {"output": [{"role": "assistant", "content": [{"text": text}]}]},
-    "output_text beside": lambda text: {
-        "output": [item([{"type": "output_text", "text": text}])],
-        "output_text": text,
-    },
-    "output_text only": lambda text: {"output_text": text},
-    "an item of text": lambda text: {"output": [{"type": "output_text", "text": text}]},
-    "output that is a text": lambda text: {"output": text},
+"""Of chat completions only."""
+OUTPUTS: Forms = {
+    "a message": '{"output": [{"type": "message", "content": [{"type": "output_text", "text": TEXT, "annotations": []}]}]}',
+    "reasoning first": (
+        '{"output": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": THOUGHT}]}, '
+        '{"type": "message", "content": [{"type": "output_text", "text": TEXT}]}]}'
+    ),
+    "reasoning with content first": (
+        '{"output": [{"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": THOUGHT}], '
+        '"encrypted_content": "x"}, {"type": "message", "content": [{"type": "output_text", "text": TEXT}]}]}'
+    ),
+    "two parts": (
+        '{"output": [{"type": "message", "content": [{"type": "output_text", "text": HEAD}, '
+        '{"type": "output_text", "text": TAIL}]}]}'
+    ),
+    "a part of type text": '{"output": [{"type": "message", "content": [{"type": "text", "text": TEXT}]}]}',
+    "a text": '{"output": [{"type": "message", "content": TEXT}]}',
+    "a null item": '{"output": [null, {"type": "message", "content": [{"type": "output_text", "text": TEXT, "logprobs": null}]}]}',
+    "no type": '{"output": [{"role": "assistant", "content": [{"text": TEXT}]}]}',
+    "output_text beside": (
+        '{"output": [{"type": "message", "content": [{"type": "output_text", "text": TEXT}]}], "output_text": TEXT}'
+    ),
+    "output_text only": '{"output_text": TEXT}',
+    "an item of text": '{"output": [{"type": "output_text", "text": TEXT}]}',
+    "output that is a text": '{"output": TEXT}',
+}
+"""Of responses."""
+FORMS_BY_WIRE: Mapping[str, Forms] = {
+    "openai": {**CONTENTS, **CHOICES},
+    "anthropic": CONTENTS,
+    "openai-responses": OUTPUTS,
 }
 ENDS: Sequence[object] = (
     *(
@@ -282,22 +278,18 @@ def messages_body(content: object, end: object, usage: object = ...) -> Body:
 
 def said(wire: str, form: str, text: str, end: object, *, usage: object = ..., index: object = 0) -> Body:
     """A reply on a wire in one of its forms of content."""
+    content = with_text(FORMS_BY_WIRE[wire][form], text)
     if wire == "openai":
-        return chat_body(CHAT[form](text), end, usage, index)
+        return chat_body(content if form in CHOICES else message(content), end, usage, index)
     if wire == "anthropic":
-        return messages_body(MESSAGES[form](text), end, usage)
-    return {**RESPONSES[form](text), **named("status", end), **named("usage", usage)}
+        return messages_body(content, end, usage)
+    return {**content, **named("status", end), **named("usage", usage)}
 
 
 def whole_replies(shift: int) -> Iterator[Dialect]:
     """Replies that are not streamed, with a whole text."""
-    wires: Sequence[tuple[str, Forms, Sequence[object], int]] = (
-        ("openai", CHAT, ENDS, 60),
-        ("anthropic", MESSAGES, ENDS, 33),
-        ("openai-responses", RESPONSES, STATUSES, 24),
-    )
-    for wire, forms, ends, count in wires:
-        axes = (forms, ends, USAGES, ENVELOPES, INDICES)
+    for wire, ends, count in (("openai", ENDS, 60), ("anthropic", ENDS, 33), ("openai-responses", STATUSES, 24)):
+        axes = (FORMS_BY_WIRE[wire], ends, USAGES, ENVELOPES, INDICES)
         for form, end, usage, envelope, index in spread(count, shift, *axes):
             sent = ENVELOPES[envelope](said(wire, form, TEXT, end, usage=usage, index=index))
             name = f"{wire}: {form}; end {shown(end)}; usage {shown(usage)}; {envelope}; index {shown(index)}"
@@ -315,7 +307,7 @@ def flagged_replies() -> Iterator[Dialect]:
     for end in CUT:
         flag = end if "exceeded" in end else "cut_off"
         yield flagged(f"cut off, called {end}", "openai", flag, said("openai", "a part", half, end))
-        yield flagged(f"cut off, called {end}", "anthropic", flag, said("anthropic", "a block", half, end))
+        yield flagged(f"cut off, called {end}", "anthropic", flag, said("anthropic", "a part", half, end))
     for reason in ("max_output_tokens", "max_tokens", "length"):
         body = {**said("openai-responses", "a text", half, "incomplete"), "incomplete_details": {"reason": reason}}
         yield flagged(f"incomplete by {reason}", "openai-responses", "cut_off", body)
@@ -331,7 +323,7 @@ def flagged_replies() -> Iterator[Dialect]:
     for name, choice in {
         "reasoning_content": message(None, reasoning_content=TEXT),
         "reasoning": message("", reasoning=TEXT),
-        "a thinking part": message([{"type": "thinking", "thinking": thinking(TEXT)}]),
+        "a thinking part": message([{"type": "thinking", "thinking": [{"type": "text", "text": TEXT}]}]),
     }.items():
         yield flagged(f"the answer in {name}", "openai", "only_reasoning", chat_body(choice, "stop"))
     only = messages_body([{"type": "thinking", "thinking": TEXT}], "end_turn")
@@ -341,36 +333,31 @@ def flagged_replies() -> Iterator[Dialect]:
     refusal = chat_body(message(None, refusal="I cannot help with that."), "stop")
     yield flagged("a refusal beside the content", "openai", "refusal", refusal)
     part = {"type": "refusal", "refusal": "I cannot help with that."}
-    yield flagged("a part of refusal", "openai-responses", "refusal", {"output": [item([part])], "status": "completed"})
+    yield flagged(
+        "a part of refusal",
+        "openai-responses",
+        "refusal",
+        {"output": [{"type": "message", "content": [part]}], "status": "completed"},
+    )
 
 
 # ------------------------------------------------------------------------------------------------ errors
 
-Error = Callable[[int, str], object]
-ERRORS: Mapping[str, Error] = {
-    "as OpenAI": lambda code, words: {
-        "error": {"message": words, "type": "invalid_request_error", "param": None, "code": code}
-    },
-    "as OpenAI, the code a text": lambda code, words: {"error": {"message": words, "code": str(code)}},
-    "as Anthropic": lambda code, words: {"type": "error", "error": {"type": TYPES[code], "message": words}},
-    "as OpenRouter": lambda code, words: {
-        "error": {"message": "Provider returned error", "code": code, "metadata": {"raw": words}},
-        "user_id": "u",
-    },
-    "flat, as vLLM": lambda code, words: {"object": "error", "message": words, "type": "E", "code": code},
-    "statusCode and message": lambda code, words: {"statusCode": code, "message": words, "error": "Bad"},
-    "as Google": lambda code, words: [{"error": {"code": code, "message": words, "status": "S", "details": []}}],
-    "as Cloudflare": lambda code, words: {
-        "success": False,
-        "errors": [{"code": code, "message": words}],
-        "result": None,
-    },
-    "a status in the error": lambda code, words: {"error": {"status": code, "message": words}},
-    "a status beside": lambda code, words: {"status": code, "title": "Problem", "detail": words},
-    "nested twice": lambda code, words: {"error": {"error": {"message": words, "code": code}}},
-    "JSON in the message": lambda code, words: {
-        "error": {"message": json.dumps({"error": {"message": words}}), "code": code}
-    },
+ERRORS: Forms = {
+    "as OpenAI": '{"error": {"message": WORDS, "type": "invalid_request_error", "param": null, "code": CODE}}',
+    "as OpenAI, the code a text": '{"error": {"message": WORDS, "code": "CODE"}}',
+    "as Anthropic": '{"type": "error", "error": {"type": TYPE, "message": WORDS}}',
+    "as OpenRouter": (
+        '{"error": {"message": "Provider returned error", "code": CODE, "metadata": {"raw": WORDS}}, "user_id": "u"}'
+    ),
+    "flat, as vLLM": '{"object": "error", "message": WORDS, "type": "E", "code": CODE}',
+    "statusCode and message": '{"statusCode": CODE, "message": WORDS, "error": "Bad"}',
+    "as Google": '[{"error": {"code": CODE, "message": WORDS, "status": "S", "details": []}}]',
+    "as Cloudflare": '{"success": false, "errors": [{"code": CODE, "message": WORDS}], "result": null}',
+    "a status in the error": '{"error": {"status": CODE, "message": WORDS}}',
+    "a status beside": '{"status": CODE, "title": "Problem", "detail": WORDS}',
+    "nested twice": '{"error": {"error": {"message": WORDS, "code": CODE}}}',
+    "JSON in the message": '{"error": {"message": INNER, "code": CODE}}',
 }
 """Forms that tell their code."""
 TYPES: Mapping[int, str] = {
@@ -378,45 +365,45 @@ TYPES: Mapping[int, str] = {
     404: "not_found_error", 413: "request_too_large", 422: "invalid_request_error", 429: "rate_limit_error",
     500: "api_error", 502: "api_error", 503: "overloaded_error", 504: "timeout_error", 529: "overloaded_error",
 }  # fmt: skip
-FORMS: Mapping[str, Callable[[str], object]] = {
-    "detail": lambda words: {"detail": words},
-    "detail as a list": lambda words: {
-        "detail": [{"loc": ["body", "messages"], "msg": words, "type": "value_error", "input": "x"}]
-    },
-    "detail as an object": lambda words: {"detail": {"message": words, "code": "nope"}},
-    "message": lambda words: {"message": words},
-    "Message, as AWS": lambda words: {"Message": words, "__type": "ValidationException"},
-    "msg": lambda words: {"code": 17, "msg": words, "data": None},
-    "error as a text": lambda words: {"error": words},
-    "errors as texts": lambda words: {"errors": [words]},
-    "error as a list": lambda words: {"error": [{"message": words}]},
-    "a list of texts": lambda words: [words],
-    "error_description": lambda words: {"error": "invalid_request", "error_description": words},
-    "reason": lambda words: {"status": "error", "reason": words},
-    "fault": lambda words: {"fault": {"faultstring": words, "detail": {"errorcode": "e"}}},
-    "a JSON text": lambda words: words,
-    "HTML": lambda words: (
-        f"<html><head><title>Error</title></head><body><h1>No</h1><p>{words}</p></body></html>".encode()
-    ),
-    "plain text": lambda words: words.encode(),
-    "XML": lambda words: (
-        f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>Denied</Code><Message>{words}</Message></Error>'.encode()
-    ),
-    "an event": lambda words: b'event: error\ndata: {"error": {"message": "' + words.encode() + b'"}}\n\n',
+CODELESS: Forms = {
+    "detail": '{"detail": WORDS}',
+    "detail as a list": '{"detail": [{"loc": ["body", "messages"], "msg": WORDS, "type": "value_error", "input": "x"}]}',
+    "detail as an object": '{"detail": {"message": WORDS, "code": "nope"}}',
+    "message": '{"message": WORDS}',
+    "Message, as AWS": '{"Message": WORDS, "__type": "ValidationException"}',
+    "msg": '{"code": 17, "msg": WORDS, "data": null}',
+    "error as a text": '{"error": WORDS}',
+    "errors as texts": '{"errors": [WORDS]}',
+    "error as a list": '{"error": [{"message": WORDS}]}',
+    "a list of texts": "[WORDS]",
+    "error_description": '{"error": "invalid_request", "error_description": WORDS}',
+    "reason": '{"status": "error", "reason": WORDS}',
+    "fault": '{"fault": {"faultstring": WORDS, "detail": {"errorcode": "e"}}}',
+    "a JSON text": "WORDS",
+    "HTML": "<html><head><title>Error</title></head><body><h1>No</h1><p>WORDS</p></body></html>",
+    "plain text": "WORDS",
+    "XML": '<?xml version="1.0" encoding="UTF-8"?><Error><Code>Denied</Code><Message>WORDS</Message></Error>',
+    "an event": 'event: error\ndata: {"error": {"message": "WORDS"}}\n\n',
 }
-"""Forms without a code."""
+"""Forms without a code; some are no JSON."""
+NO_JSON = ("HTML", "plain text", "XML", "an event")
 FINAL: Sequence[int] = (400, 401, 402, 403, 404, 422)
 PASSING: Sequence[int] = (429, 500, 502, 503, 529)
 WIRES: Sequence[str] = ("openai", "openai-responses", "anthropic")
 
 
-def error_body(value: object) -> bytes:
-    return value if isinstance(value, bytes) else encoded(value)
+def error_of(form: str, code: int = 400) -> Any:
+    """An error in a form, as an object of JSON or in bytes."""
+    if form in NO_JSON:
+        return CODELESS[form].replace("WORDS", WORDS).encode()
+    inner = json.dumps({"error": {"message": WORDS}})
+    text = {**ERRORS, **CODELESS}[form].replace('"CODE"', f'"{code}"')
+    return filled(text, WORDS=WORDS, CODE=code, TYPE=TYPES[code], INNER=inner)
 
 
-def is_told(form: str, code: int) -> bool:
-    """Whether a form tells the code."""
-    return form != "as Anthropic" or code in TYPES
+def error_body(form: str, code: int = 400) -> bytes:
+    made = error_of(form, code)
+    return made if isinstance(made, bytes) else encoded(made)
 
 
 def errors(shift: int) -> Iterator[Dialect]:
@@ -428,19 +415,14 @@ def errors(shift: int) -> Iterator[Dialect]:
 
     for form, code, wire in spread(36, shift, ERRORS, [*FINAL, *PASSING], WIRES):
         expected = "final" if code in FINAL else "passing"
-        sent = Sent(body=encoded(ERRORS[form](code, WORDS)))
+        sent = Sent(body=error_body(form, code))
         yield failing(f"error {code} under status 200, {form}", wire, expected, sent)
-    every = {**{form: (lambda words, make=make: make(400, words)) for form, make in ERRORS.items()}, **FORMS}  # type: ignore[misc]
-    for form, status, wire in spread(60, shift, every, (400, 401, 403, 404, 405, 410, 413, 422), WIRES):
-        yield failing(
-            f"status {status}, {form}", wire, "final", Sent(body=error_body(every[form](WORDS)), status=status)
-        )
-    for form, status, wire in spread(30, shift, FORMS, (408, 429, 500, 502, 503, 504, 520, 529), WIRES):
-        yield failing(
-            f"status {status}, {form}", wire, "passing", Sent(body=error_body(FORMS[form](WORDS)), status=status)
-        )
-    for form, wire in spread(18, shift, FORMS, WIRES):
-        yield failing(f"{form} under status 200", wire, "told", Sent(body=error_body(FORMS[form](WORDS))))
+    for form, status, wire in spread(60, shift, [*ERRORS, *CODELESS], (400, 401, 403, 404, 405, 410, 413, 422), WIRES):
+        yield failing(f"status {status}, {form}", wire, "final", Sent(body=error_body(form), status=status))
+    for form, status, wire in spread(30, shift, CODELESS, (408, 429, 500, 502, 503, 504, 520, 529), WIRES):
+        yield failing(f"status {status}, {form}", wire, "passing", Sent(body=error_body(form), status=status))
+    for form, wire in spread(18, shift, CODELESS, WIRES):
+        yield failing(f"{form} under status 200", wire, "told", Sent(body=error_body(form)))
     for code, expected in ((402, "final"), (400, "final"), (429, "passing"), (502, "passing")):
         choice = {"index": 0, "message": {"content": ""}, "finish_reason": "error"}
         choice["error"] = {"code": code, "message": WORDS}
@@ -504,7 +486,7 @@ EVENTS: Mapping[str, Callable[[int], list[Any]]] = {
     "parts": lambda n: deltas(n, lambda piece: {"content": [{"type": "text", "text": piece}]}),
     "empty parts": lambda n: [*first(n, {"content": []}), *deltas(n, plain)],
     "thinking parts first": lambda n: [
-        *first(n, {"content": [{"type": "thinking", "thinking": thinking(THOUGHT)}]}),
+        *first(n, with_text(CONTENTS["thinking in parts, then text"], "")),
         *deltas(n, lambda piece: {"content": [{"type": "text", "text": piece}]}),
     ],
     "reasoning_content first": lambda n: [
@@ -551,24 +533,21 @@ EVENTS: Mapping[str, Callable[[int], list[Any]]] = {
     ],
     "a character at a time": lambda n: deltas(n, plain, size=1),
 }
-FRAMES: Mapping[str, Callable[[Sequence[bytes]], bytes]] = {
-    "as documented": lambda events: b"".join(b"data: %s\n\n" % each for each in [*events, b"[DONE]"]),
-    "CRLF": lambda events: b"".join(b"data: %s\r\n\r\n" % each for each in [*events, b"[DONE]"]),
-    "no space": lambda events: b"".join(b"data:%s\n\n" % each for each in [*events, b"[DONE]"]),
-    "no [DONE]": lambda events: b"".join(b"data: %s\n\n" % each for each in events),
-    "no blank line at the end": lambda events: b"\n\n".join(b"data: %s" % each for each in [*events, b"[DONE]"]),
-    "no [DONE], no blank line": lambda events: b"\n\n".join(b"data: %s" % each for each in events),
-    "comments": lambda events: b": PROCESSING\n\n" + b"".join(b":\n\ndata: %s\n\n" % each for each in [*events, b"[DONE]"]),
-    "event and id": lambda events: b"".join(
-        b"event: message\nid: 7\nretry: 3000\ndata: %s\n\n" % each for each in [*events, b"[DONE]"]
-    ),
-    "blank lines": lambda events: b"\n\n\n" + b"".join(b"data: %s\n\n\n\n" % each for each in [*events, b"[DONE]"]),
-    "empty data": lambda events: b"data:\n\n" + b"".join(b"data: %s\n\ndata: \n\n" % each for each in [*events, b"[DONE]"]),
-    "a byte order mark": lambda events: b"\xef\xbb\xbf" + b"".join(b"data: %s\n\n" % each for each in [*events, b"[DONE]"]),
-    "two lines an event": lambda events: b"".join(
-        b"data: %s\n\n" % each.replace(b', "choices"', b',\ndata: "choices"') for each in [*events, b"[DONE]"]
-    ),
-}  # fmt: skip
+FRAMES: Mapping[str, tuple[bytes, bytes, bytes]] = {
+    "as documented": (b"", b"data: %s\n\n", b"data: [DONE]\n\n"),
+    "CRLF": (b"", b"data: %s\r\n\r\n", b"data: [DONE]\r\n\r\n"),
+    "no space": (b"", b"data:%s\n\n", b"data:[DONE]\n\n"),
+    "no [DONE]": (b"", b"data: %s\n\n", b""),
+    "no blank line at the end": (b"", b"data: %s\n\n", b"data: [DONE]"),
+    "no [DONE], no blank line": (b"", b"\n\ndata: %s", b""),
+    "comments": (b": PROCESSING\n\n", b":\n\ndata: %s\n\n", b":\n\ndata: [DONE]\n\n"),
+    "event and id": (b"", b"event: message\nid: 7\nretry: 3000\ndata: %s\n\n", b"data: [DONE]\n\n"),
+    "blank lines": (b"\n\n\n", b"data: %s\n\n\n\n", b"data: [DONE]\n\n\n\n"),
+    "empty data": (b"data:\n\n", b"data: %s\n\ndata: \n\n", b"data: [DONE]\n\n"),
+    "a byte order mark": (b"\xef\xbb\xbf", b"data: %s\n\n", b"data: [DONE]\n\n"),
+    "two lines an event": (b"", b"data: %s\n\n", b"data: [DONE]\n\n"),
+}
+"""What comes first, each event, and the end."""
 
 
 def streams(shift: int) -> Iterator[Dialect]:
@@ -581,7 +560,11 @@ def streams(shift: int) -> Iterator[Dialect]:
         )
 
     def framed(events: Iterable[object], frame: str) -> Sent:
-        return Sent(body=FRAMES[frame]([encoded(each) for each in events]), kind="text/event-stream; charset=utf-8")
+        before, each, after = FRAMES[frame]
+        body = before + b"".join(each % encoded(event) for event in events) + after
+        if frame == "two lines an event":
+            body = body.replace(b', "choices"', b',\ndata: "choices"')
+        return Sent(body=body, kind="text/event-stream; charset=utf-8")
 
     for form, frame in spread(66, shift, EVENTS, FRAMES):
         yield streaming(f"{form}; {frame}", "text", lambda n, form=form, frame=frame: framed(EVENTS[form](n), frame))  # type: ignore[misc]
@@ -593,7 +576,7 @@ def streams(shift: int) -> Iterator[Dialect]:
     yield streaming("a whole reply in its place", "text", whole)
     for form, code in spread(16, shift, ERRORS, [*FINAL, *PASSING]):
         expected: Expected = "final" if code in FINAL else "passing"
-        error = ERRORS[form](code, WORDS)
+        error = error_of(form, code)
         for name, before in {"first": 0, "after a piece": 1}.items():
             yield streaming(
                 f"error {code} {name}, {form}",
@@ -619,7 +602,7 @@ def good(wire: str, number: int = 1) -> Sent:
         choice = chat_body(message(TEXT), "stop")["choices"][0]
         return Sent(body=encoded({"choices": [{**choice, "index": index} for index in range(number)]}))
     if wire == "anthropic":
-        return Sent(body=encoded(said(wire, "a block", TEXT, "end_turn")))
+        return Sent(body=encoded(said(wire, "a part", TEXT, "end_turn")))
     return Sent(body=encoded(said(wire, "a message", TEXT, "completed")))
 
 
@@ -721,7 +704,7 @@ def invented_ends(count: int, seed: int) -> Iterator[Dialect]:
         if any(part in str(end).lower() for part in MEANINGFUL):
             continue
         wire = random.choice(["openai", "anthropic"])
-        form = random.choice([*(CHAT if wire == "openai" else MESSAGES)])
+        form = random.choice([*FORMS_BY_WIRE[wire]])
         sent = Sent(body=encoded(said(wire, form, TEXT, end)))
         yield Dialect(
             name=f"{wire}: {form}; end {shown(end)}",
