@@ -46,6 +46,7 @@ ElectionOutcome = Literal[
     "refused",
     "climbed",
     "inferred",
+    "once",
 ]
 """Outcome of an election.
 

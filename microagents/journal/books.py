@@ -20,7 +20,6 @@ from microagents.journal.messages import (
     AllotCalls,
     CallsOver,
     Record,
-    RecordAnswer,
     RecordCalls,
     RecordDecision,
     RecordLoads,
@@ -177,14 +176,14 @@ class Books:
     def __init__(self, inputs: int, totals: Totals | None = None) -> None:
         self.totals = Totals() if totals is None else totals
         self.inputs = inputs
-        self.on_decision: Callable[[RecordDecision | RecordAnswer], None] | None = None
-        """Called with every new decision and answer."""
+        self.on_decision: Callable[[RecordDecision], None] | None = None
+        """Called with every new decision."""
 
     def add(self, record: Record) -> None:
         """Add the next record; one without a sum changes nothing."""
         if (handler := self._handlers.get(type(record))) is not None:
             handler(self, record)
-        if self.on_decision is not None and isinstance(record, RecordDecision | RecordAnswer):
+        if self.on_decision is not None and isinstance(record, RecordDecision):
             self.on_decision(record)
 
     def _add_allotment(self, record: AllotCalls) -> None:
@@ -271,11 +270,6 @@ class Books:
                 account.wrong_at = min(filter(None, (account.wrong_at, path)), key=in_order)
         self.take_in(path, verdict.outcome, verdict.winner, verdict.ballots)
 
-    def _add_answer(self, record: RecordAnswer) -> None:
-        path = record.id.path
-        self.totals.undecided.pop(path, None)  # what a person was asked is answered otherwise
-        self.take_in_answer(path, record.value)
-
     def _count_ballots(self, record: RecordDecision, valid: int, flagged: dict[str, int]) -> None:
         account, outcome = self.totals.account, record.verdict.outcome
         account.valid += valid
@@ -309,11 +303,6 @@ class Books:
         digested = [_digested(ballot) for ballot in ballots]
         account.ballots_sha256 = with_entry(account.ballots_sha256, path, digested)
 
-    def take_in_answer(self, path: str, value: bytes) -> None:
-        """Add the answer to a `once` to the digest of decisions."""
-        account = self.totals.account
-        account.decisions_sha256 = with_entry(account.decisions_sha256, path, "once", value)
-
     def account(self) -> Account:
         """A copy of the account so far."""
         return self.totals.account_with(self.inputs)
@@ -326,7 +315,6 @@ class Books:
         CallsOver: lambda books, _: books.end_calls(),
         ReplicaEnded: _end_replica,
         RecordDecision: _add_decision,
-        RecordAnswer: _add_answer,
     }
 
 

@@ -11,12 +11,11 @@ from msgspec import structs
 
 from microagents.elections.election import Ballot, Flagged, Rejected
 from microagents.elections.red_flags import UNVERIFIED
-from microagents.journal.messages import Recalled, RecordAnswer, RecordDecision, RecordReply, RecordSample
+from microagents.journal.messages import Recalled, RecordDecision, RecordReply, RecordSample
 from microagents.journal.statements import ID_OF_PLACE, LAST_PLACE, one
 from microagents.journal.tables import (
     DECIDED_CODE,
     NUMBER_BITS,
-    ONCE_CODE,
     OPEN_CODES,
     OUTCOMES,
     DecidedRow,
@@ -251,29 +250,21 @@ def reply_row(key: int, record: RecordReply) -> ReplyRow:
     return ReplyRow(key=key, fork=of.election.question_digest, seq=of.seq, size=len(plain), text=zlib.compress(plain))
 
 
-def decision_row(key: int, record: RecordDecision | RecordAnswer, after_ms: int) -> DecidedRow:
+def decision_row(key: int, record: RecordDecision, after_ms: int) -> DecidedRow:
     """Return the row of a decision or an answer."""
-    row = DecidedRow(
+    verdict = record.verdict
+    outcome = DECIDED_CODE if verdict.outcome == "decided" else OUTCOMES.index(verdict.outcome)
+    value = None if outcome in OPEN_CODES else verdict.winner
+    return DecidedRow(
         key=key,
         fork=record.id.question_digest,
-        outcome=ONCE_CODE,
-        counted=0,
-        value=None,
-        ballots=None,
-        cost_usd=None,
+        outcome=outcome,
+        counted=len(verdict.ballots),
+        value=None if value is None else value.decode(),
+        ballots=written_ballots(verdict.ballots, value),
+        cost_usd=_amount(verdict.cost_usd),
         after_ms=after_ms,
     )
-    if isinstance(record, RecordAnswer):
-        row.value = record.value.decode()
-        return row
-    verdict = record.verdict
-    row.outcome = DECIDED_CODE if verdict.outcome == "decided" else OUTCOMES.index(verdict.outcome)
-    value = None if row.outcome in OPEN_CODES else verdict.winner
-    row.counted = len(verdict.ballots)
-    row.value = None if value is None else value.decode()
-    row.ballots = written_ballots(verdict.ballots, value)
-    row.cost_usd = _amount(verdict.cost_usd)
-    return row
 
 
 def sample_row(key: int, record: RecordSample) -> SampleRow:

@@ -16,6 +16,7 @@ RENEW_EVERY_S = 2.0
 SILENT_S = 10.0
 """Time without a renewal, by the clock of the process that watches, after which a holder that cannot be looked up has lost its lease."""
 
+_Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 LeaseState = Literal["free", "held", "unclear"]
 
 
@@ -23,9 +24,9 @@ class LeaseRecord(RunPart, frozen=True, kw_only=True):
     """The lease as it is recorded."""
 
     part: ClassVar[str] = "lease"
-    epoch: Annotated[int, Meta(ge=0)]
+    epoch: _Number
     holder: ProcessIdentity | None
-    renewals: Annotated[int, Meta(ge=0)]
+    renewals: _Number
 
 
 class Lease(Struct, frozen=True, kw_only=True):

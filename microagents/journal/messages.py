@@ -25,12 +25,8 @@ class Recorded(Batched, frozen=True, kw_only=True):
     def together(cls, waiting: Sequence[Batched]) -> RecordBatch:
         """All records in one message, without the valid samples of elections that are decided in it: the decision has their ballots."""
         draws = [record for each in waiting if isinstance(each, RecordDraws) for record in each.records]
-        decisions = tuple([each for each in waiting if isinstance(each, RecordDecision | RecordAnswer)])
-        decided = {
-            each.id
-            for each in decisions
-            if isinstance(each, RecordDecision) and each.verdict.outcome not in OPEN_OUTCOMES
-        }
+        decisions = tuple([each for each in waiting if isinstance(each, RecordDecision)])
+        decided = {each.id for each in decisions if each.verdict.outcome not in OPEN_OUTCOMES}
         kept = [
             each
             for each in draws
@@ -188,8 +184,8 @@ class RecordLimit(Request[None], frozen=True, kw_only=True):
     """What the user can do. A resumed run keeps a limit that is not given."""
 
 
-class RecordDecision(Recorded, frozen=True, kw_only=True, tag=True):
-    """A verdict that the work uses, or that leaves it without a decision. The first decision at a path counts; later ones are dropped."""
+class RecordDecision(Recorded, frozen=True, kw_only=True):
+    """A verdict, or the answer to a `once`. The first decision at a path counts; later ones are dropped."""
 
     id: ElectionId
     verdict: Verdict
@@ -210,13 +206,15 @@ class RecordDecision(Recorded, frozen=True, kw_only=True, tag=True):
     """Votes that a person may decide for; empty if any vote is allowed."""
 
 
-class RecordAnswer(Recorded, frozen=True, kw_only=True, tag=True):
-    """Answer to a `once` call."""
+def answered(place: ElectionId, value: bytes) -> RecordDecision:
+    """Return the record of a value that is asked for once.
 
-    id: ElectionId
-    """Path of the call and digest of its request."""
-    value: bytes
-    """The answer, as JSON."""
+    Args:
+        place: path of the call and digest of its request.
+        value: the answer, as JSON.
+    """
+    verdict = Verdict(outcome="once", leader=0, tally=((value, 0),), ballots=())
+    return RecordDecision(id=place, verdict=verdict, correct=None)
 
 
 class RecordProgress(Recorded, frozen=True, kw_only=True):
@@ -237,7 +235,7 @@ class RecordBatch(Request[None], frozen=True, kw_only=True):
     valid: int
     """Number of valid samples that are left out, since their decision is here."""
     calls: tuple[RecordCalls, ...]
-    decisions: tuple[RecordDecision | RecordAnswer, ...]
+    decisions: tuple[RecordDecision, ...]
     """In the order in which they were taken."""
     progress: tuple[RecordProgress, ...]
 
@@ -292,7 +290,7 @@ class RecordLoads(Request[None], frozen=True, kw_only=True):
     """By the name of the replica."""
 
 
-Entry = RecordCalls | RecordLoads | ReplicaEnded | RecordDecision | RecordAnswer | RecordProgress | InputEnding
+Entry = RecordCalls | RecordLoads | ReplicaEnded | RecordDecision | RecordProgress | InputEnding
 """A message that is one record. The recorder queues it as it is; its sum, if it has one, stands in `Books`."""
 Record = RecordSample | RecordReply | AllotCalls | CallsOver | Entry
 """A part of the journal. The recorder writes records in the order of their arrival."""

@@ -39,7 +39,7 @@ from microagents.journal.statements import (
     UNSOLVED,
     one,
 )
-from microagents.journal.tables import ONCE_CODE, OUTCOMES, DecidedRow, InputRow, LogRow, PlaceRow, SampleRow
+from microagents.journal.tables import DecidedRow, InputRow, LogRow, PlaceRow, SampleRow
 
 ROWS_PER_READ = 2000
 MAX_NUMBER = 1 << 63
@@ -246,7 +246,5 @@ def other_inputs(rows: Rows, recorded: Experiment, given: Experiment, own: Seque
 
 def take_in(books: Books, path: str, row: Recalled) -> None:
     """Add a row to the digests of the books."""
-    if row.outcome == OUTCOMES[ONCE_CODE] and row.value is not None:
-        books.take_in_answer(path, row.value)
-    elif row.outcome not in OPEN_OUTCOMES:
+    if row.outcome not in OPEN_OUTCOMES:
         books.take_in(path, row.outcome, row.value, row.ballots)

@@ -14,7 +14,6 @@ from microagents.journal.messages import (
     ENDED_AS,
     InputEnding,
     Record,
-    RecordAnswer,
     RecordDecision,
     RecordProgress,
     RecordReply,
@@ -116,14 +115,14 @@ class RecordRows:
     def write(self, records: Sequence[Record]) -> None:
         """Write records."""
         samples: list[RecordSample] = []
-        decided: list[RecordDecision | RecordAnswer] = []
+        decided: list[RecordDecision] = []
         replies: list[RecordReply] = []
         after_ms = max(0, round((time.time() - self._began_s) * 1000))
         for record in records:
             match record:
                 case RecordSample():
                     samples.append(record)
-                case RecordDecision() | RecordAnswer():
+                case RecordDecision():
                     decided.append(record)
                 case RecordReply():
                     replies.append(record)
@@ -173,7 +172,7 @@ class RecordRows:
 
     def _first_decisions(
         self,
-        decided: Sequence[RecordDecision | RecordAnswer],
+        decided: Sequence[RecordDecision],
         keys: Mapping[str, int],
         known: dict[int, int],
         after_ms: int,
@@ -186,8 +185,7 @@ class RecordRows:
                 row = decisions[path] = decision_row(keys[path], record, after_ms)
                 known[row.key] = row.outcome
                 self._books.add(record)
-                if isinstance(record, RecordDecision):
-                    self._take_step(record)
+                self._take_step(record)
         return decisions
 
     def _write_replies(self, replies: Sequence[RecordReply]) -> None:

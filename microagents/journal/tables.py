@@ -19,7 +19,7 @@ OUTCOMES = (
     *("undecided", "once", "climbed", "inferred", "contested", "refused"),
 )
 """Outcomes by their number in the file. The most common one is 0, which SQLite stores in no bytes."""
-DECIDED_CODE, UNDECIDED_CODE, ONCE_CODE = OUTCOMES.index("decided"), OUTCOMES.index("undecided"), OUTCOMES.index("once")
+DECIDED_CODE, UNDECIDED_CODE = OUTCOMES.index("decided"), OUTCOMES.index("undecided")
 OPEN_CODES = frozenset([OUTCOMES.index(each) for each in OPEN_OUTCOMES])
 NUMBER_BITS = 40
 

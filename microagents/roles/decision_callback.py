@@ -11,7 +11,7 @@ from microagents.base.aio import Notifier, is_cancelled
 from microagents.base.errors import PASSING, Aborted, TaskFailed
 from microagents.base.user_code import role_failed
 from microagents.elections.election import OPEN_OUTCOMES
-from microagents.journal.messages import RecordAnswer, RecordDecision, RecordedDecision, recorded_decision
+from microagents.journal.messages import RecordDecision, RecordedDecision, recorded_decision
 from microagents.task import Task
 from microagents.tools.effect_keys import KeyedBy
 
@@ -32,13 +32,13 @@ class DecisionCallback:
         self._run_id = run_id
         self._task = task
         self._on_decision: OnDecision | None = on_decision
-        self._taken: list[RecordDecision | RecordAnswer] = []
+        self._taken: list[RecordDecision] = []
         """Decisions of the commit that is under way."""
         self._waiting: deque[tuple[RecordedDecision, bytes]] = deque()
         """Durable decisions that the callback does not know yet, each with its value as JSON."""
         self._released, self._called = Notifier(), Notifier()
 
-    def take(self, record: RecordDecision | RecordAnswer) -> None:
+    def take(self, record: RecordDecision) -> None:
         """Keep a decision of the commit that is under way."""
         self._taken.append(record)
 
@@ -85,15 +85,10 @@ class DecisionCallback:
 
 
 def _decided(
-    record: RecordDecision | RecordAnswer, committed_at: str | None, task: type[Task]
+    record: RecordDecision, committed_at: str | None, task: type[Task]
 ) -> tuple[RecordedDecision, bytes] | None:
     """A decision from its record, and its value as JSON; None for an election that came to none."""
     path = record.id.path
-    if isinstance(record, RecordAnswer):
-        answer = recorded_decision(
-            path, "once", record.value, (), cost_usd=None, settled_at=None, decided_at=committed_at, reply=None
-        )
-        return answer, record.value
     verdict = record.verdict
     if verdict.outcome in (*OPEN_OUTCOMES, "climbed") or verdict.winner is None:
         return None
@@ -105,6 +100,6 @@ def _decided(
         cost_usd=verdict.cost_usd,
         settled_at=record.settled,
         decided_at=committed_at,
-        reply=task.reply_at(path.partition("/")[2]),
+        reply=None if verdict.outcome == "once" else task.reply_at(path.partition("/")[2]),
     )
     return decision, verdict.winner

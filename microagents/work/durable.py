@@ -19,7 +19,7 @@ from microagents.base.messages import Message, R, Request, address_of, reply_typ
 from microagents.base.round_trips import NotGivenBack, RoundTrip
 from microagents.elections.election import Ballot, Decision, ElectionId, Flagged, Question, Verdict
 from microagents.elections.rules import FirstValid
-from microagents.journal.messages import Checkpoint, Recall, RecordAnswer, RecordDecision, RecordProgress
+from microagents.journal.messages import Checkpoint, Recall, RecordDecision, RecordProgress, answered
 from microagents.replies.chat import A, Prompt, Sampling, decoder_of
 from microagents.work.elections import ElectionOptions, Elections, Elector, encode_state
 from microagents.work.notes import Note
@@ -49,7 +49,7 @@ class DurableRequest(Request[R], Generic[R], frozen=True, kw_only=True):
 class DurableRole(Elector):
     """A role with durable calls. Its handlers take a `DurableRequest` and begin with ``work = self.work_on(request)``."""
 
-    asks: ClassVar[tuple[type[Message], ...]] = (RecordAnswer, RecordProgress)
+    asks: ClassVar[tuple[type[Message], ...]] = (RecordDecision, RecordProgress)
 
     def work_on(self, request: DurableRequest[Any]) -> Work[Any, Any]:
         """Return the work that a request is part of."""
@@ -101,7 +101,7 @@ class Work(Elections[T, G]):
                 f"the journal cannot give the answer to {type(request).__qualname__} at {place.path} back: {error}; answer with values "
                 "that JSON has"
             ) from None
-        self.role.tell(RecordAnswer(id=place, value=written))
+        self.role.tell(answered(place, written))
         return answer
 
     async def sample(
@@ -270,7 +270,7 @@ class Work(Elections[T, G]):
             written, _ = kept(value)
         except NotGivenBack as error:
             raise InvalidDefinition(f"the journal cannot give the value at {place.path} back: {error}") from None
-        self.role.tell(RecordAnswer(id=place, value=written))
+        self.role.tell(answered(place, written))
 
     async def flush(self) -> None:
         """Wait until the recorder has all records that this role has sent."""

@@ -27,7 +27,7 @@ import psutil
 from msgspec import Struct
 
 from microagents import InvalidUsage, MicroagentsError
-from microagents.journal.messages import Record, RecordAnswer
+from microagents.journal.messages import Record, RecordDecision
 from microagents.journal.reading import Reader
 from microagents.journal.record_rows import RecordRows
 from microagents.runs.inspection.runs import calls_waiting, decide, inspect_run, remove_run
@@ -143,8 +143,8 @@ def sit(run: str) -> str:
     def writing(rows: RecordRows, records: list[Record]) -> None:
         write(rows, records)
         for each in records:
-            if isinstance(each, RecordAnswer) and each.id.path.endswith("/making/1"):
-                killed_at(run, json.loads(each.value)["tool"], AMID, os.getpid())
+            if isinstance(each, RecordDecision) and each.id.path.endswith("/making/1"):
+                killed_at(run, json.loads(each.verdict.winner or b"{}")["tool"], AMID, os.getpid())
 
     RecordRows.write = writing  # type: ignore[method-assign,assignment]
     try:

@@ -64,6 +64,7 @@ def test_a_trigger_is_refused(who: str) -> None:
         "UPDATE input SET done = -1",
         "UPDATE place SET id = 1 << 50",
         "UPDATE run SET content = json_set(content, '$.renewals', 'now') WHERE part = 'lease'",
+        "UPDATE run SET content = replace(content, '\"renewals\":', '\"renewals\":1000000000000000000000') WHERE part = 'lease'",
     ],
 )
 @pytest.mark.usefixtures("little_memory")

@@ -46,13 +46,13 @@ from microagents.journal.messages import (
     Recall,
     Recalled,
     Record,
-    RecordAnswer,
     RecordCalls,
     RecordDecision,
     RecordProgress,
     RecordReply,
     RecordSample,
     ReplicaEnded,
+    answered,
 )
 from microagents.journal.reading import Reader
 from microagents.journal.store import Store
@@ -197,7 +197,7 @@ def with_cost(decision: RecordDecision, cost_usd: float | None, *ballots: Ballot
 def test_a_decision_keeps_what_its_samples_cost_together(cost_usd: float | None) -> None:
     with store() as there:
         there.commit([with_cost(decided(election(), [7, 7]), cost_usd)])
-        there.commit([RecordAnswer(id=election("step/1"), value=b"1")])
+        there.commit([answered(election("step/1"), b"1")])
         assert recall(there, "0/step/0").cost_usd == cost_usd
         assert recall(there, "0/step/1").cost_usd is None
     assert sql("SELECT cost_usd FROM decisions WHERE path = '0/step/0'") == [(cost_usd,)]
@@ -319,9 +319,9 @@ def test_a_second_decision_at_one_path_is_dropped_and_counted_once(when: str) ->
 
 
 def test_the_same_answer_told_twice_is_kept_once() -> None:
-    answer = RecordAnswer(id=election("rate"), value=b'"1.07"')
+    answer = answered(election("rate"), b'"1.07"')
     with store() as there:
-        there.commit([answer, RecordAnswer(id=election("rate"), value=b'"9"')])
+        there.commit([answer, answered(election("rate"), b'"9"')])
         there.commit([answer])
         assert recall(there, "0/rate").value == b'"1.07"'
     assert rows("decision") == 1
@@ -406,7 +406,7 @@ def test_the_account_and_the_digests_after_reopening_are_those_before() -> None:
         there.commit(
             [
                 decided(election("step/1/undecided"), [2], settled="sim:perfect"),
-                RecordAnswer(id=election("rate"), value=b"1"),
+                answered(election("rate"), b"1"),
             ]
         )
         before, reached = there.books.account(), there.recall(Recall(path="0")).checkpoint
@@ -432,7 +432,7 @@ def a_record(path: str, kind: str, number: int) -> Record:
         case "decided" | "leader" | "undecided" | "sampled":
             return decided(of, [number, None, number, 9], kind, done=number, state=b'{"of":%d}' % of.input)
         case "once":
-            return RecordAnswer(id=ElectionId(path=f"{path}/once", question_digest=of.question_digest), value=b'"a"')
+            return answered(ElectionId(path=f"{path}/once", question_digest=of.question_digest), b'"a"')
         case "progress":
             return RecordProgress(input=of.input, done=0, total=number)
         case "completed" | "failed":
