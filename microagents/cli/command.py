@@ -32,13 +32,13 @@ MAX_DEFAULT_CHARS = 60
 
 
 GROUPS: Mapping[str, Sequence[str]] = {
-    "Steps": ("tool", "step", "speculate", "on_undecided", "stream"),
+    "Steps": ("tool", "step", "speculate", "on_undecided", "stream", "share"),
     "Limits": ("max_calls", "max_tokens", "max_time_s", "max_outage_s", "max_wait_effects_s", "concurrency"),
     "Models": ("from_", "seed", "fallback", "resend_stragglers", "prices"),
     "Replies": ("max_output_tokens", "flag_above_tokens", "format", "reasoning", "reading"),
     "Journal": ("runs_dir", "no_journal", "accept_change", "durability", "keep_texts"),
     "Places": ("runtime", "address", "insecure", "deploy", "lanes", "detach"),
-    "Files, logs": ("output", "config", "trust_folder", "yes"),
+    "Files, logs": ("output", "trust_columns", "config", "trust_folder", "yes"),
 }
 """Parameters that `--help` of a command with many options only names."""
 _WANTED = {"valid integer": "must be a whole number", "valid number": "must be a number"}

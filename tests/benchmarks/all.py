@@ -203,6 +203,7 @@ LEFT_OUT = {
     "against": "compares two commits",
     "marks": "takes an hour",
     "hosts": "needs root, and takes minutes",
+    "fields": "takes minutes, and has no shorter form",
     "cluster_walk": "takes minutes, and has no shorter form",
     "quick_server": "a server for others",
     "viewing": "needs a browser, and journals of a million steps",
