@@ -164,7 +164,7 @@ TWO_MODELS = ("--model", "sim:perfect@flag=0.1", "--model", "sim:o3-mini@error=0
             *("multiplication", "-o", "digits=3", "-k", "2", "--model", "sim:perfect@error=0.3"),
             *("--model", "solver=sim:perfect@error=0.2"),
         ),
-        ("consistency", "-o", "sections=3", *TWO_MODELS),
+        pytest.param(("consistency", "-o", "sections=3", *TWO_MODELS), marks=pytest.mark.slow),
         ("word-problems", "-o", "depth=3", "--strategy", "aot+tree", "-s", "k=2"),
         ("drift", "-o", "length=4", "--model", "sim:perfect@error=0.3", "--strategy", "aside.py:Aside"),
     ],
@@ -194,7 +194,9 @@ ALL_RUNGS = (
     "words",
     [
         (*CLIMB, *ALL_RUNGS),
-        ("drift", "-o", "length=30", "--strategy", "lead", "--model", TORN, "--run-id", "r"),
+        pytest.param(
+            ("drift", "-o", "length=30", "--strategy", "lead", "--model", TORN, "--run-id", "r"), marks=pytest.mark.slow
+        ),
     ],
     ids=["all rungs", "lead"],
 )

@@ -123,17 +123,6 @@ class Narrow(Reply, frozen=True):
     bit: Annotated[int, Meta(ge=0, le=1)]
 
 
-class Remarked(Reply, frozen=True):
-    answer: int
-    why: Annotated[str, Unvoted] = "a"
-    how: Annotated[str, Unvoted] = "b"
-    when: Annotated[str, Unvoted] = "c"
-    where: Annotated[str, Unvoted] = "d"
-    doubts: Annotated[str, Unvoted] = "e"
-    source: Annotated[str, Unvoted] = "f"
-    tone: Annotated[str, Unvoted] = "g"
-
-
 class Chosen(Reply, frozen=True):
     size: Literal[1, 2] | None
 
@@ -154,7 +143,6 @@ class Nested(Reply, frozen=True):
     ("right", "seeds"),
     [
         (Narrow(bit=0), SEEDS),
-        (Remarked(answer=1), SEEDS),
         (Chosen(size=1), SEEDS),
         (Listed(words=["yes"]), range(1)),
         (Nested(part=Part(amount=1)), range(1)),

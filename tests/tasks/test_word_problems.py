@@ -30,7 +30,7 @@ def graph_of(task: WordProblem, question: str) -> Subquestions:
     return graph
 
 
-@pytest.mark.parametrize("depth", range(1, 8))
+@pytest.mark.parametrize("depth", [1, 2, 4, 7])
 def test_the_depth_is_the_longest_path_of_the_graph(depth: int) -> None:
     for instance in range(20):
         task = WordProblem(depth=depth, instance=instance)
@@ -41,7 +41,7 @@ def test_depths_are_from_2_to_5_unless_one_is_given() -> None:
     assert {graph_of(task, task.statement()).longest_path for task in TASKS} == {2, 3, 4, 5}
 
 
-@pytest.mark.parametrize("task", TASKS[:20])
+@pytest.mark.parametrize("task", TASKS[:6])
 def test_each_contraction_keeps_the_answer_and_takes_a_layer_away(task: WordProblem) -> None:
     question = task.statement()
     depth = graph_of(task, question).longest_path
@@ -68,7 +68,7 @@ def test_what_is_known_goes_into_the_contraction_even_if_it_is_wrong() -> None:
     )
 
 
-@pytest.mark.parametrize("task", TASKS[:20])
+@pytest.mark.parametrize("task", TASKS[:6])
 def test_a_mistake_changes_the_answer(task: WordProblem) -> None:
     question = task.statement()
     contract = to_contract(question, graph_of(task, question), guided=True)

@@ -143,7 +143,9 @@ async def test_tools_that_cannot_be_taken_are_left_out_with_a_sentence_each() ->
 
 
 async def test_tools_that_would_fill_every_prompt_are_refused() -> None:
-    write("tools.json", json.dumps([tool(f"act{number}") for number in range(150)]))
+    write(
+        "tools.json", json.dumps([{**ACT, "name": f"act{number}", "description": "x" * 2_000} for number in range(150)])
+    )
     with pytest.raises(InvalidUsage, match=r"the 150 tools of .* have \d+,\d+ characters, .* name the tools that are"):
         await listed(server())
     assert len(await listed(server(tools=("act1", "act2")))) == 2
