@@ -116,7 +116,7 @@ def _named(base: type[Any], qualname: str, body: dict[str, Any], **options: Any)
     def fill(namespace: dict[str, Any]) -> None:
         namespace.update(body, __module__=__name__, __qualname__=qualname, __doc__=base.__doc__)
 
-    return new_class(qualname.rpartition(".")[2], (base,), options, fill)
+    return new_class(base.__name__, (base,), options, fill)
 
 
 @lru_cache(maxsize=256)

@@ -20,9 +20,9 @@ from microagents.journal.ending import RunEnding
 from microagents.journal.messages import InputEnding, RecordedDecision, recorded_decision
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
+from microagents.runs.cells import OURS, TrustColumns
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
-from microagents.runs.trust_columns import OURS, TrustColumns
 from microagents.runs.words.money import mark_of, specs_in
 from microagents.runs.words.summary import summary, summary_rows
 from microagents.runs.words.verdict import RunFacts, counted, progress_text, verdict_on

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -61,6 +62,11 @@ def ended(journal: Path) -> int:
     return found
 
 
+def has_ended(journal: Path, rows: int) -> bool:
+    """Whether at least so many rows have ended."""
+    return ended(journal) >= rows
+
+
 def main() -> None:
     of = options_of(__doc__, rows=100_000, kills=10)
     words = table(of.rows)
@@ -76,7 +82,7 @@ def main() -> None:
         for number in range(1, of.kills + 1):
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
                 wanted = of.rows * number // (of.kills + 1)
-                until(lambda wanted=wanted: ended(journal) >= wanted, f"{wanted} rows", every_s=0.1)
+                until(partial(has_ended, journal, wanted), f"{wanted} rows", every_s=0.1)
                 process.send_signal(signal.SIGKILL)
             print(f"killed after {ended(journal):,} rows", flush=True)
         last = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)

@@ -207,3 +207,22 @@ def test_rows_without_an_oracle_are_tried_and_measured_by_their_agreement_each_r
     assert measured.code == COMPLETED, measured.err
     assert "they differ at 2 inputs: 0, 1" in measured.out
     assert "no chance and no k; they need the task's `oracle`" in measured.out
+
+
+def test_a_person_decides_the_open_cells_of_a_row_and_the_others_stay_as_they_lead() -> None:
+    write("sure.py", UNSURE)
+    write("in.csv", "place\nBern\n")
+    words = ["-o", "ask=Where is {place}?", "-o", "columns=state, code: int", "-s", "max_draws=6", "--run-id", "r"]
+    ran = microagents("run", "rows", "--inputs", "in.csv", "-o", "out.csv", "--model", "sure.py:Unsure", *words)
+    assert ran.code == UNDECIDED, ran.err
+    shown = microagents("show", "r", "0/step/0")
+    assert "open: code: 1 x 0, 1 x 1, 1 x 2" in shown.out
+    assert 'state: 5 x "a", 1 x "b"' in shown.out
+    queue = microagents("decide", "r", stdin='{"cod": 1}\n{"code": 12}\n')
+    assert "there is no field of Filled called 'cod'; did you mean 'code'?" in queue.out
+    assert 'Say the open fields as JSON, such as {"code":0}; the others stay as they lead.' in queue.out
+    resumed = microagents("resume", "r")
+    assert resumed.code == COMPLETED, resumed.err
+    with Path("out.csv").open(encoding="utf-8-sig", newline="") as file:
+        assert [(row["state"], row["code"]) for row in csv.DictReader(file)] == [("a", "12")]
+    assert 'decided for {"state":"a","code":12}' in microagents("show", "r", "0/step/0").out

@@ -39,10 +39,7 @@ def print_decision(shown: InspectedDecision) -> None:
         shown.correct
     ]
     settled = "" if shown.settled_by is None else f" (settled by {shown.settled_by})"
-    values = told_apart([json_text(value) for value, _ in shown.tally])
-    lines = [f"{count} x {value}" for value, (_, count) in zip(values, shown.tally, strict=True)] or [
-        "no valid reply" if shown.replies else json_text(shown.value)
-    ]
+    lines = _votes(shown)
     if shown.probability is not None:
         lines = _likelihood(shown, lines)
     if shown.replies and shown.value is not None and shown.value not in [value for value, _ in shown.tally]:
@@ -66,6 +63,23 @@ def print_decision(shown: InspectedDecision) -> None:
     print_calls(parts, [] if shown.action is None else shown.action.calls)
 
 
+def _votes(shown: InspectedDecision) -> list[str]:
+    if shown.cells:
+        return cell_lines(shown)
+    values = told_apart([json_text(value) for value, _ in shown.tally])
+    lines = [f"{count} x {value}" for value, (_, count) in zip(values, shown.tally, strict=True)]
+    return lines or ["no valid reply" if shown.replies else json_text(shown.value)]
+
+
+def cell_lines(shown: InspectedDecision) -> list[str]:
+    """Write the votes on each field of a row, the open ones first."""
+    lines = []
+    for name in sorted(shown.cells, key=lambda each: each not in shown.open_fields):
+        votes = [f"{number} x {json_text(value)}" for value, number in shown.cells[name]]
+        lines.append(f"{'open: ' if name in shown.open_fields else ''}{name}: {', '.join(votes)}")
+    return lines
+
+
 def _likelihood(shown: InspectedDecision, votes: list[str]) -> list[str]:
     """Say where the probability of a decision comes from: orders in which options were weighed, or masses beside votes."""
     if any(reply.shares for reply in shown.replies):
@@ -81,6 +95,8 @@ def _likelihood(shown: InspectedDecision, votes: list[str]) -> list[str]:
 def _read(reply: RecordedReply, shown: InspectedDecision) -> str:
     if reply.flag is not None:
         return f"RED FLAG {reply.flag}{f': {reply.why}' if reply.why else ''}"
+    if reply.agrees is False and shown.cells and isinstance(shown.value, dict):
+        return f"differs in {', '.join([name for name, value in reply.vote.items() if value != shown.value.get(name)])}"
     is_by_vote = shown.outcome != "climbed" and shown.settled_by is None
     return {None: "valid", True: "agrees", False: "OUTVOTED" if is_by_vote else "differs"}[reply.agrees]
 

@@ -10,6 +10,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.printing import printable
 from microagents.cli.reporting import echo, json_text
 from microagents.cli.views.agent import call_text, draw_agent
+from microagents.cli.views.decision import cell_lines
 from microagents.elections.election import input_of
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
@@ -80,7 +81,18 @@ def _show(runs_dir: Path, each: WaitingPlace) -> dict[str, str]:
 
 def _show_vote(shown: InspectedDecision) -> dict[str, str]:
     echo(printable(shown.user or shown.note or ""))
+    if shown.open_fields:
+        return _show_cells(shown)
     for number, (value, votes) in enumerate(shown.tally, 1):
         echo(printable(f"{number}: {counted(votes, 'vote')} for {json_text(value)}"))
     echo("Say the number of a reply, or another reply as JSON; Enter leaves it open, q ends.")
     return {str(number): json_text(value) for number, (value, _) in enumerate(shown.tally, 1)}
+
+
+def _show_cells(shown: InspectedDecision) -> dict[str, str]:
+    for line in cell_lines(shown):
+        echo(printable(line))
+    example = {name: shown.cells[name][0][0] for name in shown.open_fields}
+    echo(printable(f"Say the open fields as JSON, such as {json_text(example)}; the others stay as they lead."))
+    echo("Enter leaves them open, q ends.")
+    return {}

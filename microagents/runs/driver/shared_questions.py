@@ -11,8 +11,8 @@ from microagents.base.errors import MicroagentsError
 from microagents.base.user_code import called
 from microagents.journal.messages import InputEnding
 from microagents.replies.chat import Prompt
+from microagents.runs.cells import SHARED
 from microagents.runs.plan import RunPlan
-from microagents.runs.trust_columns import SHARED
 from microagents.systems.chains.row_task import RowTask
 
 _BY_ROW = ("flag", "verify", "oracle", "correct", "advance", "result", "done", "start")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -17,11 +18,13 @@ from microagents.base.messages import resolve
 from microagents.elections.count import Count
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Question, input_of, total_usd
 from microagents.elections.red_flags import MALFORMED
+from microagents.elections.rules import ByField
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import KeptText, Reader
 from microagents.replies.chat import Reply
 from microagents.replies.parsing import malformed_reason
 from microagents.replies.persons import PERSON_REPLIES
+from microagents.runs.cells import cells_in
 from microagents.runs.inspection.climbs import step_of
 from microagents.runs.inspection.rebuilding import RebuiltQuestion, asked_at, asked_at_step
 from microagents.runs.inspection.runs import solution_of
@@ -107,6 +110,10 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     """The strategy's k; None for a strategy without one."""
     asked: tuple[str, ...] = ()
     """What a person is asked here, and the answers in words; empty if nothing waits, or only a reply can be given."""
+    cells: dict[str, list[tuple[Any, int]]] = {}
+    """Votes on each field, the most frequent value first, if each is voted on by itself; else empty."""
+    open_fields: list[str] = []
+    """Fields without a decision, of such a vote that is undecided or open."""
     action: ActionRecord | None = None
     """What came of the calls, if it is an action of an agent; None for any other decision."""
 
@@ -141,6 +148,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     own_texts = [each for each in texts if each.question_digest == digest]
     election = ElectionId(path=path, question_digest=digest)
     replies = _replies(election, ballots, value, own_texts, asked, is_vote=row is not None and row.outcome != "sampled")
+    by_field = question is not None and isinstance(question.rule, ByField)
     return InspectedDecision(
         run_id=run_id,
         path=path,
@@ -170,6 +178,8 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         decided_by=_decided_by(reader, path) if row is not None and row.outcome == "climbed" else None,
         k=reader.experiment.recipe.deciding_votes,
         asked=_asked_of_person(reader, path),
+        cells=cells_in(ballots) if by_field else {},
+        open_fields=_open_fields(election, ballots, question) if by_field and question and value is None else [],
         action=_action(reader, path),
     )
 
@@ -291,6 +301,10 @@ def _count(election: ElectionId, ballots: Sequence[Ballot | Flagged], question: 
     for ballot in ballots:
         count.add(ballot)
     return count
+
+
+def _open_fields(election: ElectionId, ballots: Sequence[Ballot | Flagged], question: Question) -> list[str]:
+    return list(chain.from_iterable(_count(election, ballots, question).verdict().open_fields))
 
 
 def _judged(asked: RebuiltQuestion, value: bytes) -> bool | None:

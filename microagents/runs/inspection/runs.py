@@ -27,6 +27,7 @@ from microagents.journal.requests import Decide, pause_among, said_by
 from microagents.replies.chat import Reply, json_form
 from microagents.replies.persons import PERSON_REPLIES, PersonReply
 from microagents.replies.tool_calls import ToolCall, number_hook
+from microagents.runs.cells import cells_in
 from microagents.runs.inspection.rebuilding import asked_at
 from microagents.runs.inspection.replay import drawn_work
 from microagents.runs.plan import plan_of, settings_of
@@ -185,7 +186,8 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = 
         runs_dir: the folder of journals.
         run_id: name of the run.
         path: place of the decision. A short one, such as ``step/7``, names the item that waits there.
-        value: the reply as JSON, or in words if only a person can give it, such as ``approve``.
+        value: the reply as JSON, or in words if only a person can give it, such as ``approve``. Of a row some of its fields are enough:
+            the others are those that lead.
         again: whether to replace a different decision of a person.
 
     Raises:
@@ -199,7 +201,10 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = 
         path = _place_of(reader, path)
         undecided = _decidable(reader, path, is_live=is_live)
         task = plan_of(reader).tasks[input_of(path)]  # this imports the module of the reply class, too
-        reply = task.as_declared(_parse_reply(value, resolve(undecided.reply, Reply)))
+        kind = resolve(undecided.reply, Reply)
+        if task.fields_of_vote(kind):
+            value = _with_leading_cells(reader, path, value)
+        reply = task.as_declared(_parse_reply(value, kind))
         if undecided.choices and reply.vote() not in undecided.choices:
             raise InvalidUsage(
                 f"{value!r:.100} names none of the candidates at {path!r}; they are {', '.join(undecided.choices)}, and `microagents show "
@@ -330,6 +335,17 @@ def is_empty(runs_dir: Path, run_id: str) -> bool:
     """Whether a run was killed before the first record of its journal."""
     journal = journal_of(runs_dir, run_id)
     return os.path.isfile(journal) and holds_nothing(journal)
+
+
+def _with_leading_cells(reader: Reader, path: str, value: str) -> str:
+    """Add to the fields that a person decided the leading values of the others."""
+    with suppress(msgspec.DecodeError):
+        given, row = msgspec.json.decode(value), reader.decision_at(path)
+        ballots = [each.ballots for each in reader.open_elections(path)] if row is None else [row.ballots]
+        if isinstance(given, dict) and ballots:
+            leading = {name: votes[0][0] for name, votes in cells_in(ballots[0]).items()}
+            return msgspec.json.encode({**leading, **given}).decode()
+    return value
 
 
 def _parse_reply(value: str, kind: type[Reply]) -> Reply:

@@ -1,14 +1,15 @@
-"""How sure the cells of a table are: the agreement of the samples on each, and what settled each row."""
+"""Cells of a table: the votes on each field of a row, how far they agree, and what settled the row."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
 
-from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot
+from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged
 from microagents.journal.messages import InputEnding, Recalled
 from microagents.journal.reading import Reader
 
@@ -69,20 +70,26 @@ def agreement_in(decision: Recalled, k: int) -> tuple[dict[str, str], list[str]]
     Returns:
         For each field the number and the number of all valid replies, as ``5/6``; and the fields in which this value leads by less than k.
     """
-    replies = [msgspec.json.decode(each.value) for each in decision.ballots if isinstance(each, Ballot)]
-    decided = None if decision.value is None else msgspec.json.decode(decision.value)
+    decided = {} if decision.value is None else msgspec.json.decode(decision.value)
     counts, behind = {}, []
-    for name in decided or (replies[0] if replies else {}):
-        votes = Counter(_canonical(reply.get(name)) for reply in replies)
-        if decided is None:
-            value = max(votes, key=votes.__getitem__)
-        else:
-            value = _canonical(decided[name])
-        rivals = [number for each, number in votes.items() if each != value]
-        counts[name] = f"{votes[value]}/{len(replies)}"
-        if votes[value] - max(rivals, default=0) < k:
+    for name, votes in cells_in(decision.ballots).items():
+        leader = decided.get(name, votes[0][0])
+        own = sum(number for value, number in votes if value == leader)
+        rivals = [number for value, number in votes if value != leader]
+        counts[name] = f"{own}/{own + sum(rivals)}"
+        if own - max(rivals, default=0) < k:
             behind.append(name)
     return counts, behind
+
+
+def cells_in(ballots: Iterable[Ballot | Flagged]) -> dict[str, list[tuple[Any, int]]]:
+    """Count the values of each field of valid replies, as JSON has them: most frequent first, then in order of launch."""
+    replies = [msgspec.json.decode(each.value) for each in ballots if isinstance(each, Ballot)]
+    found = {}
+    for name in dict.fromkeys(chain.from_iterable(replies)):
+        counts = Counter(_canonical(reply.get(name)) for reply in replies)
+        found[name] = [(msgspec.json.decode(value), number) for value, number in counts.most_common()]
+    return found
 
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
