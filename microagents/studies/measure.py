@@ -253,7 +253,7 @@ def _check(
     if states is None and called(chain.oracle, start) is None:
         raise InvalidUsage(
             f"{name} has no oracle, so its replies cannot be judged; define the method `oracle`, or take the states of an earlier run: "
-            "--states"
+            "measure --from RUN"
         )
     if states is not None and not has_oracle(chain, states) and (rollouts or flags):
         raise InvalidUsage(f"{name} has no oracle, so neither rollouts nor flags can be judged")

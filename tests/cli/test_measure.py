@@ -201,7 +201,7 @@ def test_an_old_name_says_the_new_one(old: str) -> None:
 def test_without_an_oracle_only_agreement_is_told_and_what_it_cannot_tell() -> None:
     shutil.copy(EXAMPLES / "adding.py", "adding.py")
     microagents("run", "adding.py", "--model", MODEL, "--run-id", "r")
-    words = ("measure", "adding.py", "--states", "r", "--model", MODEL)
+    words = ("measure", "adding.py", "--from", "r", "--model", MODEL)
     ran = microagents(*words)
     assert ran.code == COMPLETED
     assert "two draws agree = 1.0000" in ran.out
@@ -210,7 +210,7 @@ def test_without_an_oracle_only_agreement_is_told_and_what_it_cannot_tell() -> N
     found = microagents(*words, "--json").json
     assert found["models"][0]["p_high"] == 1.0
     assert "chances" not in found["models"][0]
-    assert "there is no run 'missing'" in microagents("measure", "drift", "--states", "missing").err
+    assert "there is no run 'missing'" in microagents("measure", "drift", "--from", "missing").err
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_run_from_a_measurement_asks_its_model_and_is_expected_as_measured(wor
     ("words", "said"),
     [
         (("plan", "drift", "--p", "0.9", "--target", "1"), "the target must be above 0 and below 1"),
-        (("measure", "drift", "--inputs", "d.jsonl", "--states", "r"), "leave out --states or --inputs"),
+        (("measure", "drift", "--inputs", "d.jsonl", "--from", "r"), "leave out --from or --inputs"),
         (("plan", "drift"), "give either what was measured, --from RUN, or rates"),
         (("plan", "drift", "--from", "none", "--actions", "read=1"), "goes with --p"),
         (("plan", "--p", "0.9"), "--actions read=6,write=2,end=1"),

@@ -321,7 +321,7 @@ def test_a_measurement_fits_the_threshold_on_one_half_and_holds_it_against_the_o
     servers: list[Server] = []
     spec, found = asyncio.run(measured())
     ended = microagents(
-        "measure", "tests.models.test_weighing:Long", "--model", spec, "--draws", "2"
+        "measure", "tests.models.test_weighing:Long", "--model", spec, "--repeat", "2"
     )  # it has all samples
     assert ended.code == COMPLETED
     _, _, strict = found

@@ -44,17 +44,18 @@ StepCount = Annotated[
         help="Number of random steps or inputs, at most all; of an agent of trials. [default: 1000; 20 trials]",
     ),
 ]
-Draws = Annotated[
+Repeat = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        envvar="MICROAGENTS_DRAWS",
+        envvar="MICROAGENTS_REPEAT",
         help="Number of draws of every step. [default: 2, and 10 if they are not both right; 5 of an agent's action]",
     ),
 ]
 StatesFrom = Annotated[
     str | None,
     typer.Option(
+        "--from",
         metavar="RUN",
         help=(
             "Ask in the states of the decided steps of this run of the task. Without an oracle, only agreement is measured. [default: the "
@@ -75,8 +76,8 @@ def command(
     option: Options = [],  # noqa: B006 - typer copies it
     model: Models = [],  # noqa: B006
     steps: StepCount = None,
-    draws: Draws = None,
-    states: StatesFrom = None,
+    repeat: Repeat = None,
+    from_: StatesFrom = None,
     inputs: InputsFile = None,
     rollouts: Rollouts = 0,
     flags: WithFlags = False,
@@ -94,10 +95,10 @@ def command(
     differ. The report shows how often replies are right and valid, with exact intervals of 95 % over steps, and which steps are hard.
 
     With --inputs, of problems or of chains of one step, an input is a step. An agent is measured by trials, which its `check` judges: each
-    action is drawn five times. With --states the steps are asked in other states, such as an earlier run's; a task without an oracle needs
+    action is drawn five times. With --from the steps are asked in other states, such as an earlier run's; a task without an oracle needs
     them, and then only agreement is measured.
 
-    The samples of a model are a run with its own journal. The same command continues where it ended; more --steps, --draws or --rollouts
+    The samples of a model are a run with its own journal. The same command continues where it ended; more --steps, --repeat or --rollouts
     and another question (--flags) reuse its samples. `microagents plan` reads it: --from RUN.
 
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 130 interrupted.
@@ -110,14 +111,14 @@ def command(
 
     models = list(dict.fromkeys(model or [DEFAULT_MODEL]))
     work = given_by(task, option, inputs).work
-    given = None if states is None else _states(states, runs_dir, work)
+    given = None if from_ is None else _states(from_, runs_dir, work)
     report = run_in_terminal(
         Watched(task, "step", models, kept_in_runs("measurement")),
         lambda control, set_title: measure(
             work,
             models,
             steps=steps,
-            draws=draws,
+            draws=repeat,
             states=given,
             rollouts=rollouts,
             flags=flags,
@@ -139,5 +140,5 @@ def _states(given: str, runs_dir: Path, task: Task | Sequence[Task]) -> States:
     from microagents.task import Task
 
     if not isinstance(task, Task):
-        raise InvalidUsage("--states are for one chain; leave out --states or --inputs")
+        raise InvalidUsage("--from takes the states of one chain; leave out --from or --inputs")
     return states_of_run(runs_dir, given, task)
