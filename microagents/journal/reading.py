@@ -52,7 +52,7 @@ from microagents.journal.tables import DecidedRow, InputRow, LogRow, ReplyRow
 from microagents.journal.verifying import damage, damaged_inputs, differences_from_rows
 
 SUFFIX = ".sqlite"
-MAX_CHECKED = 1 << 16
+MAX_CHECKED = 1 << 14
 """An overview of more steps is not compared with the digest of its input."""
 SHOWN_CHARS = 200
 """Error messages cut longer options of an input."""
