@@ -10,22 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cache
 from pathlib import Path
-from random import Random
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct
 
-from microagents import ChainTask, InvalidUsage, MicroagentsError, Prompt, Reply, Result, resume, run, run_sync
+from microagents import ChainTask, InvalidUsage, MicroagentsError, Prompt, Reply, Result, resume, run_sync
 from microagents.base.errors import JournalMismatch
 from microagents.journal import sitting
-from microagents.journal.books import AccountRecord
 from microagents.journal.reading import Reader
-from microagents.journal.rows import Rows
-from microagents.journal.tables import APPLICATION_ID
 from microagents.runs.inspection.runs import inspect_run
-from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 from tests.cli.commands import COMPLETED, WRONG_USAGE, Sitting, microagents
@@ -203,23 +198,6 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
     return left
 
 
-@pytest.fixture(scope="module")
-def killed_later(killed: tuple[bytes, bytes], tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
-    """The same where the log had been taken into the file, and was begun again."""
-    journal = tmp_path_factory.mktemp("later") / "r.sqlite"
-    log = Path(f"{journal}-wal")
-    journal.write_bytes(killed[0])
-    log.write_bytes(killed[1])
-    with closing(sqlite3.connect(journal, isolation_level=None)) as db:
-        db.execute("PRAGMA wal_checkpoint(RESTART)")
-        rows = Rows(db)
-        account = rows.only(AccountRecord)
-        rows.set_part(structs.replace(account, wall_s=account.wall_s + 1))
-        left = journal.read_bytes(), log.read_bytes()
-    assert len(left[0]) > len(killed[0])
-    return left
-
-
 def assert_refused_or_a_beginning() -> bool:
     """It is refused and left as it is, or it is the beginning of the run that nothing happened to; gives which."""
     before = on_disk()
@@ -246,43 +224,7 @@ def test_a_log_that_is_cut_short_anywhere_gives_a_beginning_of_the_same_run(kill
     assert taken_up > PLACES / 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("when", ["killed", "killed_later"])
-def test_a_journal_that_is_cut_short_beside_its_log_is_refused_or_a_beginning_of_the_same_run(
-    when: str, request: pytest.FixtureRequest
-) -> None:
-    main, log = request.getfixturevalue(when)
-    taken_up = []
-    for cut in [*cuts(main), main]:
-        put(cut, log)
-        taken_up.append(assert_refused_or_a_beginning())
-    assert taken_up[-1]
-    assert not taken_up[0]
-
-
-# -- bytes changed -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module", params=["long", "short"])
-def settled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, bytes]:
-    """The length and the file of a finished run, byte for byte the same each time: what its moment and its process left is taken out.
-
-    Most of a long run are its decisions and the texts of replies, most of a short one is what is kept once.
-    """
-    length = {"long": LENGTH, "short": 5}[request.param]
-    folder = tmp_path_factory.mktemp("settled")
-    journal = folder / "r.sqlite"
-    run_virtual(run(Drift(length=length), models=MODEL, k=K, run_id="r", runs_dir=folder), seed=0)
-    for edit in (
-        "UPDATE run SET content = json_set(content, '$.created_at', 'once', '$.version', '0') WHERE part = 'record'",
-        "UPDATE run SET content = json_set(content, '$.epoch', 1, '$.holder', NULL, '$.renewals', 0) WHERE part = 'lease'",
-        "UPDATE run SET content = json_set(content, '$.wall_s', 1, '$.saved_at', 'once') WHERE part = 'account'",
-        "UPDATE run SET content = json_set(content, '$.ended_at', 'once') WHERE part = 'ending'",
-    ):
-        sql(edit, journal=journal)
-    with closing(sqlite3.connect(journal)) as db:
-        db.execute("VACUUM")
-    return length, journal.read_bytes()
+# -- rows that nobody would write ---------------------------------------------------------------------------------------
 
 
 USES: dict[str, Callable[[int], object]] = {
@@ -292,28 +234,6 @@ USES: dict[str, Callable[[int], object]] = {
     "resume": lambda _: go_on(),
     "run": lambda length: walk(length=length),
 }
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("little_memory")
-@pytest.mark.parametrize("use", USES)
-def test_a_changed_byte_is_never_a_traceback_and_never_another_run(settled: tuple[int, bytes], use: str) -> None:
-    length, content = settled
-    random, raw = Random(0), []
-    written = [place for place, byte in enumerate(content) if byte]
-    for place in [*random.sample(range(len(content)), PLACES), *random.sample(written, PLACES)]:
-        damaged = bytearray(content)
-        damaged[place] ^= random.randrange(1, 256)
-        put(bytes(damaged))
-        try:
-            found = USES[use](length)
-            if use in ("run", "resume"):
-                assert problems() or digests(found.account) == undisturbed(length)  # type: ignore[attr-defined]
-        except MicroagentsError as error:
-            sentence(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what must not be
-            raw.append((place, repr(error)))
-    assert raw == []
 
 
 @pytest.mark.usefixtures("little_memory")
@@ -549,12 +469,6 @@ def test_a_change_that_is_accepted_is_written_down_and_what_is_decided_stays() -
 
 
 @pytest.mark.slow
-def test_a_field_may_be_named_by_its_last_part() -> None:
-    put(walked(most=200))
-    assert walk(k=3, accept_changes=["k"]).outcome == "completed"
-
-
-@pytest.mark.slow
 def test_a_change_of_several_fields_needs_each_to_be_accepted() -> None:
     put(walked(most=200))
     for accepted in ([], ["k"], ["seed"], ["length"]):
@@ -591,34 +505,6 @@ def test_a_run_id_is_no_path(name: str, tmp_path: Path) -> None:
             attempt()
         sentence(raised.value)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_outside_of_its_folder_cannot_be_named(tmp_path: Path) -> None:
-    for folder in (tmp_path, RUNS / "a"):
-        walk(length=1, runs_dir=folder)
-    for name in ("../r", "a/r", "./a/../../r", f"{tmp_path}/r"):
-        assert (RUNS / f"{name}.sqlite").exists()
-        with pytest.raises(InvalidUsage):
-            asyncio.run(resume(name))
-        with pytest.raises(InvalidUsage):
-            inspect_run(RUNS, name)
-        with pytest.raises(InvalidUsage):
-            walk(run_id=name)
-
-
-@pytest.mark.parametrize("name", ["a", "A-1_b.c", "0", "a" * 100])
-def test_a_plain_run_id_names_its_file(name: str) -> None:
-    assert walk(length=1, run_id=name).journal == RUNS / f"{name}.sqlite"
-
-
-def test_the_mark_of_a_journal_is_the_one_that_its_files_have() -> None:
-    walk(length=1)
-    assert sql("PRAGMA application_id") == [(APPLICATION_ID,)]
-    assert JOURNAL.read_bytes()[68:72] == b"magj"
-
-
-def test_journal_mismatch_is_a_usage_error() -> None:
-    assert issubclass(JournalMismatch, InvalidUsage)
 
 
 def names_of(rows: Sequence[tuple[Any, ...]]) -> set[str]:

@@ -33,13 +33,6 @@ in_one_process = pytest.mark.parametrize("runtime", ["local", "linked"])
 """For mutants: other processes do not hear of them."""
 
 
-class SlowSolver(Solver):
-    """Draws with the simulated model's latency. Named in the question's own spec, it would make another question of it."""
-
-    async def draw(self, request: Draw) -> Sample:
-        return await super().draw(msgspec.structs.replace(request, model=f"{request.model},latency=0.001,sigma=1"))
-
-
 class ShufflingSolver(Solver):
     """Lets replies arrive in another order than they were launched in, the same one every time."""
 
@@ -48,13 +41,6 @@ class ShufflingSolver(Solver):
         for _ in range(blake2b(f"{request.id.election.path} {request.id.seq}".encode()).digest()[0] % 16):
             await asyncio.sleep(0)
         return sample
-
-
-class Slow(Maker):
-    """MAKER with such a solver."""
-
-    def deployments(self) -> list[Deployment]:
-        return [Deployment(role=SlowSolver) if each.role is Solver else each for each in super().deployments()]
 
 
 class Shuffled(Maker):
@@ -90,7 +76,6 @@ def digests(result: Result) -> tuple[str, str]:
     [
         (1, "linked", Shuffled),
         (2, "local", Shuffled),
-        pytest.param(2, "linked", Slow, marks=pytest.mark.slow),
         pytest.param(2, "linked", Shuffled, marks=pytest.mark.slow),
     ],
 )
@@ -132,17 +117,6 @@ def count_as_they_arrive(election: RunningElection) -> None:
             election._flagged_ahead.discard(ballot.seq)
 
 
-_launch = RunningElection.launch
-
-
-def launch_too_many(election: RunningElection) -> None:
-    """Four draws more than `RunningElection.launch` would make."""
-    more = {-1, -2, -3, -4}
-    election._flagged_ahead |= more
-    _launch(election)
-    election._flagged_ahead -= more
-
-
 @pytest.mark.slow
 @in_one_process
 async def test_a_voter_that_counts_arrivals_is_seen_by_its_ballots(
@@ -154,31 +128,6 @@ async def test_a_voter_that_counts_arrivals_is_seen_by_its_ballots(
     assert mutant.account.ballots_sha256 != true.account.ballots_sha256
     # It decides the same: as no draw is launched that could turn out unneeded, whatever is launched is counted before the decision.
     assert mutant.account.decisions_sha256 == true.account.decisions_sha256
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("k", "runtime"), [(2, "local"), (1, "linked")])
-async def test_a_voter_that_counts_arrivals_among_more_draws_than_needed_is_seen_by_its_decisions(
-    k: int, runtime: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    true = await drift(Maker(k=k))
-    monkeypatch.setattr(RunningElection, "_count_arrived", count_as_they_arrive)
-    monkeypatch.setattr(RunningElection, "launch", launch_too_many)
-    mutant = await drift(Shuffled(k=k), runtime=runtime)
-    assert mutant.account.ballots_sha256 != true.account.ballots_sha256
-    assert mutant.account.decisions_sha256 != true.account.decisions_sha256
-
-
-@pytest.mark.slow
-@both_ks
-async def test_draws_beyond_those_needed_change_no_digest_while_ballots_are_counted_in_order(
-    k: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    true = await drift(Maker(k=k))
-    monkeypatch.setattr(RunningElection, "launch", launch_too_many)
-    wasteful = await drift(Shuffled(k=k))
-    assert wasteful.calls > true.calls
-    assert digests(wasteful) == digests(true)
 
 
 # -- the digests themselves --------------------------------------------------------------------------------------------
