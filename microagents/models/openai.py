@@ -73,9 +73,6 @@ class OpenAIWire(HttpModel):
         takes = self.capabilities.takes(self.capabilities.logprobs, self._effort) and self._kind_of_logprobs != OFF
         self.gives_masses = bool(self.mass_parameters) and "ballots" not in spec.options and takes and has_end
         """Whether it can give the probability of a whole reply, as far as is known before it is asked."""
-        self.most_with_masses = 1
-        """Number of choices of a request up to which they have masses. Those of several may come from another state of the server than
-        their numbers (llama.cpp beside a second client)."""
         if self.gives_masses:
             self._substitutes.leave_out((*self.mass_parameters, *SAMPLERS_OFF))
 
@@ -90,7 +87,8 @@ class OpenAIWire(HttpModel):
     def _law_of_masses(self, call: Call) -> LawOfMass | None:
         """Return the law of the mass of a call; None if it needs none, or if the log-probabilities say nothing of the draw."""
         refused, cold = self._substitutes.refused, call.temperature
-        can_have = self.gives_masses and call.needs_mass and call.samples <= self.most_with_masses
+        # Several choices of a request may come from another state of the server than their numbers (llama.cpp beside a second client).
+        can_have = self.gives_masses and call.needs_mass and call.samples == 1
         if not can_have or not refused.keys().isdisjoint(self.mass_parameters):
             return None
         if self._kind_of_logprobs == PROCESSED:

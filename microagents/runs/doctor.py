@@ -24,14 +24,12 @@ from microagents.models.http.provider import HttpModel
 from microagents.models.http.refusals import NO_SUCH_PATH
 from microagents.models.http.sending import Response
 from microagents.models.model import ModelSpec, open_model
-from microagents.models.openai import OFF, OpenAIModel
+from microagents.models.openai import OpenAIModel
 from microagents.models.simulation.profiles import profile_of
 from microagents.models.tiny.vocabulary import PROVIDER
-from microagents.models.weighing import LOGPROBS
-from microagents.runs.draw_checks import check_draws
 
-CHECK_S, DRAWS_S = 10.0, 300.0
-"""Seconds that one check may take, and the one that draws."""
+CHECK_S = 10.0
+"""Seconds that one check may take."""
 LEAST_FREE_BYTES = 2**30
 """Journals of long runs take some gigabytes."""
 MAX_CLOCK_S = 60.0
@@ -55,10 +53,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False) -> list[Finding]:
-    """Check what these models, this folder and, on request, Ray need; and for which providers there is a key.
-
-    A model with the option ``logprobs`` in its spec is asked for draws, to compare them with their probabilities.
-    """
+    """Check what these models, this folder and, on request, Ray need; and for which providers there is a key."""
     named = [ModelSpec.parse(spec) for spec in models]
     others = [provider for provider in KEYS if all(spec.provider.partition("-")[0] != provider for spec in named)]
     checks: list[tuple[str, Awaitable[list[Finding]]]] = [
@@ -67,11 +62,9 @@ async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False
         ("Ray", _in_thread(_ray, on_ray)),
         ("disk", _in_thread(_disk, runs_dir)),
     ]
-    drawing = [spec for spec, parts in zip(models, named, strict=True) if parts.options.get(LOGPROBS, OFF) != OFF]
     found = await asyncio.gather(
         *map(examined_model, models),
         *[_bounded(subject, check, CHECK_S) for subject, check in checks],
-        *[_bounded(f"{spec} draws", _draws(spec), DRAWS_S) for spec in drawing],
     )
     findings = [each for some in found for each in some]
     if all(each.subject != "clock" for each in findings):
@@ -139,23 +132,6 @@ async def _model(text: str) -> list[Finding]:
         return [*_of_provider(text, spec, model, answer), *_prefix_cache(text, served or b"")]
     finally:
         await model.close()
-
-
-async def _draws(text: str) -> list[Finding]:
-    """Say whether probabilities of whole replies are given and match, and whether several votes of a request are independent."""
-    context = Context(run_id="doctor", seed=0, tasks=[], strategy=Strategy())
-    model = await asyncio.to_thread(open_model, text, context)
-    try:
-        if isinstance(model, OpenAIModel) and model.gives_masses:
-            found = await check_draws(model)
-        else:
-            found = []
-    finally:
-        await model.close()
-    return [
-        _ok(f"{text} draws", said) if holds else _missing(f"{text} draws", said, is_needed=False)
-        for holds, said in found
-    ]
 
 
 def _is_unknown(answer: Response | ModelUnavailable) -> bool:

@@ -35,7 +35,6 @@ from microagents.models.openai import OpenAIModel
 from microagents.models.tiny.trained import TinyModel
 from microagents.replies.chat import Prompt, Reply
 from microagents.replies.masses import Mass, digest_of_text
-from microagents.runs.draw_checks import NATS
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.hanoi import Hanoi, Towers
@@ -44,6 +43,8 @@ from tests.benchmarks.tiny import WarmHanoi, replies, states
 from tests.models.llama import serving_llama
 
 MANY = 400
+NATS = 0.3
+"""Difference of two log-probabilities of one text that the shape of a batch and what is cached explain."""
 K = 3
 CAP = 100
 

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import resource
-from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from random import Random
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-from microagents import Sample
-from microagents.models.model import Call, ModelSpec
-from microagents.models.openai import OpenAIModel
-from microagents.replies.masses import LawOfMass, Mass, digest_of_text
 from microagents.runs import doctor
 from microagents.runs.doctor import Finding, examine
-from microagents.runs.draw_checks import check_draws
 from microagents.tasks.drift import Drift
 from microagents.web.serving.server import Endpoint, serving
 from tests.cli.commands import COMPLETED, FAILED, WRONG_USAGE, microagents
@@ -164,73 +156,3 @@ async def test_few_open_files_and_a_full_disk_are_said(monkeypatch: pytest.Monke
     findings = await examine(["sim:perfect"], RUNS)
     assert "raise the limit: ulimit -n 4096" in found(findings, "open files")[1]
     assert found(findings, "disk")[0] == "missing"
-
-
-class Drawing(OpenAIModel):
-    """A server that draws replies by a law, and gives them masses."""
-
-    p: ClassVar = {"yes": 0.4, "no": 0.2, "Yes": 0.1, "No": 0.05}  # the rest is cut off
-    drawn: ClassVar = p
-    law: LawOfMass | None = "draw"
-    fault = ""
-
-    def __init__(self) -> None:
-        super().__init__(ModelSpec.parse("openai:m@base_url=http://127.0.0.1:9"))
-        self.random = Random(1)
-
-    def one(self, told: float = 1.0) -> Sample:
-        at = self.random.random()
-        for text, p in self.drawn.items():
-            at -= p
-            if at < 0:
-                mass = self.law and Mass(log=math.log(self.p[text] * told), text=digest_of_text(text), law=self.law)
-                return Sample(text=text, mass=mass or None)
-        return Sample(text="yes and", finish="length")
-
-    async def complete(self, call: Call) -> Sample:  # noqa: ARG002
-        return self.one()
-
-    async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
-        one = Sample(text="yes") if self.fault == "constant" else self.one()
-        for place, call in enumerate(calls):
-            if self.fault != "fewer" or not place:
-                is_strange = self.fault == "strange" and self.random.random() < 0.1
-                yield call, one if self.fault in ("repeats", "constant") else self.one(0.5 if is_strange else 1.0)
-
-
-@pytest.mark.parametrize(
-    ("changed", "holds", "said"),
-    [
-        (
-            {},
-            [True, True],
-            "(4 replies compared): `-s certain=on` can decide with one call; several votes a request are independent",
-        ),
-        (
-            {"drawn": {"yes": 0.6, "no": 0.3, "Yes": 0.1}},
-            [False, True],
-            "by probability 70; this server needs another `logprobs`",
-        ),
-        ({"law": "model"}, [True, True], "before samplers: they bound how often a reply comes"),
-        ({"law": None}, [False, True], "no probabilities of replies: there are no log"),
-        ({"fault": "repeats"}, [True, False], "repeat each other: 96 equal pairs, if dealt at random"),
-        ({"fault": "strange"}, [True, False], "have another probability than alone"),
-        ({"fault": "fewer"}, [True, False], "gives fewer than 4 votes a request"),
-    ],
-)
-async def test_draws_are_compared_with_their_probabilities(
-    changed: dict[str, object], holds: list[bool], said: str
-) -> None:
-    model = Drawing()
-    for name, value in changed.items():
-        setattr(model, name, value)
-    found = await check_draws(model)
-    assert ([each for each, _ in found], said in "; ".join(words for _, words in found)) == (holds, True), found
-
-
-async def test_draws_are_asked_for_only_if_the_spec_speaks_of_log_probabilities() -> None:
-    draw = {"choices": [{"message": {"content": "no"}, "finish_reason": "stop"}]}
-    async with answering(scripted.reply(draw)) as server:
-        findings = await examine([f"openai:m@base_url={server.url},logprobs=raw"], RUNS)
-    assert {request.path for request in server.received} == {"/models", "/chat/completions", "/metrics"}
-    assert [each.state for each in findings if each.subject.endswith("draws")] == ["optional", "optional"]

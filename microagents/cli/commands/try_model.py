@@ -97,8 +97,7 @@ def command(
     that follow. With fewer than 30 samples no k is advised.
 
     With --one it shows one question in full: of a chain step N, of other work the first question that its strategy asks. With --setup it
-    checks this machine and the models, a line each. No call is paid, unless a spec has the option `logprobs`: its draws are then compared
-    with their probabilities.
+    checks this machine and the models, a line each. No call is paid.
 
     Exit codes: 0 the model will do, or more samples will tell, 1 not with this model, 2 wrong usage, 130 interrupted. With --one: 0
     decided, 1 failed, 3 stopped by an outage or since all replies are flagged, 4 undecided. With --setup: 1 if something is missing.
