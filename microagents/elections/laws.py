@@ -1,12 +1,12 @@
-"""Scaling laws: success and cost by number of steps, equations 9 to 20 of MAKER (arXiv 2511.09030); and confidence intervals.
+"""Scaling laws: success by number of steps, equations 9 to 16 of MAKER (arXiv 2511.09030); and confidence intervals.
 
 A subtask of m steps (``steps_per_call``) is a race between the right answer and one rival. With m = 1 that is the worst
 case: more rivals share the wrong votes. With m > 1 it is the paper's assumption: the rival has one given step wrong, and
 other wrong answers cast no vote. The worst case is then one wrong answer with all of 1 - p^m, which
 a plan with given rates computes.
 
-``p`` is the chance that one step of a valid reply is right, ``k`` the margin that decides, ``valid`` the share of replies
-without a red flag. Everything is computed from the log-odds ln(p/(1-p)), so that no digit is lost for any number of steps.
+``p`` is the chance that one step of a valid reply is right, and ``k`` the margin that decides. Everything is
+computed from the log-odds ln(p/(1-p)), so that no digit is lost for any number of steps.
 """
 
 from __future__ import annotations
@@ -20,14 +20,8 @@ from microagents.base.errors import InvalidUsage
 _HALF = 0.5
 _MAX_COUNT = 10**30
 """Upper limit of steps and of k: larger than any task, and small enough that nothing overflows."""
-_LEAST_CHANCE = 1e-12
-"""Lower limit of a chance by which the law of two models divides."""
-_NEAR_EVEN = 1e-4
-"""Two chances whose sum is this close to 1 are computed as the mean of both sides: exactly there the law is 0 / 0."""
 _MAJORITY = 0.5001
 """Least share of right votes by which the law of uneven margins divides."""
-_MIN_SHARE = 1e-100
-"""Lower limit of the share of samples that count for either racer, so that nothing overflows."""
 
 
 # -- chances -----------------------------------------------------------------------------------------------------------
@@ -99,40 +93,6 @@ def expected_votes(p: float, k: int) -> float:
     return float(k) * k
 
 
-def votes_per_sample(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Compute the share of samples that are valid and for the right answer or its rival: one given step of its m wrong.
-
-    MAKER, equations 10 and 11.
-
-    Raises:
-        InvalidUsage: for p outside [0, 1], valid outside (0, 1], m below 1, or if such samples are too rare to count.
-    """
-    check_chance(p)
-    check_whole("steps_per_call", steps_per_call)
-    if not 0 < valid <= 1:
-        raise InvalidUsage(
-            f"valid must be above 0 and at most 1, not {valid!r}; give the share of replies without a red flag"
-        )
-    share = valid * math.pow(p, steps_per_call - 1)
-    if share < _MIN_SHARE:
-        raise InvalidUsage(
-            f"with p={p!r} and valid={valid!r} no sample of {steps_per_call!r} steps will ever count; put fewer steps into a call"
-        )
-    return share
-
-
-def expected_calls(p: float, k: int, steps: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Estimate the samples of the whole task: its elections, times the votes of each, over the votes per sample.
-
-    Raises:
-        InvalidUsage: for p outside (0.5, 1] and other arguments out of range, see `votes_per_sample` and `p_full`.
-    """
-    check_steps(steps, steps_per_call)
-    check_majority(p)
-    per_sample = votes_per_sample(p, valid=valid, steps_per_call=steps_per_call)
-    return steps / steps_per_call * expected_votes(p, k) / per_sample
-
-
 # -- margins of their own ------------------------------------------------------------------------------------------------
 
 
@@ -154,35 +114,6 @@ def uneven_race(p: float, k: int, rival_k: int) -> tuple[float, float]:
     ln_ratio = -_log_odds(p)
     lost = math.exp(rival_k * ln_ratio) * math.expm1(k * ln_ratio) / math.expm1((k + rival_k) * ln_ratio)
     return lost, (k - (k + rival_k) * lost) / (2 * p - 1)
-
-
-# -- costs -------------------------------------------------------------------------------------------------------------
-
-
-def cost_full(cost_usd: float, p: float, k: int, steps: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Price the whole task in US dollars, at ``cost_usd`` for a sample of one step; MAKER, equations 17 to 19.
-
-    Equation 18 is the case m = 1, equation 19 the case valid < 1. The paper's short forms take p_sub for 1; this is
-    exact.
-
-    Raises:
-        InvalidUsage: for a cost below 0, and for an argument out of range, see `expected_calls`.
-    """
-    _check_amount("cost_usd", cost_usd)
-    return cost_usd * steps_per_call * expected_calls(p, k, steps, valid=valid, steps_per_call=steps_per_call)
-
-
-def sample_price(input_tokens: int, output_tokens: int, *, input_usd: float, output_usd: float) -> float:
-    """Price one sample in US dollars, from its tokens and the US dollars per token of each kind; MAKER, equation 20.
-
-    Raises:
-        InvalidUsage: for a count or a price below 0, or not finite.
-    """
-    _check_amount("input_tokens", input_tokens)
-    _check_amount("output_tokens", output_tokens)
-    _check_amount("input_usd", input_usd)
-    _check_amount("output_usd", output_usd)
-    return input_usd * input_tokens + output_usd * output_tokens
 
 
 # -- measured shares ----------------------------------------------------------------------------------------------------
@@ -310,8 +241,3 @@ def check_steps(steps: int, steps_per_call: int) -> None:
         raise InvalidUsage(
             f"steps_per_call must be at most steps={steps!r}, not {steps_per_call!r}; put fewer steps into a call"
         )
-
-
-def _check_amount(name: str, value: float) -> None:
-    if not 0 <= value < math.inf:
-        raise InvalidUsage(f"{name} must be 0 or more and finite, not {value!r}")
