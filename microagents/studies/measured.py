@@ -294,6 +294,33 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
             return 1.0
         return sum(max(each.values(), default=0) for each in counts) / right
 
+    @cached_property
+    def fields(self) -> dict[str, Proportion]:
+        """For each part of a vote by field the share of the valid replies that have it right, over inputs; empty of other votes."""
+        # More samples are drawn where the first ones err, so they would count errors too rarely.
+        is_fixed = len({each.drawn for each in self.steps}) == 1
+        shares: dict[str, list[float]] = {}
+        for each in self.steps:
+            for name, (first, wrong) in each.wrong_fields.items():
+                if is_fixed:
+                    shares.setdefault(name, []).append(1 - wrong / each.valid)
+                elif each.first_valid:
+                    shares.setdefault(name, []).append(1 - first / each.first_valid)
+        return {name: proportion(sum(found), len(found)) for name, found in shares.items()}
+
+    @cached_property
+    def cells(self) -> StepRates:
+        """Error rates of single fields of inputs, each against one rival; those of whole replies without votes by field."""
+        if not self.fields:
+            return self.rates()
+        seen = list[SeenStep]()
+        for each in self.steps:
+            flagged, rows = each.drawn - each.valid, len(seen)
+            for _, wrong in each.wrong_fields.values():
+                errors = (wrong,) if wrong else ()
+                seen.append(SeenStep(right=each.valid - wrong, wrong=errors, flagged=flagged, number=rows, is_own=True))
+        return StepRates(seen, self.total * len(self.fields))
+
     def lost_if_independent(self, k: int) -> float:
         """Compute the chance that votes ahead by k do not decide a step right, if all steps have the mean error rate."""
         return race_won(1 - self.p.share, k)
@@ -326,18 +353,19 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
 
     def verdict(self) -> tuple[Verdict, str]:
         """Say whether the right reply is the likeliest one at the sampled steps, with advice."""
-        sampled, hard = len(self.steps), len(self.hard)
-        needed = max(FIRST * (min(FEWEST, self.total) - sampled), FEWEST_DRAWS - self.draws)
-        if self.rates().mostly_hard >= SURE:
+        rates = self.cells
+        sampled, hard = len(rates.seen), len(rates.hard_found)
+        needed = max(FIRST * (min(FEWEST, self.total) - len(self.steps)), FEWEST_DRAWS - self.draws)
+        if rates.mostly_hard >= SURE:
             kind: Verdict = "voting-hurts"
         elif hard:
             kind = "hard-steps"
-        elif self.alike < MOSTLY:
+        elif not self.fields and self.alike < MOSTLY:
             kind = "too-many-answers"
         elif needed > 0:
             kind = "too-few"
         else:
-            kind = "votes-help" if self.rates().none_hard >= SURE else "not-sure"
+            kind = "votes-help" if rates.none_hard >= SURE else "not-sure"
         return kind, VERDICTS[kind].format(hard=hard, steps=sampled, needed=needed)
 
     def promise(self, k: int, steps: int, max_draws: int = MAX_DRAWS) -> Promise:

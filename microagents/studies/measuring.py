@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from hashlib import blake2b
 from heapq import nsmallest
 from types import NoneType
@@ -57,6 +57,9 @@ class MeasuredStep(Struct, frozen=True, array_like=True):
     """Number of the first samples whose probability decides the step by itself; None if none has a probability."""
     likeliest: tuple[float, bool] | None = None
     """Mean probability of the likeliest option, and whether it is right; None if the model weighs no options."""
+    wrong_fields: dict[str, tuple[int, int]] = {}
+    """For each part of a vote by field the numbers of wrong samples: among the first ones, and among all. Empty if replies vote as a whole,
+    or nothing judges them."""
 
     @property
     def valid(self) -> int:
@@ -186,6 +189,10 @@ class _Step(NamedTuple):
     """The reply that an earlier run decided."""
 
 
+def _differ(one: Reply, other: Reply, name: str) -> bool:
+    return hashable(getattr(one, name)) != hashable(getattr(other, name))
+
+
 async def _measured(chain: Chain, step: _Step) -> MeasuredStep:
     (number, state, right, _), strategy, rollouts = step, chain.work.strategy, []
 
@@ -195,9 +202,14 @@ async def _measured(chain: Chain, step: _Step) -> MeasuredStep:
             return None
         if _is_right(chain, state, reply, number, right):
             return ""
-        fields = voted_fields(chain.reply_type)
-        differing = (name for name in fields if hashable(getattr(reply, name)) != hashable(getattr(right, name)))
-        return next(differing, "vote")
+        return next(filter(partial(_differ, reply, right), voted_fields(chain.reply_type)), "vote")
+
+    def wrong_parts(reply: Any) -> dict[str, bool]:
+        """Whether each part of a vote by field is wrong; empty if nothing judges it, or replies vote as a whole."""
+        if right is None:
+            return {}
+        groups = chain.task.fields_of_vote(chain.reply_type)
+        return {" and ".join(names): any(map(partial(_differ, reply, right), names)) for names in groups}
 
     async with TaskScope() as scope:
         if strategy.rollouts:
@@ -206,7 +218,15 @@ async def _measured(chain: Chain, step: _Step) -> MeasuredStep:
             rollouts = [scope.start(chain.rollout(place, several, strategy.horizon)) for place in places]
         asked, at = chain.asked(state, number), f"step/{number}"
         found = await _sampled(
-            chain.work, number, at, asked, chain.reply_type, judge=judge, state=state, decided=step.decided
+            chain.work,
+            number,
+            at,
+            asked,
+            chain.reply_type,
+            judge=judge,
+            wrong_parts=wrong_parts,
+            state=state,
+            decided=step.decided,
         )
         await scope.join()
     valid = [reply for each in rollouts if isinstance(reply := each.result(), Rollout)]
@@ -310,6 +330,7 @@ async def _sampled(
     reply: type[Reply],
     *,
     judge: Callable[[Any], str | None],
+    wrong_parts: Callable[[Any], Mapping[str, bool]] = lambda _: {},
     state: Any = None,
     decided: Any = None,
 ) -> MeasuredStep:
@@ -336,6 +357,11 @@ async def _sampled(
     kinds = dict(zip(votes, replies, strict=True))
     order = {vote: place for place, vote in enumerate(kinds)}
     wrong = {vote: judge(each) for vote, each in kinds.items()}
+    parts = [wrong_parts(kinds[vote]) for vote in votes]
+    wrong_fields = {
+        name: (sum(each[name] for each in parts[:first_valid]), sum(each[name] for each in parts))
+        for name in (parts[0] if parts else ())
+    }
     if strategy.judged:
         right = tuple([not field for field in wrong.values()])
     else:
@@ -351,6 +377,7 @@ async def _sampled(
         decided=None if decided is None else votes.count(vote_of(decided)),
         certain=_certain(first),
         likeliest=None if right is None else _likeliest(first, [right[vote] for vote in numbered]),
+        wrong_fields=wrong_fields,
     )
 
 

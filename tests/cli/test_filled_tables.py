@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from microagents.base.messages import address_of, resolve
+from microagents.elections.field_laws import row_end
 from microagents.replies.chat import Reply, decoder_of
 from microagents.runs.settings import validated
 from microagents.tasks.rows import FillTable, reply_with
@@ -226,3 +228,50 @@ def test_a_person_decides_the_open_cells_of_a_row_and_the_others_stay_as_they_le
     with Path("out.csv").open(encoding="utf-8-sig", newline="") as file:
         assert [(row["state"], row["code"]) for row in csv.DictReader(file)] == [("a", "12")]
     assert 'decided for {"state":"a","code":12}' in microagents("show", "r", "0/step/0").out
+
+
+JUDGED = """
+    import json
+    from random import Random
+    from microagents import Model, Prompt, Reply, RowTask, Sample
+
+
+    class Six(Reply, frozen=True):
+        a: int
+        b: int
+        c: int
+        d: int
+        e: int
+        f: int
+
+
+    class Fill(RowTask[Six]):
+        format = "json"
+
+        def prompt(self, row):
+            return Prompt(user=f"Row {row['n']}")
+
+        def oracle(self, row):
+            return Six(a=0, b=0, c=0, d=0, e=0, f=0)
+
+
+    class Errs(Model):
+        async def complete(self, call):
+            rng = Random(f"{call.id.election.path}/{call.id.seq}")
+            return Sample(text=json.dumps({name: int(rng.random() > 0.85) for name in "abcdef"}))
+"""
+
+
+def test_a_measurement_of_rows_judges_each_field_and_promises_by_the_law_of_votes_by_field() -> None:
+    write("judged.py", JUDGED)
+    write("in.csv", "n\n" + "".join(f"{number}\n" for number in range(40)))
+    measured = microagents("measure", "judged.py:Fill", "--inputs", "in.csv", "--model", "judged.py:Errs")
+    assert measured.code == COMPLETED, measured.err
+    assert "p = 0.3" in measured.out  # of whole rows, so votes on these would hurt
+    assert "\nfield  right\na      0." in measured.out
+    said = re.search(r"votes by field at k = 3: (.*) calls a row, all fields right in (.{6}),", measured.out)
+    assert said is not None
+    end = row_end([0.85] * 6, 3, 100)
+    assert float(said[1]) == pytest.approx(end.draws, rel=0.25)
+    assert float(said[2]) == pytest.approx(end.right, abs=0.03)
+    assert "verdict: votes help" in measured.out

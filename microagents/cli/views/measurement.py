@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from microagents.cli.views.tables import Columns, closing_notes
+from microagents.elections.field_laws import row_end
 from microagents.runs.words.money import are_simulated, money, prices_of
 from microagents.runs.words.summary import options_text
 from microagents.runs.words.verdict import counted
@@ -73,6 +74,8 @@ def _model(found: ModelMeasurement, source: str) -> Iterator[str | Columns]:
         yield f"p is at most {found.p_high:.4f}; at least {low:.4f} only if each step's most frequent reply is the right one"
         return
     yield f"p = {_within(found.p)}, valid = {_within(found.valid)} (95 % over steps)"
+    if found.fields:
+        yield from _fields(found)
     yield f"correlation of two draws of a step: {found.rates().correlation:.2f}"
     named = f" (steps {_named(found.hard)})" if found.hard else ""
     yield f"hard steps: {len(found.hard):,}{named}; at most {found.rates().hard.high:,.0f} of all {found.total:,} (95 %)"
@@ -81,6 +84,17 @@ def _model(found: ModelMeasurement, source: str) -> Iterator[str | Columns]:
     yield from filter(None, (found.trend, found.if_certain(Maker().k, found.total)))
     if found.mistakes:
         yield "wrong first in: " + ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items())
+
+
+def _fields(found: ModelMeasurement) -> Iterator[str | Columns]:
+    """Yield the shares of right values by field, and the law of votes on each."""
+    yield Columns(
+        [["field", "right"], *[[name, _within(share)] for name, share in found.fields.items()]], to_the_left=(0, 1)
+    )
+    maker = Maker()
+    end = row_end([share.share for share in found.fields.values()], maker.k, maker.max_draws)
+    said = f"votes by field at k = {maker.k}: {end.draws:.2f} calls a row, all fields right in {end.right:.4f}"
+    yield f"{said}, if fields err independently and wrong values agree"
 
 
 def _agent(found: AgentMeasurement) -> Iterator[str | Columns]:
