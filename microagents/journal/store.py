@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from microagents.base.errors import InvalidUsage, JournalGone, Stopped
+from microagents.base.errors import InvalidUsage, JournalGone, MicroagentsError, Stopped
 from microagents.elections.election import OPEN_OUTCOMES
 from microagents.journal.books import Books
 from microagents.journal.creating import create_file, create_in_memory, on_network
@@ -51,6 +51,8 @@ class Store:
     def __init__(self, config: JournalConfig) -> None:
         path = self.path = config.location
         self.is_new = config.path is None or holds_nothing(path)
+        self._failure: MicroagentsError | None = None
+        """Why a transaction was undone."""
         self._sitting = Sitting(config)
         self._transactions = Transactions(path, config.experiment.run_id, is_new=self.is_new)
         with self._transactions.translating_errors():
@@ -164,10 +166,22 @@ class Store:
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
-        """Run the body in one transaction, behind the changes that begin the sitting."""
-        with self._writing():
-            self._sitting.record(self._rows, self.books.totals, self._found.changes)
-            yield
+        """Run the body in one transaction, behind the changes that begin the sitting. After a failure all others fail likewise.
+
+        The totals in memory then have records that the file lacks, so the next commit would not match its rows.
+        """
+        if self._failure is not None:
+            raise self._failure
+        has_begun = False
+        try:
+            with self._writing():
+                has_begun = True
+                self._sitting.record(self._rows, self.books.totals, self._found.changes)
+                yield
+        except MicroagentsError as error:
+            if has_begun:
+                self._failure = error
+            raise
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

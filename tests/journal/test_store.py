@@ -566,6 +566,9 @@ def test_a_commit_that_fails_midway_leaves_nothing_of_its_records() -> None:
     text = RecordReply(id=SampleId(election=election(), seq=0), text="hm")
     with pytest.raises(MicroagentsError, match="no room for texts"):
         there.commit([decided(election(), [7]), decided(election("step/1"), [8]), text])
+    there._db.execute("DROP TRIGGER trap")
+    with pytest.raises(MicroagentsError, match="no room for texts"):
+        there.commit([decided(election(), [7])])  # the totals in memory have records that the file lacks
     there.close()
     assert (rows("decision"), rows("sample"), rows("reply")) == (0, 1, 0)
     assert (books_of().decided, problems()) == (0, [])
