@@ -1,4 +1,4 @@
-"""Votes by field against votes on whole rows: python -m tests.benchmarks.fields [--rows N] [--k K].
+"""Votes by field against votes on whole rows: python -m tests.benchmarks.fields.
 
 Each setting is a table whose fields are right with one probability, independently, and else one of some rival values. The same samples
 are voted on by field and by row. Then samples read another entity of the row: votes by field must mix two in few rows. Exit code 1 if an
@@ -7,7 +7,6 @@ aim is missed.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
@@ -20,6 +19,7 @@ from msgspec import Struct
 
 from microagents import Call, Model, Prompt, Reply, RowTask, Sample, run
 from microagents.replies.chat import Usage
+from tests.benchmarks.harness import options_of
 
 MOST_MIXED = 0.005
 
@@ -100,10 +100,7 @@ async def held(setting: Setting, vote_by: str, rows: int, k: int) -> tuple[float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000)
-    parser.add_argument("--k", type=int, default=3)
-    of = parser.parse_args()
+    of = options_of(__doc__, rows=1_000, k=3)
     is_missed = False
     for setting in SETTINGS:
         about = f"{setting.fields} fields right in {setting.right}, {setting.rivals} rival values"
