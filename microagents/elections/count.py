@@ -77,10 +77,8 @@ class Count:
                 self.tally.weigh(vote, ballot.shares, ballot.seq % ORDERS, model)
             else:
                 self.tally.count(vote, model)
-        if self._parts and self.tally.is_composed:
-            reply = self._composed()
-            if reply is None or not self._fits(reply):
-                self.tally.votes_needed = 1
+        if self._parts and not self.tally.votes_needed and self.tally.is_composed and self._composed() is None:
+            self.tally.votes_needed = 1
 
     def _refusing_with(self, ballot: Ballot | Flagged) -> list[str]:
         is_refusal = isinstance(ballot, Flagged) and ballot.said != "" and not self.tally.counts
@@ -160,7 +158,7 @@ class Count:
         return vote
 
     def _composed(self) -> bytes | None:
-        """Compose the winning reply of the fields of several, each of the first launched that has it; None if the fields do not fit.
+        """Compose the leading reply of the fields of several, each of the first launched that has it; None if the fields do not fit.
 
         Fields without a vote are those of the reply that shares most parts with it.
         """
@@ -176,20 +174,24 @@ class Count:
                 reply = self._decoder.decode(self._first[source])
                 fields.update({name: getattr(reply, name) for name in names})
         try:
-            return encode_reply(structs.replace(self._decoder.decode(self._first[nearest]), **fields))
+            reply = encode_reply(structs.replace(self._decoder.decode(self._first[nearest]), **fields))
         except (ValueError, TypeError):  # its class checks that its fields fit together
             return None
+        return reply if self._fits(reply) else None
 
     def verdict(self) -> Verdict:
         """Return the verdict of the ballots counted so far."""
         tally = [(self._first[vote], votes) for vote, votes in self.tally.counts.items()]
+        leader = self.tally.leader
         if self._parts and self.tally.is_composed:
             reply = self._composed()
-            assert reply is not None  # else the vote went on
-            tally.append((reply, 0))
+            if reply is None:  # only while it is open
+                leader = list(self.tally.counts).index(self.tally.plurality)
+            else:
+                tally.append((reply, 0))
         return Verdict(
             outcome="refused" if self.is_refused else self.tally.outcome or "undecided",
-            leader=self.tally.leader,
+            leader=leader,
             tally=tuple(tally),
             ballots=tuple(self.ballots),
             cost_usd=total_usd([ballot.cost_usd for ballot in self.ballots]),

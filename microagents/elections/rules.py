@@ -581,8 +581,12 @@ class Tally:
 
     @property
     def winner(self) -> Hashable:
-        """The vote that wins; while the election is open, the plurality. None before the first vote."""
-        if self.votes_needed or self.is_contested:
+        """The vote that wins; while the election is open, the plurality, of each field by itself. None before the first vote."""
+        if self.is_contested or not self.counts:
+            return self.plurality
+        if self.votes_needed and self.of_fields:
+            return tuple([field.plurality for field in self.of_fields])
+        if self.votes_needed:
             return self.plurality
         return self.rule.winner(self)
 

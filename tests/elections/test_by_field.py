@@ -183,3 +183,11 @@ async def test_an_open_row_says_which_fields_are_open_with_their_votes() -> None
     assert failed.reason is not None
     assert "open: " in failed.reason
     assert " x 0" in failed.reason
+
+
+def test_the_leader_of_an_open_row_has_the_most_frequent_value_of_each_field() -> None:
+    verdict = counted([*SCATTERED[:3], place("c", "Y")])
+    assert (verdict.outcome, verdict.winner) == ("undecided", b'{"street":"A","city":"Y","note":"one"}')
+    spans = [Span(first=9, last=10), Span(first=1, last=2), Span(first=9, last=11), Span(first=0, last=2)]
+    rule = ByField(FirstToAheadBy(3), (("first",), ("last",)))
+    assert counted(spans, rule).winner == b'{"first":9,"last":10}'
