@@ -116,6 +116,7 @@ SHORT: Mapping[str, Benchmark] = {
         },
     ),
     "effects": Benchmark(words="--kills 5"),
+    "equal_rows": Benchmark(words="--rows 1000 --kills 1"),
     "faults": Benchmark(words="--seeds 10"),
     "forgery": Benchmark(words="--tries 60"),
     "lane_kills": Benchmark(words="--kills 2"),
