@@ -60,7 +60,7 @@ def test_a_measurement_that_was_killed_and_continued_prints_what_an_undisturbed_
     words = (*MEASURE, "--model", OTHER, "--run-id", "m", "--json")
     undisturbed = microagents(*words).out
     assert microagents(*words).out == undisturbed, "answered from the journals"
-    for records in (20, 1_500):
+    for records in (20, 1_000):
         killed_after(records, *words, "--runs-dir", f"killed-{records}")
         assert microagents(*words, "--runs-dir", f"killed-{records}").out == undisturbed
 

@@ -259,16 +259,12 @@ def test_the_handler_of_a_once_is_not_called_by_a_replay() -> None:
     assert not Path("called").exists()
 
 
-@pytest.mark.slow
-def test_a_question_of_which_an_earlier_answer_is_missing_is_shown_without_its_prompt() -> None:
+def test_a_question_of_which_an_earlier_answer_is_missing_is_refused() -> None:
     microagents("run", "multiplication", "-o", "digits=3", "--run-id", "r")
     with closing(sqlite3.connect("runs/r.sqlite", isolation_level=None)) as db:
         db.execute("DELETE FROM decision WHERE key = (SELECT id << 40 FROM place WHERE path = '0/solve/decompose')")
-    found = shown("0/solve/1/decompose")
-    assert found["user"] is None
-    assert found["note"].endswith(
-        "cannot be rebuilt: the work stops before it, since nothing is decided at 0/solve/decompose"
-    )
+    refused = microagents("show", "r", "0/solve/1/decompose")
+    assert (refused.code, "rows of input 0 are missing" in refused.err) == (WRONG_USAGE, True), refused
 
 
 def test_ballots_that_see_candidates_in_several_orders_say_so() -> None:
