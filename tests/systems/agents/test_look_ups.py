@@ -162,7 +162,7 @@ def test_a_resumed_run_neither_makes_a_recorded_call_again_nor_pays_for_its_samp
     assert Counter(made()) == {"1": 1, "2": 1, "3": 1}
     assert (digests(resumed), resumed.calls) == (digests(whole), whole.calls)
     (shown,) = [line for line in microagents("show", "cut").out.splitlines() if line.startswith("looked up")]
-    assert shown == "looked up before replies: 3 of price_of (microagents export cut --look-ups)"
+    assert shown == "looked up before replies: 3 of price_of (microagents export cut --actions)"
     rows = [json.loads(line) for line in microagents("export", "cut", "--actions").out.splitlines()]
     assert sorted((row["arguments"]["item"], row["text"]) for row in rows) == [
         (item, f'{{"price":{7 * item}}}') for item in (1, 2, 3)
