@@ -267,13 +267,16 @@ class Reader:
                 self._sound.add(of_input)
 
     def _check_at(self, path: str | None) -> None:
-        """Compare the rows of the input at a path with their digest, of all inputs without a path."""
+        """Compare the rows of the input at a path with their digest, unless they are too many; of all inputs without a path."""
         if path is None:
             self._check(None)
             return
         number = path.partition("/")[0]
         if number.isdecimal() and len(number) < MAX_DIGITS:
-            self._check(int(number))
+            with self._reading():
+                row = self._rows.first(InputRow, OF_INPUT, (int(number),))
+            if row is None or row.done <= MAX_CHECKED:
+                self._check(int(number))
 
     def decisions_below(self, path: str) -> list[Row]:
         """Return the decisions and answers below a path, in the order of paths, except the numbered ones directly below it.
