@@ -275,7 +275,7 @@ def test_of_5000_rows_and_a_kill_in_the_middle_none_is_lost_or_twice_and_the_ord
         *("--durability", "normal"),
     )
     with Sitting("run", *words, "--run-id", "r") as sitting:
-        sitting.until_sent(6_000)
+        sitting.until_sent(1_500)
         sitting.end(signal.SIGKILL)
     assert not Path("out.csv").exists()
     assert 0 < microagents("show", "r", "--json").json["inputs_done"] < rows
