@@ -109,6 +109,7 @@ def test_a_line_that_stays_undecided_goes_to_the_stronger_model(runtime: str, ex
     assert result.account.decided == 6
 
 
+@pytest.mark.slow
 @in_one_process
 def test_a_role_of_ones_own_takes_the_place_of_the_composer(runtime: str, examples: dict[str, Any]) -> None:
     task = Multiplication(digits=4)

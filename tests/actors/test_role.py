@@ -240,6 +240,7 @@ def deployed(*roles: type[Role]) -> list[Deployment]:
     return [Deployment(role=role) for role in roles]
 
 
+@pytest.mark.slow
 def test_every_message_has_the_deployment_that_handles_it() -> None:
     deployments = deployed(Asks, Pinged, Back)
     assert check_graph(deployments) == {Note: deployments[0], Ping: deployments[1], Pong: deployments[2]}

@@ -144,6 +144,7 @@ def test_a_short_path_names_what_waits_there_and_the_words_reach_the_agent() -> 
     assert "-> rejected: no mails  (a person: rejected)" in shown
 
 
+@pytest.mark.slow
 def test_a_person_at_a_terminal_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "has_terminal", lambda: True)
     words = (
@@ -219,6 +220,7 @@ def test_an_agent_with_effects_that_begins_anew_under_a_given_name_says_what_its
     assert "begins anew" not in microagents("run", "drift", "--run-id", "r8").err
 
 
+@pytest.mark.slow
 def test_decide_without_arguments_goes_through_all_that_waits() -> None:
     stalemate = ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "-s", "max_draws=13")
     microagents("run", "desk", "-s", "approve=send_mail", "--model", "sim:perfect", "--run-id", "a")

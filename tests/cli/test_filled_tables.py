@@ -189,6 +189,7 @@ def test_trust_columns_say_how_sure_each_cell_is_and_take_no_name_of_another_col
     ]
 
 
+@pytest.mark.slow
 def test_rows_without_an_oracle_are_tried_and_measured_by_their_agreement_each_row_by_itself() -> None:
     write("sure.py", UNSURE)
     write("in.csv", "place\nParis\nParis\nRome\n")

@@ -44,6 +44,7 @@ def at_terminal(answer: str, *given: str) -> Asked:
         return Asked(process.wait(WAIT_S), said)
 
 
+@pytest.mark.slow
 def test_a_run_above_a_dollar_asks_on_a_terminal_and_no_leaves_nothing_behind() -> None:
     asked = at_terminal("n\n", *words(1.1))
     assert (asked.code, Path("runs").exists()) == (INTERRUPTED, False)

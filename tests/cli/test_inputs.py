@@ -307,6 +307,7 @@ def test_inputs_that_were_not_asked_for_are_said_to_be_left() -> None:
     assert digests(microagents("resume", "left", "--json").json) == digests(undisturbed())
 
 
+@pytest.mark.slow
 def test_a_completed_run_answers_from_its_journal() -> None:
     words = ("run", *NOISY, "--inputs", walks(), "--run-id", "over", "--json")
     first = microagents(*words)

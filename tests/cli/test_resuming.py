@@ -251,6 +251,7 @@ def cut_off(db: sqlite3.Connection, *statements: str) -> None:
     assert [path.stat().st_size > 0 for path in Path("killed").glob("*.sqlite-journal")] == [True]
 
 
+@pytest.mark.slow
 def test_a_transaction_that_was_cut_off_without_a_write_ahead_log_is_rolled_back() -> None:
     """As on a network file system, where journals have no such log."""
     microagents("run", *STEPWISE, "--run-id", "cut", "--max-calls", "40")

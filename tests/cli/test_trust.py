@@ -84,6 +84,7 @@ def as_another_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 # -- folders -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [("try", "--setup"), ("run", "drift", "--max-outage", "0")],
@@ -106,6 +107,7 @@ def test_a_key_goes_to_no_host_that_only_a_folder_names(
         assert {*keys} - {""} == {f"Bearer {KEY}"}, "the user may name any host"
 
 
+@pytest.mark.slow
 def test_a_folder_is_trusted_by_an_option_once_for_each_version_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with collecting_keys() as (host, keys):

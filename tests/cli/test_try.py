@@ -27,6 +27,7 @@ def test_few_samples_advise_no_k_and_say_what_more_of_them_cost() -> None:
     assert shown[:4] == ["form", "lines", "lines, no reasoning", "JSON, no reasoning"]
 
 
+@pytest.mark.slow
 def test_thirty_samples_without_an_error_decide_k_which_is_written_for_the_next_run() -> None:
     Path("microagents.toml").write_text('k = 2\nseed = 3\n\n[o]\nlength = "100"\n', encoding="utf-8")
     found = microagents(*TRY, "sim:gpt-4.1-mini@error=0,flag=0", "--steps", "15", "--write")

@@ -157,6 +157,7 @@ async def filled(task: type[Fill], right: float = 0.8, rows: int = 40) -> Result
     )
 
 
+@pytest.mark.slow
 async def test_votes_by_field_take_a_fraction_of_the_votes_on_whole_rows() -> None:
     by_field, whole = await filled(Fill), await filled(FillWhole)
     assert sum(any(row.values()) for row in by_field.value if row is not None) == 0

@@ -31,6 +31,7 @@ def test_easy_steps_are_noticed_no_more_often_than_alpha(p: float, alpha: float,
     assert alarms / elections <= alpha + 4 * (alpha / elections) ** 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "least", "most"), [(3, 0.5, 0.65), (14, 0.0, 0.04)])
 def test_a_hard_step_is_noticed_if_the_margin_leaves_time_for_it(k: int, least: float, most: float) -> None:
     """With p = .998, and .3 of the votes right at a hard step."""

@@ -24,6 +24,7 @@ def held(right: list[float], k: int, seed: int) -> tuple[float, float, float]:
     return float(is_right.mean()), float((is_over & ~is_right).mean()), float(first.mean()) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_law_agrees_with_races_of_fields_that_err_independently(seed: int) -> None:
     rng = Random(seed)
@@ -35,6 +36,7 @@ def test_the_law_agrees_with_races_of_fields_that_err_independently(seed: int) -
     assert end.draws == pytest.approx(draws, rel=0.02)
 
 
+@pytest.mark.slow
 def test_one_field_is_the_race_of_the_paper_and_twenty_take_eight_samples() -> None:
     one = row_end([0.9], 3, 1_000)
     assert one.right == pytest.approx(0.9**3 / (0.9**3 + 0.1**3), abs=1e-3)

@@ -192,6 +192,7 @@ def followed(p: float, other: float, k: int) -> tuple[float, float, float]:
     return lost, contested, votes
 
 
+@pytest.mark.slow
 def test_the_tally_of_a_pool_behaves_as_the_law_of_two_models_says() -> None:
     """3,000 elections: under one false alarm in 10^4 seeds."""
     rng, trials, chances = Random(5), 3_000, (0.98, 0.1)

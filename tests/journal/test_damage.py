@@ -119,6 +119,7 @@ def shown() -> None:
         inspect_decision(reader, "0/step/9")
 
 
+@pytest.mark.slow
 def test_one_digit_of_a_recorded_value_is_seen_by_all_who_read_it() -> None:
     put(walked())
     ((value,),) = sql("SELECT value FROM decisions WHERE path = '0/step/9'")

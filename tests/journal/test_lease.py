@@ -119,6 +119,7 @@ def stop(sitting: Sitting) -> None:
 # -- two processes -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused_with_one_sentence_and_the_first_goes_on() -> None:
     with running() as first:
         for attempt in (walk, go_on):
@@ -492,6 +493,7 @@ def test_a_lease_is_renewed_by_commits_and_where_there_are_none_by_itself(monkey
     there.close()
 
 
+@pytest.mark.slow
 async def test_a_run_that_waits_for_its_model_renews_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "RENEW_EVERY_S", 0.0)
     monkeypatch.setattr(writer_module, "RENEW_EVERY_S", 0.02)

@@ -861,6 +861,7 @@ def test_verify_names_what_an_edit_made_of_a_finished_run(edit: str, shown: set[
     assert shown <= named
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "edit",
     [

@@ -49,6 +49,7 @@ def copies() -> list[Path]:
     return [each.absolute() for each in Path().rglob("r.saved-*/r.sqlite")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_without_its_journal_stops_and_its_copy_goes_on_to_the_same_end(way: Way) -> None:
     stopped = walk_without(way)

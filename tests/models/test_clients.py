@@ -88,6 +88,7 @@ async def test_a_failure_is_named_and_its_request_not_repeated(provider: Provide
     assert len(server.received) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", [OPENAI], ids=["openai"])  # what all share
 @pytest.mark.parametrize("answer", [scripted.silent, scripted.dripped_headers, scripted.dripped_body])
 async def test_a_call_ends_by_our_clock_and_lets_go(provider: Provider, answer: Any) -> None:

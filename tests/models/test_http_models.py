@@ -454,6 +454,7 @@ async def test_a_large_prompt_to_a_server_that_does_not_read_ends_by_our_clock(p
     assert caught.value.kind == "timeout"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", [OPENAI], ids=["openai"])  # what all share
 async def test_the_clock_runs_over_both_requests_of_a_call(provider: Provider) -> None:
     async with asking(provider, refusal_of("temperature"), scripted.silent(), timeout_s="1") as (model, server):

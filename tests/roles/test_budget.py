@@ -177,6 +177,7 @@ async def test_a_limit_counts_earlier_sittings_and_can_be_raised_and_lifted(
     assert (await resume("r", runs_dir=tmp_path, **raised)).outcome == "completed"
 
 
+@pytest.mark.slow
 async def test_a_run_whose_earlier_cost_is_unknown_takes_no_limit_of_cost(tmp_path: Path) -> None:
     shop = Shop(tells=False)
     options: dict[str, Any] = {"models": shop, "run_id": "r", "runs_dir": tmp_path, "k": 1}

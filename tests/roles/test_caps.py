@@ -93,6 +93,7 @@ def test_a_run_above_its_cap_says_in_its_first_line_how_much_it_has_spent() -> N
     assert str(result.reason).startswith("--max-cost 0.5 is reached, and passed by $1.500000: calls used up more")
 
 
+@pytest.mark.slow
 async def test_a_run_above_its_cap_advises_a_limit_that_it_can_go_on_with(tmp_path: Path) -> None:
     result = await run(
         Drift(length=5), models=f"{__file__}:ForTwoDollars", k=2, max_cost_usd=0.5, run_id="r", runs_dir=tmp_path

@@ -67,6 +67,7 @@ def test_never_is_more_in_flight_than_allowed_and_every_call_is_sent_in_the_end(
         virtually(seed, working(seed))
 
 
+@pytest.mark.slow
 def test_never_is_more_billed_than_allowed_and_all_that_is_allowed_is_used() -> None:
     async def working(seed: int) -> None:
         random = Random(seed)
@@ -120,6 +121,7 @@ def test_the_lowest_step_goes_first_then_who_was_launched_first_also_over_replic
     virtually(0, working())
 
 
+@pytest.mark.slow
 def test_every_replica_has_its_turn_while_all_want_more_than_there_is_and_waiters_are_refused_in_the_end() -> None:
     async def working() -> None:
         async with a_world(concurrency=40) as world:

@@ -134,6 +134,7 @@ def test_never_are_more_calls_open_than_allowed_however_many_replicas_send_them(
     assert len(GaugedSolver.replicas) == 3
 
 
+@pytest.mark.slow
 def test_decisions_do_not_depend_on_how_many_calls_are_open_at_a_time() -> None:
     bounded, free = (gauged("linked", length=15, concurrency=most).account for most in (2, None))
     assert (bounded.decisions_sha256, bounded.ballots_sha256) == (free.decisions_sha256, free.ballots_sha256)
@@ -149,6 +150,7 @@ def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(more: 
     assert turned_away > 0 if "is_busy" in more else turned_away == 0
 
 
+@pytest.mark.slow
 def test_a_call_that_waits_to_be_tried_again_holds_no_permit_meanwhile() -> None:
     gauged("linked", length=10, is_busy=True, concurrency=1, known_inputs=True)
     sent = GaugedSolver.sent

@@ -67,6 +67,7 @@ async def voted(replies: Sequence[str], *, k: int = 2, votes: Any = "semantic", 
     )
 
 
+@pytest.mark.slow
 async def test_replies_that_mean_the_same_decide_together() -> None:
     result = await voted(["Paris.", "Lyon.", "It is Paris.", "The capital is Paris."])
     assert result.outcome == "completed"

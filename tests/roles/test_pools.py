@@ -35,6 +35,7 @@ def outcomes() -> dict[str, str]:
         return {path: row.outcome for path, row in reader.decisions()}
 
 
+@pytest.mark.slow
 def test_models_that_contradict_each_other_end_the_election_as_contested_after_k_and_six_votes_of_each() -> None:
     ran = decided("run", "drift", "-o", "length=3", *POOL, "--no-speculate", "--run-id", "r", code=UNDECIDED)
     assert (ran["calls"], ran["undecided_at"], ran["contested_at"]) == (18, ["0/step/0"], {"0/step/0": [9, 9]})
@@ -111,6 +112,7 @@ HARD = tuple(
 """Some steps are contested, some are decided, at some a reply is flagged."""
 
 
+@pytest.mark.slow
 def test_a_run_by_a_pool_that_is_cut_off_anywhere_resumes_to_the_same_decisions() -> None:
     seed = 1
     options: Any = {"on_undecided": "sim:perfect", "runtime": "linked", "seed": seed, "resend_stragglers": False}

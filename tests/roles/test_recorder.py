@@ -120,6 +120,7 @@ async def test_a_limit_of_cost_cannot_be_kept_where_the_price_is_unknown(tmp_pat
     assert not [*(tmp_path / "runs").glob("*.sqlite*")]
 
 
+@pytest.mark.slow
 async def test_a_limit_of_time_ends_the_run() -> None:
     result = await run(Drift(length=500), models="sim:perfect@latency=0.2", max_time_s=1.0)
     assert result.outcome == "stopped"

@@ -25,6 +25,7 @@ async def timed(model: Any, *, strategy: Maker | None = None, steps: int = 400, 
     return asyncio.get_running_loop().time(), result
 
 
+@pytest.mark.slow
 def test_a_chain_with_hanging_calls_takes_hardly_longer_than_one_without() -> None:
     without_s, _ = run_virtual(timed(SLOW, steps=80))
     with_s, result = run_virtual(timed(HANGS, steps=80))

@@ -45,6 +45,7 @@ def test_during_an_outage_few_calls_are_sent_and_after_it_all_are_answered() -> 
     run_virtual(working(), seed=0)
 
 
+@pytest.mark.slow
 def test_what_a_provider_counts_by_the_minute_is_used_as_fast_as_it_comes_and_no_faster() -> None:
     async def working() -> None:
         async with a_world() as world:

@@ -38,6 +38,7 @@ class Narrow(Model):
         return Sample(text=write(Onward(number=(number * 17 + 5) % 1009)), usage=Usage(output_tokens=5, cost_usd=1.0))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_at_two_thirds_has_two_thirds_of_its_results() -> None:
     inputs, steps = 60, 4
     model = Narrow(30)
@@ -69,6 +70,7 @@ def test_no_call_that_waits_when_a_run_ends_is_sent_or_booked() -> None:
     assert took_s < 4
 
 
+@pytest.mark.slow
 async def test_the_timeout_of_a_call_starts_when_it_has_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "connections_allowed", lambda: 2)
     replied = scripted.reply({"choices": [{"message": {"content": "number = 22"}, "finish_reason": "stop"}]})

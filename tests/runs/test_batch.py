@@ -162,6 +162,7 @@ def test_a_stop_stops_all_inputs() -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_with_what_is_left() -> None:
     run_virtual(interrupted_and_resumed())
 

@@ -53,6 +53,7 @@ async def ran(model: Model, **options: object) -> Result[Any]:
     return found
 
 
+@pytest.mark.slow
 async def test_masses_that_hold_save_calls_and_their_audit_agrees() -> None:
     off = await ran(Claiming(), certain="off", runs_dir=None)
     on = await ran(Claiming(), runs_dir=None)

@@ -124,6 +124,7 @@ def echo(status: int) -> Answer:
     return scripted.reply({"error": error, KEY: KEY}, status, headers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [200, 401])
 async def test_a_key_is_in_nothing_that_a_failing_run_leaves_behind(
     provider: Provider, status: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]

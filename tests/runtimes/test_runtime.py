@@ -646,6 +646,7 @@ async def test_closing_a_stream_early_ends_the_callee(opened: Opened) -> None:
         await messenger.ask(Marked(name="closed"))
 
 
+@pytest.mark.slow
 async def test_a_deadline_bounds_the_wait_for_each_item_and_ends_the_callee(opened: Opened) -> None:
     async with opened(Counter_, Stage) as messenger:
         items = messenger.stream(Lasting(), timeout_s=SOON_S)

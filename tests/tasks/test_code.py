@@ -48,6 +48,7 @@ def test_what_would_leave_the_process_is_refused(attempt: str, tmp_path: Path) -
     assert file.read_text(encoding="utf-8") == "here"
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize(
     ("program", "ending"),

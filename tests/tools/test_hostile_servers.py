@@ -160,6 +160,7 @@ async def test_what_a_server_writes_to_its_stderr_is_logged_and_not_shown(capfd:
     assert (max(map(len, lines)) <= 500, len(lines) <= 1_000, capfd.readouterr()) == (True, True, ("", ""))
 
 
+@pytest.mark.slow
 async def test_no_process_of_a_server_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_connections, "CONNECT_S", 0.5)
     write("started.sh", "sleep 600 & echo $! $$ > pids.txt; trap '' TERM; wait")
@@ -205,6 +206,7 @@ HTTP_WAYS: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", HTTP_WAYS)
 async def test_a_remote_server_that_misbehaves_in_a_call_leaves_an_unknown_outcome(what: str) -> None:
     async def handle(request: web.Request) -> web.StreamResponse:

@@ -245,6 +245,7 @@ NO_SESSION = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "body"),
     [(404, {}), (400, NO_SESSION)],
@@ -266,6 +267,7 @@ async def test_a_session_that_ended_is_begun_anew_and_the_call_is_made_once(stat
     assert [each["event"] for each in logs] == ["an MCP server ended its session; a new one begins"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "body", "outcome", "words"),
     [

@@ -101,6 +101,7 @@ def test_an_action_waits_for_an_approval_and_a_rejection_is_an_observation(said:
     assert effects() == made
 
 
+@pytest.mark.slow
 async def test_an_approval_reaches_a_run_that_is_under_way() -> None:
     """The other input is still at work, so the run has not ended, and takes the one up again that waits."""
     given: Any = {
@@ -120,6 +121,7 @@ async def test_an_approval_reaches_a_run_that_is_under_way() -> None:
     assert (result.outcome, sorted(effects())) == ("completed", sorted(EFFECTS * 2))
 
 
+@pytest.mark.slow
 def test_an_effect_that_only_the_third_look_up_finds_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     write = shop.write
 

@@ -89,6 +89,7 @@ async def by_hand(call: Call) -> Sample:
     return Sample(text=write(Keyed(length=4).expert(call.prompt, call.reply)), model="by hand")
 
 
+@pytest.mark.slow
 def test_a_provider_of_your_own_has_one_key_for_all_attempts_at_a_sample() -> None:
     result = run_sync(Keyed(length=2), models=by_hand, strategy="maker", runs_dir=None)
     assert result.outcome == "completed"

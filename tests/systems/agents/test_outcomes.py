@@ -77,6 +77,7 @@ async def test_an_error_of_a_server_is_unknown_unless_its_user_says_what_it_mean
         await connections.close()
 
 
+@pytest.mark.slow
 async def test_a_call_that_takes_too_long_does_not_end_the_server_of_one_that_acts() -> None:
     connections, server = McpConnections(), McpServer(server=SERVER)
     try:
@@ -284,6 +285,7 @@ def test_a_call_that_does_not_end_is_left_and_its_outcome_unknown(caplog: pytest
     assert "-> unknown" in microagents("show", "r").out
 
 
+@pytest.mark.slow
 async def test_one_that_is_left_before_its_time_out_is_unknown_in_the_journal_too() -> None:
     terminate = asyncio.Event()
     given: Any = {"models": "sim:perfect", "strategy": Act(), "run_id": "r", "max_wait_effects_s": 0.1}
@@ -334,6 +336,7 @@ async def test_however_a_run_ends_it_waits_for_what_is_under_way(how: str) -> No
     assert (result.outcome, len(done())) == ("completed", 1)
 
 
+@pytest.mark.slow
 async def test_a_call_that_was_said_not_to_be_made_and_was_is_not_made_again() -> None:
     running = asyncio.ensure_future(run(PAY, models="sim:perfect", strategy=Act(tool_timeout=0.05), run_id="r"))
     path = await unknown_at()
@@ -342,6 +345,7 @@ async def test_a_call_that_was_said_not_to_be_made_and_was_is_not_made_again() -
     assert ((await running).outcome, len(done())) == ("completed", 1)
 
 
+@pytest.mark.slow
 async def test_nor_is_one_that_still_is_under_way_made_a_second_time() -> None:
     given: Any = {"models": "sim:perfect", "strategy": Act(tool_timeout=0.05), "run_id": "r"}
     running = asyncio.ensure_future(run(PAY, **given, max_wait_effects_s=1.0))

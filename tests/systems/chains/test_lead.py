@@ -236,6 +236,7 @@ async def test_the_tasks_own_flag_holds_for_predictions_as_well() -> None:
     assert rollout_flags()[:3] == ["unlucky"] * 3
 
 
+@pytest.mark.slow
 async def test_decisions_are_the_same_on_every_runtime_guessed_or_not() -> None:
     task = Drift(length=50)
     options: dict[str, Any] = {"models": HARD_STEPS, "strategy": "lead", "seed": 2}

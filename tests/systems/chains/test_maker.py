@@ -81,6 +81,7 @@ class Stumble(Drift):
 # -- what a step costs -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_step_takes_one_turn_of_the_loop_and_no_task_where_the_model_answers_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -330,6 +331,7 @@ def test_elections_take_as_many_votes_as_the_law_says() -> None:
     assert account.calls == account.votes
 
 
+@pytest.mark.slow
 def test_the_short_form_of_the_law_of_votes_is_told_from_the_long_one() -> None:
     """k/(2p - 1) leaves out the races that the rival wins: at p = 0.7 and k = 3 it says 7.5 votes for 6.4."""
     _, deviation = votes_of_a_race(0.7, 3)

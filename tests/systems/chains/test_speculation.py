@@ -37,6 +37,7 @@ def opened() -> OpenStep:
     return OpenStep(ChainStep(number=0, state=Place(), election=question.id_at("0/step/0"), question=question), Onward)
 
 
+@pytest.mark.slow
 async def test_decisions_and_ballots_are_the_same_with_guesses_and_without() -> None:
     ahead, step_by_step = [
         await run(Drift(length=80), models=ERRING, k=2, seed=5, runtime="linked", speculate=speculate)

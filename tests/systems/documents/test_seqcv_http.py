@@ -164,6 +164,7 @@ async def test_authors_who_disagree_split_the_subtask_and_bad_splits_are_refused
     assert recorded().subtasks[0].refused_splits == ["the subtasks repeat a subtask that is being split: 'Count 1-4'"]
 
 
+@pytest.mark.slow
 async def test_one_who_never_answers_is_absent_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seqcv, "ABSENT_AFTER_S", 1.0)
     async with authors(Counting(LAST), Counting(LAST), lambda _: silent()) as served:

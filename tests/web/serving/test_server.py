@@ -489,6 +489,7 @@ async def test_malformed_headers_are_refused_and_no_token_of_them_is_printed(cap
     assert "let me in" not in "".join(capfd.readouterr())
 
 
+@pytest.mark.slow
 async def test_a_connection_without_an_admitted_request_is_closed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "HEADERS_S", 0.2)
     async with serving(Endpoint(model="sim:perfect", task=TASK, token="let me in")) as served:
@@ -535,6 +536,7 @@ async def test_bodies_that_are_too_large_together_are_refused_until_there_is_roo
     held.close()
 
 
+@pytest.mark.slow
 async def test_a_body_that_does_not_end_is_given_up(served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "BODY_S", 0.2)
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n"
