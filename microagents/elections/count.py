@@ -198,6 +198,7 @@ class Count:
             probability=self.tally.probability,
             mass_tests=tuple(self._tests),
             open_fields=self._open_fields,
+            by_field=bool(self._parts),
         )
 
     @property

@@ -284,6 +284,8 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     """Draws that tested masses. The journal keeps only their sums."""
     open_fields: tuple[tuple[str, ...], ...] = ()
     """The fields without a decision, of an undecided vote by field."""
+    by_field: bool = False
+    """Whether each field was voted on by itself."""
 
     @property
     def refusal(self) -> str:

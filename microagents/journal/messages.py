@@ -365,6 +365,8 @@ class Account(Struct, kw_only=True):
     """Decided elections that the masses of replies decided."""
     shared: int = 0
     """Rows that took the result of an earlier row that asks the same question."""
+    by_field: int = 0
+    """Decided elections in which each field was voted on by itself."""
     composed: int = 0
     """Elections that were decided for a reply that no sample gave: its fields are from several."""
     masses: dict[str, MassAudit] = field(default_factory=dict)

@@ -53,6 +53,7 @@ BEYOND = {
         "masses",
         "composed",
         "shared",
+        "by_field",
     ),
     *("repeated", "refused", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),
     *("expected_usd", "promise", "unsettled_usd", "unsettled_tokens", "unpriced", "miscounted", "joined", "fallbacks"),
