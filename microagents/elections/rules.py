@@ -555,7 +555,8 @@ class Tally:
             known = [each for each in found if each is not None]
             if len(known) < len(found):
                 return None
-            return tuple([vote for vote, _ in known]), min([least for _, least in known])
+            votes, bounds = zip(*known, strict=True)
+            return votes, min(bounds)
         if self.masses is None:
             return None
         return self.masses.certain

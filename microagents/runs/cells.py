@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -26,12 +26,14 @@ class TrustColumns:
         reader: its journal.
         k: number of votes by which a field leads; None for a strategy without a k.
         settled: for elections without a decision how they were settled, by path.
+        unvoted: fields of the reply without a vote.
     """
 
-    def __init__(self, reader: Reader, k: int | None, settled: Mapping[str, str]) -> None:
+    def __init__(self, reader: Reader, k: int | None, settled: Mapping[str, str], unvoted: Collection[str]) -> None:
         self._reader = reader
         self._k = k or 1
         self._settled = settled
+        self._unvoted = unvoted
 
     def of(self, number: int, ending: InputEnding | None) -> dict[str, Any]:
         """Return ``FIELD_agreement`` for each field of the reply, ``samples``, ``settled_by``, and ``open``, its open fields."""
@@ -42,7 +44,7 @@ class TrustColumns:
         decision = self._reader.decision_at(path + ESCALATED) or self._reader.decision_at(path)
         if decision is None:
             return {"samples": 0, "settled_by": None, "open": None}
-        agreement, unsettled = agreement_in(decision, self._k)
+        agreement, unsettled = agreement_in(decision, self._k, self._unvoted)
         settled_by = self._settled_by(path, decision, is_certain=bool(unsettled))
         named = {f"{name}_agreement": votes for name, votes in agreement.items()}
         return {
@@ -64,15 +66,16 @@ class TrustColumns:
         return "certificate" if is_certain else "vote"
 
 
-def agreement_in(decision: Recalled, k: int) -> tuple[dict[str, str], list[str]]:
-    """Count for each field of the replies of an election how many have the decided value, or else the most frequent one.
+def agreement_in(decision: Recalled, k: int, unvoted: Collection[str]) -> tuple[dict[str, str], list[str]]:
+    """Count for each voted field of the replies of an election how many have the decided value, or else the most frequent one.
 
     Returns:
         For each field the number and the number of all valid replies, as ``5/6``; and the fields in which this value leads by less than k.
     """
     decided = {} if decision.value is None else msgspec.json.decode(decision.value)
     counts, behind = {}, []
-    for name, votes in cells_in(decision.ballots).items():
+    voted = {name: votes for name, votes in cells_in(decision.ballots).items() if name not in unvoted}
+    for name, votes in voted.items():
         leader = decided.get(name, votes[0][0])
         own = sum(number for value, number in votes if value == leader)
         rivals = [number for value, number in votes if value != leader]

@@ -20,6 +20,7 @@ from microagents.journal.ending import RunEnding
 from microagents.journal.messages import InputEnding, RecordedDecision, recorded_decision
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
+from microagents.replies.chat import unvoted_in
 from microagents.runs.cells import OURS, TrustColumns
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
@@ -143,12 +144,15 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             else:
                 endings = iter(() if whole is None else [_as_input(whole)])
             flagged = {input_of(path) for path, each in reader.undecided().items() if each.flagged and not each.valid}
-            kind = None if as_json else self._task_at_hand()
-            trusted = TrustColumns(reader, self.k, self.account.settled_at) if trust else None
+            at_hand = self._task_at_hand()
+            kind = None if as_json else at_hand
+            reply = None if at_hand is None else at_hand.reply_at("step/0")
+            unvoted = () if reply is None else unvoted_in(reply)
+            trusted = TrustColumns(reader, self.k, self.account.settled_at, unvoted) if trust else None
             following, names = next(endings, None), _own_names(reader)
             for number, given in enumerate(options):
                 ending = following if following is not None and following.input == number else None
-                columns = {} if trusted is None else trusted.of(number, ending)
+                columns = {} if trusted is None or "row" not in given else trusted.of(number, ending)
                 yield _row(_given(kind, given), ending, kind, names, columns, is_flagged=number in flagged)
                 following = following if ending is None else next(endings, None)
 

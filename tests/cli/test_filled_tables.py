@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -147,6 +149,17 @@ def test_rows_that_ask_the_same_are_asked_once(words: list[str], calls: int, sha
     assert counted(*words) == {"calls": calls, "shared": shared, "inputs_done": 4, "outcome": "undecided"}
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_each_row_ends_once_also_while_the_ending_of_its_equal_is_passed_on(seed: int) -> None:
+    write("ends.py", COUNTING)
+    rng = Random(seed)
+    places = [rng.choice([f"{rng.choice(['bad', 'Rome'])} {number // 3}", f"new {number}"]) for number in range(60)]
+    write("in.csv", "id,place\n" + "".join(f"{number},{place}\n" for number, place in enumerate(places)))
+    words = ["--inputs", "in.csv", "--model", "ends.py:Answers", "-s", "max_draws=4", "--concurrency", "2", "--stream"]
+    lines = [json.loads(line) for line in microagents("run", "ends.py:Ask", *words).out.splitlines()]
+    assert sorted(line["input"] for line in lines) == list(range(60))
+
+
 def test_a_person_who_decides_a_row_decides_its_equals() -> None:
     counted("counting.py:Ask")
     decided = microagents("decide", "r", "3/step/0", '{"word": "y"}')
@@ -276,3 +289,39 @@ def test_a_measurement_of_rows_judges_each_field_and_promises_by_the_law_of_vote
     assert float(said[1]) == pytest.approx(end.draws, rel=0.25)
     assert float(said[2]) == pytest.approx(end.right, abs=0.03)
     assert "verdict: votes help" in measured.out
+
+
+PROSE = """
+    import json
+    from typing import Annotated
+    from microagents import Model, Prompt, Reply, RowTask, Sample, Unvoted
+
+
+    class Noted(Reply, frozen=True):
+        name: str
+        note: Annotated[str, Unvoted]
+
+
+    class Note(RowTask[Noted]):
+        format = "json"
+
+        def prompt(self, row):
+            return Prompt(user=row["place"])
+
+
+    class Rambles(Model):
+        async def complete(self, call):
+            return Sample(text=json.dumps({"name": "x", "note": f"words {call.id.seq}"}))
+"""
+
+
+def test_a_field_without_a_vote_has_no_agreement_and_settles_nothing() -> None:
+    write("prose.py", PROSE)
+    write("in.csv", "place\nRome\n")
+    words = ["-o", "out.csv", "--model", "prose.py:Rambles", "--trust-columns"]
+    ran = microagents("run", "prose.py:Note", "--inputs", "in.csv", *words)
+    assert ran.code == COMPLETED, ran.err
+    with Path("out.csv").open(encoding="utf-8-sig", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["note"], row["name_agreement"], row["settled_by"]) == ("words 0", "3/3", "vote")
+    assert "note_agreement" not in row

@@ -112,6 +112,8 @@ class Batch:
             if self._shared is not None and (first := self._shared.first_of(number)) is not None:
                 await self._end_like(messenger, first, number)
                 continue
+            if self._shared is not None:
+                self._shared.reopen(number)
             # The lane with fewest inputs takes the next: none waits behind a slow input, and a lane that joins is filled.
             lane = min(range(messenger.replicas(Conduct)), key=lambda each: len(self._open[each]))
             self._open[lane][number] = None
@@ -126,9 +128,7 @@ class Batch:
             finally:
                 del self._open[lane][number]
             await self._end(messenger, ending)
-            if self._shared is not None:
-                for other in self._shared.waiting_for(ending):
-                    await self._end(messenger, shared_ending(ending, other))
+            await self._end_equals(messenger, ending)
 
     async def _end(self, messenger: RoleMessenger, ending: InputEnding) -> None:
         self._record(messenger, ending)
@@ -142,8 +142,14 @@ class Batch:
         if any(first in lane for lane in self._open.values()):
             return
         ending = self._endings.get(first) or (await messenger.ask(Recall(path=str(first)))).ending
-        if ending is not None and number in self._shared.waiting_for(ending):
-            await self._end(messenger, shared_ending(ending, number))
+        if ending is not None:
+            await self._end_equals(messenger, ending)
+
+    async def _end_equals(self, messenger: RoleMessenger, ending: InputEnding) -> None:
+        """End the rows that wait for the ending of this one."""
+        if self._shared is not None:
+            for other in self._shared.take(ending):
+                await self._end(messenger, shared_ending(ending, other))
 
     async def _recorded(self, messenger: RoleMessenger, ending: InputEnding) -> InputEnding:
         """Wait until an ending is durable; returns it, as undecided if an election of the input is."""

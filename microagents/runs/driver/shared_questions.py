@@ -47,8 +47,10 @@ class SharedQuestions:
         """The first row of each question, by the digest of the question."""
         self._later: dict[int, int] = {}
         """The first row of the question of a row, if that is another one."""
-        self._waiting: dict[int, dict[int, None]] = {}
-        """Rows that end as another one does, until that one completes."""
+        self._waiting: dict[int, list[int]] = {}
+        """Rows that end once another one does."""
+        self._unsolved: dict[int, list[int]] = {}
+        """Rows that ended like another one that did not complete, so that they end again if it goes on."""
 
     def note(self, number: int) -> None:
         """Take note of the question of the next row. Rows are noted in their order."""
@@ -62,13 +64,18 @@ class SharedQuestions:
 
     def wait(self, first: int, number: int) -> None:
         """Let a row wait for the end of the first that asks the same."""
-        self._waiting.setdefault(first, {})[number] = None
+        self._waiting.setdefault(first, []).append(number)
 
-    def waiting_for(self, ending: InputEnding) -> list[int]:
-        """List the rows that end like this one. They wait on if it did not complete, since it may go on."""
-        found = list(self._waiting.get(ending.input, ()))
-        if ending.outcome == "completed":
-            self._waiting.pop(ending.input, None)
+    def reopen(self, first: int) -> None:
+        """Let the rows that ended like an unsolved one wait for it again."""
+        if first in self._unsolved:
+            self._waiting.setdefault(first, []).extend(self._unsolved.pop(first))
+
+    def take(self, ending: InputEnding) -> list[int]:
+        """Take the rows that end like this one now: each ending of the one ends every other once."""
+        found = self._waiting.pop(ending.input, [])
+        if found and ending.outcome != "completed":
+            self._unsolved.setdefault(ending.input, []).extend(found)
         return found
 
     def _digest(self, number: int) -> int | None:

@@ -341,9 +341,9 @@ def _with_leading_cells(reader: Reader, path: str, value: str) -> str:
     """Add to the fields that a person decided the leading values of the others."""
     with suppress(msgspec.DecodeError):
         given, row = msgspec.json.decode(value), reader.decision_at(path)
-        ballots = [each.ballots for each in reader.open_elections(path)] if row is None else [row.ballots]
-        if isinstance(given, dict) and ballots:
-            leading = {name: votes[0][0] for name, votes in cells_in(ballots[0]).items()}
+        election = next(iter(reader.open_elections(path)), None) if row is None else row
+        if isinstance(given, dict) and election is not None:
+            leading = {name: votes[0][0] for name, votes in cells_in(election.ballots).items()}
             return msgspec.json.encode({**leading, **given}).decode()
     return value
 
