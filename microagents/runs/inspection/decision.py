@@ -18,7 +18,6 @@ from microagents.base.messages import resolve
 from microagents.elections.count import Count
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Question, input_of, total_usd
 from microagents.elections.red_flags import MALFORMED
-from microagents.elections.rules import ByField
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import KeptText, Reader
 from microagents.replies.chat import Reply
@@ -148,7 +147,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     own_texts = [each for each in texts if each.question_digest == digest]
     election = ElectionId(path=path, question_digest=digest)
     replies = _replies(election, ballots, value, own_texts, asked, is_vote=row is not None and row.outcome != "sampled")
-    by_field = question is not None and isinstance(question.rule, ByField)
+    voted = None if question is None else _count(election, ballots, question).verdict()
     return InspectedDecision(
         run_id=run_id,
         path=path,
@@ -168,7 +167,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
             (msgspec.json.decode(each), votes)
             for each, votes in _tally(election, ballots, None if asked is None else asked.question)
         ],
-        probability=None if question is None else _count(election, ballots, question).tally.probability,
+        probability=None if voted is None else voted.probability,
         correct=None if asked is None or value is None else _judged(asked, value),
         cost_usd=total_usd([*([] if row is None else [row.cost_usd]), *(each.cost_usd for each in more)]),
         price=mark_of(specs_in(settings_of(reader.experiment)["models"])),
@@ -178,8 +177,8 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         decided_by=_decided_by(reader, path) if row is not None and row.outcome == "climbed" else None,
         k=reader.experiment.recipe.deciding_votes,
         asked=_asked_of_person(reader, path),
-        cells=cells_in(ballots) if by_field else {},
-        open_fields=_open_fields(election, ballots, question) if by_field and question and value is None else [],
+        cells=cells_in(ballots) if voted is not None and voted.by_field else {},
+        open_fields=[] if voted is None or value is not None else [*chain.from_iterable(voted.open_fields)],
         action=_action(reader, path),
     )
 
@@ -301,10 +300,6 @@ def _count(election: ElectionId, ballots: Sequence[Ballot | Flagged], question: 
     for ballot in ballots:
         count.add(ballot)
     return count
-
-
-def _open_fields(election: ElectionId, ballots: Sequence[Ballot | Flagged], question: Question) -> list[str]:
-    return list(chain.from_iterable(_count(election, ballots, question).verdict().open_fields))
 
 
 def _judged(asked: RebuiltQuestion, value: bytes) -> bool | None:
