@@ -19,6 +19,7 @@ from .studies.measure import Measurement, measure
 from .studies.planning import Rates, plan
 from .systems.agents.actions import Action, AgentState
 from .systems.agents.agent import AgentTask
+from .systems.agents.customers import ask
 from .systems.chains.row_task import RowTask
 from .systems.questions.problem import Problem
 from .task import ChainTask, Task
@@ -70,6 +71,7 @@ __all__ = [
     "Unvoted",
     "Usage",
     "Work",
+    "ask",
     "client_model",
     "compare",
     "current_effect_key",

@@ -196,6 +196,10 @@ class Task(BaseModel, Generic[V]):
         """Return a reply with the arguments of its calls as its tools declare them: equal ones alike. For kinds of tasks."""
         return reply
 
+    def read_words(self, text: str, reply: type[Reply], /) -> Reply | str | None:  # noqa: ARG002 - as above
+        """Read a text that has no reply in its form: as a reply, or as the name of a red flag; None for malformed. For kinds of tasks."""
+        return None
+
     def vote_of(self, reply: Reply, /) -> Hashable:
         """Return the vote of a reply, without the prose in its calls. For kinds of tasks."""
         return vote_of(self.as_declared(reply), self.prose_in(type(reply)))

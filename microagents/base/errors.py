@@ -383,15 +383,15 @@ class EndedEarly(Undecided):
 
 
 class NeedsPerson(Undecided):
-    """A person has to say how the work continues; args: path, why, the two possible answers."""
+    """A person has to say how the work continues; args: path, why, the possible answers."""
 
-    def __init__(self, path: str, why: str, first: str, second: str) -> None:
-        super(Undecided, self).__init__(path, why, first, second)
+    def __init__(self, path: str, why: str, first: str, *others: str) -> None:
+        super(Undecided, self).__init__(path, why, first, *others)
 
     def __str__(self) -> str:
-        path, why, first, second = self.args
-        step = path.partition("/call/")[0]
-        return f"{path}: {why}; everything so far is kept; say `microagents decide RUN {step} {first}`, or `{second}` instead, and resume"
+        path, why, first, *others = self.args
+        step, instead = path.partition("/call/")[0], "".join(f", or `{each}` instead" for each in others)
+        return f"{path}: {why}; everything so far is kept; say `microagents decide RUN {step} {first}`{instead}, and resume"
 
 
 def read_failure(error: Exception) -> str:

@@ -24,8 +24,8 @@ from microagents.journal.messages import InputEnding
 from microagents.runs.driver.begin import resume
 from microagents.runs.driver.forecast import Forecast
 from microagents.runs.driver.keywords import RunControl
-from microagents.runs.inspection.runs import WaitingCall, calls_waiting, decide
-from microagents.runs.result import Result, Results
+from microagents.runs.inspection.runs import calls_waiting, decide
+from microagents.runs.result import Result, Results, WaitingCall
 from microagents.runs.words.money import prices_of
 from microagents.runs.words.summary import summary
 from microagents.runs.words.verdict import is_wrong, resume_command
@@ -93,12 +93,11 @@ def answered_in_terminal(watched: Watched, result: Result, runs_dir: Path, *, st
 
 def _ask_person(waiting: WaitingCall, run_id: str, runs_dir: Path) -> bool:
     """Ask for the words until they are right; returns whether something was said."""
-    first, second = waiting.asked.words
     typer.echo(
         printable(f"{waiting.path.partition('/call/')[0]}: {waiting.asked.question} {waiting.call.key_text():.1000}"),
         err=True,
     )
-    typer.echo(f"Say {first}, or {second}; or press Enter to leave it open.", err=True)
+    typer.echo(f"Say {', or '.join(waiting.asked.words)}; or press Enter to leave it open.", err=True)
     while True:
         try:
             text = typer.prompt("", default="", show_default=False, prompt_suffix="> ", err=True).strip()

@@ -19,6 +19,7 @@ from microagents.journal.experiment import Change, RunRecord
 from microagents.journal.rows import Rows, checksum
 from microagents.journal.statements import BY_TIME, OF_KEY, OF_KIND
 from microagents.journal.tables import OPEN_CODES, DecidedRow, LogRow
+from microagents.replies.persons import ANSWERED
 
 MAX_REQUEST_BYTES = 1 << 16
 CHANGE = "change"
@@ -223,10 +224,13 @@ def refusal_of(rows: Rows, ask: Decide) -> str | None:
     before = None if ask.again else persons_in(rows).get(ask.path)
     if before is None or before.value == ask.value:
         return None
-    return (
-        f"{before.who} has decided {ask.path!r} already, at {before.at}, as {before.value:.200}; nothing was changed; to replace that, "
-        "name RUN and PATH to `microagents decide`"
-    )
+    return decided_already(ask.path, before)
+
+
+def decided_already(path: str, before: PersonDecision) -> str:
+    """Say that a person has decided otherwise. A customer's answer cannot be replaced."""
+    replaced = "" if path.endswith(ANSWERED) else "; to replace that, name RUN and PATH to `microagents decide`"
+    return f"{before.who} has decided {path!r} already, at {before.at}, as {before.value:.200}; nothing was changed{replaced}"
 
 
 def request_of(ask: Ask, why: str = "") -> LiveRequest:

@@ -1,4 +1,4 @@
-"""Persons' words on calls: the approval of one, and the fate of one whose outcome is unknown."""
+"""Persons' words on calls: the approval of one, the fate of one whose outcome is unknown, and a customer's answer."""
 
 from __future__ import annotations
 
@@ -10,18 +10,27 @@ import msgspec
 from microagents.base.messages import address_of
 from microagents.replies.chat import Reply
 
+MAX_ANSWER_CHARS = 4_000
+"""Characters of a customer's answer."""
+ANSWERED = "/answer"
+"""Last component of the place of a customer's answer."""
+
 
 class PersonReply(Reply, frozen=True):
     """A reply that only persons give, in plain words or as JSON."""
 
-    words: ClassVar[tuple[str, str]]
-    """The two answers in plain words."""
+    words: ClassVar[tuple[str, ...]]
+    """The possible answers in plain words."""
     question: ClassVar[str]
     """What a person is asked of the call."""
 
     @classmethod
     def in_words(cls, text: str) -> Self | None:
-        """Read the words; None if they are none of its own."""
+        """Read the words; None if they are none of its own.
+
+        Raises:
+            ValueError: a text in them is too long, or empty.
+        """
         raise NotImplementedError
 
 
@@ -31,7 +40,7 @@ class Approval(PersonReply, frozen=True):
     approved: bool
     text: str = ""
 
-    words: ClassVar[tuple[str, str]] = ("approve", "reject TEXT")
+    words: ClassVar[tuple[str, ...]] = ("approve", "reject TEXT")
     question: ClassVar[str] = "may this call be made?"
 
     @classmethod
@@ -56,7 +65,7 @@ class FoundOutcome(PersonReply, frozen=True):
     value: Any = None
     """What it returned; of a call that was not made, what the agent gets instead of another try."""
 
-    words: ClassVar[tuple[str, str]] = ("done VALUE", "not-done")
+    words: ClassVar[tuple[str, ...]] = ("done VALUE", "not-done")
     question: ClassVar[str] = "was this call made? Nothing was heard of it"
 
     @classmethod
@@ -73,7 +82,37 @@ class FoundOutcome(PersonReply, frozen=True):
             return cls(was_made=True, value=rest.strip() or "done")
 
 
+class CustomerAnswer(PersonReply, frozen=True):
+    """A customer's answer to a question of an agent. It is given once.
+
+    Raises:
+        ValueError: the text is blank, or has more than `MAX_ANSWER_CHARS` characters.
+    """
+
+    text: str
+
+    words: ClassVar[tuple[str, ...]] = ("answer TEXT",)
+    question: ClassVar[str] = "what does the customer answer?"
+
+    def __post_init__(self) -> None:
+        """Bound the text, which stands in every later prompt and checkpoint."""
+        if not self.text.strip():
+            raise ValueError("the answer is blank; say what the customer says")
+        if len(self.text) > MAX_ANSWER_CHARS:
+            raise ValueError(
+                f"the answer has {len(self.text):,} characters, and may have {MAX_ANSWER_CHARS:,}; give a shorter one"
+            )
+
+    @classmethod
+    def in_words(cls, text: str) -> Self | None:
+        """Read ``answer TEXT``."""
+        word, _, rest = text.partition(" ")
+        if word != "answer":
+            return None
+        return cls(text=rest.strip())
+
+
 PERSON_REPLIES: Mapping[str, type[PersonReply]] = {
-    address_of(each): each for each in (Approval, SecondApproval, FoundOutcome)
+    address_of(each): each for each in (Approval, SecondApproval, FoundOutcome, CustomerAnswer)
 }
 """What persons say, by the address under which journals name it."""

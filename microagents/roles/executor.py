@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Any, ClassVar
@@ -13,14 +14,15 @@ from msgspec import Struct, field, structs
 from microagents.actors.role import Context, Messenger
 from microagents.base import exits
 from microagents.base.aio import TaskScope, retrieve_exception
-from microagents.base.errors import NotSent
+from microagents.base.errors import NotSent, TaskFailed
 from microagents.base.logs import log
 from microagents.base.messages import Message, Request
 from microagents.base.processes import ProcessIdentity
+from microagents.base.user_code import called_aside
 from microagents.elections.admission import PAUSES, FollowAdmission
 from microagents.elections.election import Ballot, ElectionId, SampleId
 from microagents.journal.messages import Recall, RecordDraws, RecordSample
-from microagents.replies.persons import FoundOutcome
+from microagents.replies.persons import CustomerAnswer, FoundOutcome
 from microagents.tools.calling import Called, LookedUp, Tools
 from microagents.tools.effect_keys import MAKING
 from microagents.tools.tool import Effect, EffectKey, RunInput, ToolSpec
@@ -89,6 +91,24 @@ class Execute(DurableRequest[Called], frozen=True, kw_only=True):
     """Whether a call that only reads is made once at its place, and its outcome kept for the whole run."""
 
 
+class CustomerQuestion(Struct, frozen=True, kw_only=True):
+    """A question of an agent to its customer."""
+
+    path: str
+    """The place of the answer: the same if the question is asked again, by another process."""
+    text: str
+
+
+OnAsk = Callable[[CustomerQuestion], Awaitable[str | None] | str | None]
+"""Asks the customer, and returns the answer; None to let the input wait for one. A function or an async one; a plain one has a thread."""
+
+
+class AskCustomer(DurableRequest[str | None], frozen=True, kw_only=True):
+    """Ask the customer by the callback of the run's caller; the answer is recorded at the place. None without one."""
+
+    text: str
+
+
 class EndEffects(Request[list[int]], frozen=True, kw_only=True):
     """Wait until nothing that changes the world is under way, at most ``--max-wait-effects``.
 
@@ -122,6 +142,7 @@ class Executor(DurableRole):
         """Tasks of effects that the end of the run waits for no more."""
         self._kept: dict[str, asyncio.Future[Called]] = {}
         """Calls that only read and are made once, by path; the last `MAX_KEPT` of them."""
+        self._on_ask: OnAsk | None = context.options.get("on_ask")
         self._is_ending = False
         self._may_begin = asyncio.Event()
         """Set but while the run is paused."""
@@ -175,6 +196,29 @@ class Executor(DurableRole):
             self._effects[path] = self._scope.start(effect, partial(_forget, self._effects, path))
             self._effects[path].set_name(f"{spec.name} ({spec.effect}) at {path.partition(MAKING)[0]}")
         return await asyncio.shield(self._effects[path])
+
+    async def ask_customer(self, request: AskCustomer) -> str | None:
+        """Let the caller ask the customer, and record the answer, unless a person gave one meanwhile.
+
+        Raises:
+            TaskFailed: the callback raised, or its answer is none.
+        """
+        if self._on_ask is None:
+            return None
+        work = self.work_on(request)
+        question = CustomerQuestion(path=work.path_of(request.at), text=request.text)
+        given = await called_aside(self._on_ask, question)
+        if given is None:
+            return None
+        try:
+            answer = msgspec.convert({"text": given}, CustomerAnswer)
+        except msgspec.ValidationError as error:
+            raise TaskFailed("on_ask()", f"gave no answer to {question.path}: {error}") from None
+        recorded = await work.recorded(request.at)
+        if recorded is not None and recorded.value is not None:
+            return msgspec.json.decode(recorded.value, type=CustomerAnswer).text
+        await work.record_answer(request.at, answer)
+        return answer.text
 
     async def end_effects(self, request: EndEffects) -> list[int]:  # noqa: ARG002 - the message is the address
         """Wait for the calls under way; returns the inputs whose work can go on."""

@@ -66,8 +66,17 @@ def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
     flag = flag_unread(request.sample, request.flag_above_tokens)
     if flag is not None:
         return flag
-    form = "json" if request.sample.shares else task.format
-    reply = task.as_declared(parse(request.sample.text, resolve(request.reply, Reply), form, request.reading))
+    form, kind = "json" if request.sample.shares else task.format, resolve(request.reply, Reply)
+    read: Reply | str | None
+    try:
+        read = parse(request.sample.text, kind, form, request.reading)
+    except Malformed:
+        read = task.read_words(request.sample.text, kind)
+        if read is None:
+            raise
+    if isinstance(read, str):
+        return read
+    reply = task.as_declared(read)
     if request.choices and reply.vote() not in request.choices:
         return NO_SUCH_CHOICE
     if isinstance(reply, CheckedReply) and (flaw := reply.flaw()) is not None:

@@ -31,10 +31,15 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
             or (is_list(value) and all(isinstance(each, int) and not isinstance(each, bool) for each in value))
         ),
     ),
+    "answers": (
+        "a dict of texts by place",
+        lambda value: isinstance(value, Mapping) and all(isinstance(each, str) for each in value.values()),
+    ),
     "options": ("a dict of options by name", lambda value: isinstance(value, Mapping)),
     "on_start": _CALLBACK,
     "on_progress": _CALLBACK,
     "on_decision": _CALLBACK,
+    "on_ask": _CALLBACK,
     "on_solution": _CALLBACK,
     "on_ending": _CALLBACK,
     "on_forecast": _CALLBACK,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from html import escape
-from typing import Any, Generic, cast, overload
+from typing import Any, Generic, NamedTuple, cast, overload
 
 import msgspec
 from msgspec import structs
@@ -21,6 +21,8 @@ from microagents.journal.messages import InputEnding, RecordedDecision, recorded
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
 from microagents.replies.chat import unvoted_in
+from microagents.replies.persons import PERSON_REPLIES, PersonReply
+from microagents.replies.tool_calls import Calls, ToolCall
 from microagents.runs.cells import OURS, TrustColumns
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
@@ -36,6 +38,31 @@ _NOT_SHOWN = (
     *("in_flight_by", "loads", "silent_s", "paused", "outage", "limits", "durations", "state", "renewals"),
 )
 """Parts of the account that ``--json`` leaves out, or shows only of many inputs."""
+
+
+class WaitingCall(NamedTuple):
+    """A call of an agent that waits for a person's reply."""
+
+    path: str
+    """The place of the reply."""
+    call: ToolCall
+    asked: type[PersonReply]
+    """What may be said of it."""
+
+
+def calls_waiting_in(reader: Reader) -> Iterator[WaitingCall]:
+    """Yield the calls of a run that wait for a person's reply, and have none for the next sitting."""
+    persons = reader.persons()
+    for path, each in reader.undecided().items():
+        kind = PERSON_REPLIES.get(each.reply)
+        if kind is None or path in persons:
+            continue
+        step, _, call = path.partition("/call/")
+        rows = [row for _, row in [(step, reader.decision_at(step)), *reader.decisions_below(step)]]
+        action = next((row.value for row in rows if row and row.is_decision), None)
+        if action is not None:
+            calls = msgspec.json.decode(action, type=Calls).calls
+            yield WaitingCall(path, calls[int(call.partition("/")[0])], kind)
 
 
 class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
@@ -122,6 +149,18 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
                 except msgspec.MsgspecError as error:
                     raise unreadable(reader.path, error) from None
                 yield decision
+
+    @property
+    def waiting(self) -> tuple[WaitingCall, ...]:
+        """Calls of agents that wait for a person: for a customer's answer, an approval, or the fate of a call.
+
+        Raises:
+            InvalidUsage: the run has no journal, or the journal is damaged.
+        """
+        if self.journal is None:
+            raise InvalidUsage(f"run {self.run_id} kept no journal, so nothing can wait; run it again with a runs_dir")
+        with Reader(self.journal) as reader:
+            return tuple(calls_waiting_in(reader))
 
     def rows(self, *, as_json: bool = False, trust: bool = False) -> Iterator[dict[str, Any]]:
         """Yield a row for each input, in their order: its columns, ``state``, ``why``, and the columns of its result.

@@ -32,7 +32,7 @@ from microagents.runs.driver.keywords import RunControl, SharedKeywords, without
 from microagents.runs.driver.notebook import notebook_progress
 from microagents.runs.driver.output import Outputs
 from microagents.runs.driver.tool_lists import with_tools_of_servers
-from microagents.runs.inspection.runs import recorded_result
+from microagents.runs.inspection.runs import decide, recorded_result
 from microagents.runs.plan import RunPlan, plan_of, recorded_limits, settings_of, what_stranger_names
 from microagents.runs.result import Result, Results
 from microagents.runs.row_files import check_new, write_rows
@@ -131,6 +131,7 @@ async def resume(
     inputs: Sequence[int] | None = None,
     accept_changes: Sequence[str] = (),
     trust_journal: bool = False,
+    answers: Mapping[str, str] | None = None,
     **changed: Unpack[ResumeKeywords],
 ) -> Result:
     """Continue a run from nothing but its journal.
@@ -141,6 +142,7 @@ async def resume(
         inputs: numbers of the inputs to do, from 0; None for all that are not completed, failed ones included.
         accept_changes: names of fields that may differ from the recorded experiment.
         trust_journal: whether the journal of a run that this user did not begin here may name the code and the hosts to use.
+        answers: customers' answers by the places that wait for them (`Result.waiting`). One that was given before is no second one.
         changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; options of the strategy;
             and callbacks, as for `run`.
 
@@ -149,12 +151,22 @@ async def resume(
         MicroagentsError: see `run`.
     """
     check_arguments(
-        {"run_id": run_id, "runs_dir": runs_dir, "inputs": inputs, "accept_changes": accept_changes, **changed}
+        {
+            "run_id": run_id,
+            "runs_dir": runs_dir,
+            "inputs": inputs,
+            "accept_changes": accept_changes,
+            "answers": answers or {},
+            **changed,
+        }
     )
     with reader_of(Path(runs_dir), run_id, trust=trust_journal) as reader:
         if (stranger := what_stranger_names(reader)) is not None:
             raise InvalidUsage(f"{stranger}; if you trust it, pass trust_journal=True")
         reader.experiment.check_there(inputs or ())
+    for place, text in (answers or {}).items():
+        decide(Path(runs_dir), run_id, place, f"answer {text}")
+    with reader_of(Path(runs_dir), run_id, trust=trust_journal) as reader:
         ending = reader.ending()
         if ending is not None and ending.outcome == "completed" and not accept_changes:
             recorded = settings_of(reader.experiment)

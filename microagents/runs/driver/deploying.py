@@ -6,24 +6,31 @@ import microagents.roles  # noqa: F401 - names the roles of an election
 from microagents.actors.registry import unknown
 from microagents.actors.role import Deployment
 from microagents.base.errors import InvalidUsage
-from microagents.roles.executor import Executor
+from microagents.roles.executor import Executor, OnAsk
 from microagents.roles.limits.limiter import Limiter
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, validated
 
 
-def deployments_of(plan: RunPlan, recorder: Deployment) -> list[Deployment]:
+def deployments_of(plan: RunPlan, recorder: Deployment, on_ask: OnAsk | None = None) -> list[Deployment]:
     """Return the roles of a run in the order of their start: the recorder first, since it refuses a wrong journal."""
     strategy, settings = plan.strategy, plan.settings
     executors = [Deployment(role=Executor, in_driver=True)] if plan.tasks[0].looks_up else []
     limiter = Deployment(role=Limiter, in_driver=True)
     given = [Deployment(role=strategy.conductor), *strategy.deployments(), *executors]
-    deployments = [recorder, limiter, *(_with_settings(each, settings) for each in given)]
+    asking = [_with_customer(each, on_ask) for each in given]
+    deployments = [recorder, limiter, *(_with_settings(each, settings) for each in asking)]
     movable = [deployment.role.__name__.lower() for deployment in given]
     for name in settings["deploy"]:
         if name.lower() not in movable:
             raise InvalidUsage(unknown("role to deploy called", name, movable))
     return deployments
+
+
+def _with_customer(deployment: Deployment, on_ask: OnAsk | None) -> Deployment:
+    if on_ask is None or deployment.role is not Executor:
+        return deployment
+    return deployment.model_copy(update={"options": {**deployment.options, "on_ask": on_ask}})
 
 
 def _with_settings(deployment: Deployment, settings: Settings) -> Deployment:

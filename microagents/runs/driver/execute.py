@@ -113,7 +113,7 @@ async def execute_plan(
             "telemetry": telemetry,
         }
         recorder = Deployment(role=Recorder, options=options, in_driver=True)
-        runtime = runtime_of(plan.settings["runtime"], context, deployments_of(plan, recorder))
+        runtime = runtime_of(plan.settings["runtime"], context, deployments_of(plan, recorder, control.get("on_ask")))
         on_start = (plan.settings["runtime"] == "ray" and control.get("on_start")) or (lambda _: None)
         on_start("starting on Ray")  # which takes seconds
         roles = await unless_ended(stack.enter_async_context(runtime), control)

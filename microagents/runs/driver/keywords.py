@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 
 from microagents.journal.messages import Account
 from microagents.roles.decision_callback import OnDecision
+from microagents.roles.executor import OnAsk
 from microagents.runs.driver.batch import OnEnding
 from microagents.runs.driver.following import OnSolution
 from microagents.runs.driver.forecast import MeasuredModel, OnForecast
@@ -29,6 +30,9 @@ class RunControl(TypedDict, total=False):
     on_decision: OnDecision | None
     """Called with each `RecordedDecision` once it is durable, in the order of commits; a plain function or an async one. What it raises
     ends the run."""
+    on_ask: OnAsk | None
+    """Called with each question of an agent to its customer (`CustomerQuestion`), once a sitting; a plain function or an async one. It
+    returns the answer, or None to let the input wait for one. What it raises fails the input."""
     on_solution: OnSolution | None
     """Called about once a second with the recorded work on the only input, such as a `DocumentRecord`, if its strategy draws it and a
     journal records it. It returns whether it wants further calls."""

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors.registry import STRATEGIES, TASKS, unknown
-from microagents.base.errors import InvalidUsage
+from microagents.base.errors import AlreadyDecided, InvalidUsage
 from microagents.base.messages import resolve
 from microagents.elections.election import input_of
 from microagents.elections.rules import FirstValid
@@ -23,17 +23,16 @@ from microagents.journal.lease import Lease
 from microagents.journal.messages import RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import SUFFIX, Reader, journal_of, reader_of
-from microagents.journal.requests import Decide, pause_among, said_by
+from microagents.journal.requests import Decide, decided_already, pause_among, said_by
 from microagents.replies.chat import Reply, json_form
-from microagents.replies.persons import PERSON_REPLIES, PersonReply
-from microagents.replies.tool_calls import ToolCall, number_hook
+from microagents.replies.persons import ANSWERED, CustomerAnswer, PersonReply
+from microagents.replies.tool_calls import number_hook
 from microagents.runs.cells import cells_in
 from microagents.runs.inspection.rebuilding import asked_at
 from microagents.runs.inspection.replay import drawn_work
 from microagents.runs.plan import plan_of, settings_of
-from microagents.runs.result import Result, results_of
+from microagents.runs.result import Result, WaitingCall, calls_waiting_in, results_of
 from microagents.runs.words.verdict import go_on_text
-from microagents.systems.agents.actions import Action
 from microagents.task import flag_of
 
 MAX_UNSOLVED = 500
@@ -188,7 +187,7 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = 
         path: place of the decision. A short one, such as ``step/7``, names the item that waits there.
         value: the reply as JSON, or in words if only a person can give it, such as ``approve``. Of a row some of its fields are enough:
             the others are those that lead.
-        again: whether to replace a different decision of a person.
+        again: whether to replace a different decision of a person. A customer's answer is never replaced.
 
     Raises:
         AlreadyDecided: a person has decided it otherwise.
@@ -199,6 +198,11 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = 
         needs_program = reader.experiment.recipe.needs_program
         go_on = go_on_text(run_id, runs_dir, *_outcome(reader, reader.ending()), needs_program=needs_program)
         path = _place_of(reader, path)
+        if (before := reader.persons().get(path)) is not None and path.endswith(ANSWERED):
+            reply = _parse_reply(value, CustomerAnswer)
+            if msgspec.json.encode(reply).decode() != before.value:
+                raise AlreadyDecided(decided_already(path, before))
+            return PersonDecided(path, reply, go_on)
         undecided = _decidable(reader, path, is_live=is_live)
         task = plan_of(reader).tasks[input_of(path)]  # this imports the module of the reply class, too
         kind = resolve(undecided.reply, Reply)
@@ -214,7 +218,9 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = 
             raise InvalidUsage(
                 f"{type(task).__name__} red-flags {value!r:.100} as {flag!r}; nothing was changed; decide for another reply"
             )
-    ask = Decide(path=path, value=msgspec.json.encode(reply).decode(), again=again)
+    ask = Decide(
+        path=path, value=msgspec.json.encode(reply).decode(), again=again and not isinstance(reply, CustomerAnswer)
+    )
     if is_live:
         ask_live(journal, ask)
     else:
@@ -250,39 +256,16 @@ def left_to_decide(result: Result) -> list[str]:
     return [path for path in result.account.undecided_at if path not in decided]
 
 
-class WaitingCall(NamedTuple):
-    """A call of an agent that waits for a person's reply."""
-
-    path: str
-    call: ToolCall
-    asked: type[PersonReply]
-    """What may be said of it."""
-
-
 def calls_waiting(runs_dir: Path, run_id: str) -> list[WaitingCall]:
     """Return the calls of a run that wait for a person."""
-    found = []
     with reader_of(runs_dir, run_id) as reader:
-        for path, each in reader.undecided().items():
-            step, _, call = path.partition("/call/")
-            action = next(
-                (
-                    row.value
-                    for _, row in [(step, reader.decision_at(step)), *reader.decisions_below(step)]
-                    if row and row.is_decision
-                ),
-                None,
-            )
-            kind = PERSON_REPLIES.get(each.reply)
-            if kind is not None and action is not None:
-                calls = msgspec.json.decode(action, type=Action).calls
-                found.append(WaitingCall(path, calls[int(call.partition("/")[0])], kind))
-    return found
+        return list(calls_waiting_in(reader))
 
 
 def _place_of(reader: Reader, path: str) -> str:
     """Return the one place that a path names: in full, without the number of its input, or by the step whose call waits there."""
-    waiting = list(reader.undecided())
+    answered = [each for each in reader.persons() if each.endswith(ANSWERED)]
+    waiting = list(dict.fromkeys([*reader.undecided(), *answered]))
     if path in waiting:
         return path
     steps = {each: each.partition("/call/")[0] for each in waiting}
@@ -350,7 +333,11 @@ def _with_leading_cells(reader: Reader, path: str, value: str) -> str:
 
 def _parse_reply(value: str, kind: type[Reply]) -> Reply:
     if issubclass(kind, PersonReply):
-        if (said := kind.in_words(value)) is not None:
+        try:
+            said = kind.in_words(value)
+        except ValueError as error:
+            raise InvalidUsage(f"{error}; nothing was changed") from None
+        if said is not None:
             return said
         if not value.startswith("{"):
             raise InvalidUsage(

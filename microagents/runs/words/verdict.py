@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from microagents.journal.messages import Account, InputEnding, RunOutcome, verdict_of
+from microagents.replies.persons import ANSWERED
 
 RUNS_DIR = Path("runs")
 """Folder of journals by default."""
@@ -154,12 +155,7 @@ def _standing_of(result: RunFacts) -> Standing:
         if wrong:
             return Standing("wrong", wrong)
         return Standing("right", f"right: {done}, {_check_of(result)}")
-    calls = sum("/call/" in path for path in account.undecided_at)
-    others = len(account.undecided_at) - calls
-    waits = f"waits for you: {counted(calls, 'call')} of tools" if calls else ""
-    if others:
-        first = next(path for path in account.undecided_at if "/call/" not in path)
-        waits += f"{'; ' * bool(calls)}{counted(others, 'decision')} undecided, the first at {first}"
+    waits = "; ".join(_waiting_in(account.undecided_at))
     limit = _LIMIT.match(reason or "")
     if result.outcome == "running":
         said = f"{'paused' if account.paused else 'running'}: {done}{_left_text(result)}{waits and f'; {waits}'}"
@@ -172,6 +168,19 @@ def _standing_of(result: RunFacts) -> Standing:
     if wrong:
         return Standing("wrong", f"{wrong}; {said}")
     return Standing(_KINDS.get(result.outcome, "stopped"), said)
+
+
+def _waiting_in(paths: Sequence[str]) -> Iterator[str]:
+    """Say what waits for a person, by kinds."""
+    answers = sum(path.endswith(ANSWERED) for path in paths)
+    calls = sum("/call/" in path for path in paths) - answers
+    others = [path for path in paths if "/call/" not in path]
+    if answers:
+        yield f"waits for customers: {counted(answers, 'answer')}"
+    if calls:
+        yield f"waits for you: {counted(calls, 'call')} of tools"
+    if others:
+        yield f"{counted(len(others), 'decision')} undecided, the first at {others[0]}"
 
 
 def _wrong_text(result: RunFacts) -> str:

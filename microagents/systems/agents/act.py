@@ -22,9 +22,9 @@ from microagents.elections.election import ElectionId, Verdict
 from microagents.elections.rules import AheadByHarm, Rule
 from microagents.journal.messages import RecordDecision
 from microagents.replies.chat import decoder_of
-from microagents.replies.persons import Approval, FoundOutcome, PersonReply, SecondApproval
+from microagents.replies.persons import ANSWERED, Approval, CustomerAnswer, FoundOutcome, PersonReply, SecondApproval
 from microagents.replies.tool_calls import ToolCall
-from microagents.roles.executor import Execute, Executor
+from microagents.roles.executor import AskCustomer, Execute, Executor
 from microagents.systems.agents.actions import END, Action, AgentState, Observation, ToCompressActions, making_at
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.agents.approvals import approval_rules, check_approvals
@@ -86,7 +86,7 @@ class Acting:
 
         Raises:
             TaskFailed: it took too many actions, or its calls failed too often.
-            NeedsPerson: an action waits for an approval, or the outcome of an effect is unknown.
+            NeedsPerson: an action waits for an approval or an answer, or the outcome of an effect is unknown.
         """
         try:
             state, done = await self._take_up()
@@ -223,6 +223,8 @@ class Acting:
             if withheld is not None:
                 return withheld
         await self._work.flush()  # the decision is durable before the call
+        if self._task.asks_customer(call.tool):
+            return await self._answer(f"{at}{ANSWERED}", call.arguments["text"])
         for number in count(1):
             making, why = making_at(at, number), ""
             noted.makings, noted.outcome = number, "begun"
@@ -237,6 +239,16 @@ class Acting:
                 text = observation_of(found.value, MAX_OBSERVATION_CHARS)
                 return Observation(outcome="done" if found.was_made else "error", text=text)
         raise AssertionError
+
+    async def _answer(self, at: str, text: str) -> Observation:
+        """Return the customer's answer: a recorded one, else that of the caller's `on_ask`."""
+        answered = None
+        if await self._said(at) is None:
+            answered = await self._work.ask(AskCustomer(at=at, text=text))
+        if answered is None:
+            answer = await self._ask_person(at, CustomerAnswer, f"the customer is asked {text!r:.300}")
+            answered = answer.text
+        return Observation(outcome="done", text=answered)
 
     async def _withheld(self, step: ChainStep, call: ToolCall, at: str, shown: str) -> Observation | None:
         """Return the observation of a call that is not made, since it is repeated or rejected; None if it may be made."""
@@ -300,7 +312,7 @@ class Acting:
 class ActConductor(ChainConductor["Act"]):
     """Lets an agent act."""
 
-    asks = (Execute, CompressActions)
+    asks = (Execute, AskCustomer, CompressActions)
 
     async def conduct(self, work: Work[Any, Act]) -> object:
         """Act until the end; returns the result, with the task's own check of the work."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Generic
@@ -26,6 +27,7 @@ from microagents.systems.agents.actions import (
     PastAction,
     call_digest,
 )
+from microagents.systems.agents.customers import ask
 from microagents.task import ChainTask, types_named
 from microagents.tools.tool import RunInput
 from microagents.tools.toolbox import BAD_ARGUMENTS, Toolbox
@@ -33,6 +35,10 @@ from microagents.tools.toolbox import BAD_ARGUMENTS, Toolbox
 R = TypeVar("R", bound=Struct, default=Any)
 EFFECTS_TOGETHER = "effects_together"
 """The red flag of an action with several calls that do not all only read."""
+SAID_NOT_DONE = "said_not_done"
+"""The red flag of a text without a call, where the result is no text and no customer is there."""
+_CALL_BEGUN = re.compile(r"[{}\[\]]|<\W?[a-z_]|^\W*calls\b", re.IGNORECASE | re.MULTILINE)
+"""Signs of a call that is badly written, which no text of words has."""
 SYSTEM = """You work on a goal by calling tools, one action at a time. After each action you see what its calls returned, and choose the \
 next one. {fences} The same holds for what stands between <summary ID> and </summary ID>.
 An action is one call, or several calls of read-only tools that do not depend on each other. When the goal is reached, or cannot be \
@@ -145,6 +151,26 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
             return call  # which is flagged
         declared = plain(result, canonical=True)
         return ToolCall(END, {name: declared[name] for name in call.arguments if name in declared})
+
+    def asks_customer(self, name: str) -> bool:
+        """Return whether the tool of a name is the shipped `ask`."""
+        given = self.toolbox.functions.get(name)
+        return given is not None and given.function is ask
+
+    def read_words(self, text: str, reply: type[Reply]) -> Reply | str | None:
+        """Take a text without a call as a question to the customer, else as the end; flag it if the result is no text."""
+        called = [f"{name}(" for name in (*self.toolbox.specs, END)]
+        if not issubclass(reply, Action) or _CALL_BEGUN.search(text) or any(each in text for each in called):
+            return None
+        asking = next(filter(self.asks_customer, self.toolbox.functions), None)
+        fields, kind = self.result_type().__struct_encode_fields__, self.result_type()
+        if asking is not None:
+            call = ToolCall(asking, {"text": text.strip()})
+        elif fields == unvoted_in(kind) and len(fields) == 1:
+            call = ToolCall(END, {fields[0]: text.strip()})
+        else:
+            return SAID_NOT_DONE
+        return Action(calls=[call])
 
     def unfit(self, reply: Reply) -> str | None:
         """Flag an action that cannot be run: of an unknown tool, with arguments that do not fit, or that the table forbids."""

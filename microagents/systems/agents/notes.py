@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from microagents.elections.election import Ballot, Flagged, total_usd
 from microagents.replies.chat import ProseByTool, decoder_of, vote_of
-from microagents.replies.persons import Approval, FoundOutcome
+from microagents.replies.persons import ANSWERED, Approval, FoundOutcome
 from microagents.replies.tool_calls import ToolCall
 from microagents.systems.agents.actions import Action, Observation, making_at
 from microagents.systems.agents.agent import AgentTask
@@ -33,7 +33,7 @@ class CallRecord(Struct, kw_only=True):
     key: str = ""
     """The key of its effect."""
     outcome: str = "not made"
-    """`done`, `error`, `rejected` or `repeated`; `waits` for an approval; `unknown`; `begun`, without an outcome so far; or `not made`."""
+    """`done`, `error`, `rejected` or `repeated`; `waits` for a person; `unknown`; `begun`, without an outcome so far; or `not made`."""
     observation: str | None = None
     """What the model sees of it; None without an outcome."""
     person: str | None = None
@@ -139,9 +139,10 @@ class ActionNotes(Struct, kw_only=True):
             call.outcome, call.makings = "not made", call.makings - 1
         said = []
         approval = records.row(f"{at}/approval")
-        if approval is not None and approval.value is None:
+        asked = [each for each in (approval, records.row(f"{at}{ANSWERED}")) if each is not None]
+        if any(each.value is None for each in asked):
             call.outcome = "waits"
-        elif approval is not None and approval.value is not None:
+        if approval is not None and approval.value is not None:
             is_approved = decoder_of(Approval).decode(approval.value).approved
             said.append("approved" if is_approved else "rejected")
         for found in [records.row(f"{making}/found") for making in makings]:

@@ -15,7 +15,8 @@ from microagents import Result, run, run_sync
 from microagents.base.errors import InvalidUsage, TaskFailed
 from microagents.elections.rules import AheadByHarm, Tally
 from microagents.replies.tool_calls import ToolCall
-from microagents.runs.inspection.runs import WaitingCall, calls_waiting, decide
+from microagents.runs.inspection.runs import calls_waiting, decide
+from microagents.runs.result import WaitingCall
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.actions import Action
 from tests.benchmarks.harness import is_killed
