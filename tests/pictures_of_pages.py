@@ -6,7 +6,7 @@ import argparse
 import subprocess
 import sys
 from pathlib import Path
-from shutil import which
+from shutil import copy, which
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -15,7 +15,9 @@ from playwright.sync_api import sync_playwright
 COMMAND = str(Path(sys.executable).with_name("microagents"))
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 NOISY, UNSURE = "sim:perfect@error=0.05,flag=0.02", "sim:perfect@error=0.3"
+TOWNS = {"münchen": "de", "rome": "it", "porto": "pt", "lyon": "fr", "ghent": "be", "graz": "at", "turku": "fi"}
 BRIEF = "\n".join(f"Part {number}: a paragraph about bridge number {number}." for number in range(24))
+PLACES = [f"{town} {part}, {land}" for part in ("north", "south", "old town") for town, land in TOWNS.items()]
 RUNS = {
     "tower": ("hanoi", "-o", "disks=16", "--model", NOISY),
     "voted": ("hanoi", "-o", "disks=16", "-k", "4", "--no-speculate", "--model", NOISY),
@@ -30,6 +32,10 @@ RUNS = {
         *("--model", UNSURE),
     ),
     "undecided": ("drift", "-k", "9", "-s", "max_draws=13", "--model", "sim:perfect@error=0.4,alternatives=1"),
+    "table": (
+        *("places.py", "--inputs", "places.csv", "-k", "2", "-s", "max_draws=5"),
+        *("--model", "sim:perfect@error=0.35,flag=0.05"),
+    ),
     "many": ("drift", "-k", "2", "-s", "max_draws=7", "--inputs", "many.jsonl", "--model", "sim:perfect@error=0.2"),
 }
 PAGES = {
@@ -43,6 +49,7 @@ PAGES = {
     "document": "/run/essay",
     "undecided": "/run/undecided/at/0/step/0",
     "inputs": "/run/many",
+    "rows": "/run/table",
     "compare": "/compare?a=tower-k2&b=tower-k4",
 }
 STRIP = "/run/voted"
@@ -89,6 +96,10 @@ def main() -> None:
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         Path(folder, "many.jsonl").write_text("".join(f'{{"length": {1 + each % 3}}}\n' for each in range(3000)))
         Path(folder, "brief.md").write_text(BRIEF)
+        Path(folder, "places.csv").write_text(
+            "id,place\n" + "".join(f'{i},"{each}"\n' for i, each in enumerate(PLACES))
+        )
+        copy(PICTURES.parent / "examples" / "places.py", folder)
         for name, words in RUNS.items():
             subprocess.run([COMMAND, "run", *words, "--run-id", name], cwd=folder, check=False, capture_output=True)
         browser = playwright.chromium.launch(executable_path=which("chromium-headless-shell"), args=["--no-sandbox"])

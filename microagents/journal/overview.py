@@ -8,13 +8,20 @@ from heapq import merge
 from itertools import groupby
 from operator import itemgetter
 
-from microagents.journal.encoding import joined, key_range, path_range
+import msgspec
+
+from microagents.journal.encoding import joined, key_range, path_range, recalled
+from microagents.journal.messages import Recalled
 from microagents.journal.rows import Rows
 from microagents.journal.statements import (
+    AGREEING_ROWS,
     BEGUN_INPUTS,
+    EQUAL_INPUTS,
     LAST_TIME,
     OF_PATH,
     PLACES_BELOW,
+    ROW_ELECTIONS,
+    ROWS_WITH,
     STEP_BYTES,
     STEP_KEYS,
     SUMS_BY_INPUT,
@@ -22,8 +29,9 @@ from microagents.journal.statements import (
     VALUES_OF_PLACE,
     one,
 )
-from microagents.journal.tables import PlaceRow
+from microagents.journal.tables import DecidedRow, PlaceRow
 
+ROWS_PER_READ = 2000
 MAX_STEPS = 1 << 24
 """A row that claims a higher number is damaged: the bytes of all steps before it would exhaust the memory."""
 
@@ -85,6 +93,45 @@ def read_input_sums(rows: Rows, inputs: int) -> bytes:
     for number, *sums in rows.db.execute(SUMS_BY_INPUT, (inputs,)):
         found[number::inputs] = array("f", sums)
     return found.tobytes()
+
+
+def read_row_elections(rows: Rows) -> Iterator[tuple[int, Recalled | None]]:
+    """Yield the elections of the rows of a table, those that another model took up after their first one: input and decision.
+
+    The decision is None if all samples agree.
+    """
+    last: int | None = 0
+    while last is not None:
+        last, found = rows.db.execute(ROW_ELECTIONS, (last, ROWS_PER_READ)).fetchone()
+        for number, counted, value, ballots in _elections.decode(found):
+            row = DecidedRow(
+                key=0, fork=b"", outcome=0, counted=counted, value=value, ballots=ballots, cost_usd=None, after_ms=0
+            )
+            yield number, recalled(row)
+    for number in _numbers.decode(one(rows.db, AGREEING_ROWS)):
+        yield number, None
+
+
+def read_equal_inputs(rows: Rows, words: str) -> list[tuple[int, int]]:
+    """Return the inputs whose reason begins with some words, and the number of the input that follows them."""
+    return _pairs.decode(one(rows.db, EQUAL_INPUTS, (words,)))
+
+
+def read_rows_with(rows: Rows, text: str, first_row: str) -> list[int]:
+    """Return the inputs that have a text in a column of their row, in a field of their reply or in their reason; ASCII in any case.
+
+    Args:
+        rows: the journal.
+        text: the text.
+        first_row: the row of the first input, as JSON. An input without a row of its own has the same.
+    """
+    pattern = text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    return _numbers.decode(one(rows.db, ROWS_WITH, (f"%{pattern}%", first_row)))
+
+
+_numbers = msgspec.json.Decoder(list[int])
+_pairs = msgspec.json.Decoder(list[tuple[int, int]])
+_elections = msgspec.json.Decoder(list[tuple[int, int, str | None, str]])
 
 
 def read_differences(rows: Rows, others: Rows, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:

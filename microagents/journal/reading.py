@@ -29,7 +29,16 @@ from microagents.journal.messages import (
     Recalled,
 )
 from microagents.journal.opening import connect_to_read, holds_nothing, unreadable, watch_unclear
-from microagents.journal.overview import read_differences, read_input_sums, read_inputs, read_overview, read_series
+from microagents.journal.overview import (
+    read_differences,
+    read_equal_inputs,
+    read_input_sums,
+    read_inputs,
+    read_overview,
+    read_row_elections,
+    read_rows_with,
+    read_series,
+)
 from microagents.journal.queries import (
     Row,
     began_s,
@@ -199,6 +208,30 @@ class Reader:
         """Return the cost of each input, as `microagents.journal.overview` has it."""
         with self._reading():
             return read_input_sums(self._rows, self.experiment.inputs)
+
+    def row_elections(self) -> Iterator[tuple[int, Recalled | None]]:
+        """Yield the elections of the rows of a table, as `microagents.journal.overview` has them."""
+        with self._reading():
+            yield from read_row_elections(self._rows)
+
+    def equal_inputs(self, words: str) -> list[tuple[int, int]]:
+        """Return the inputs whose reason begins with some words, and the input that these name."""
+        with self._reading():
+            return read_equal_inputs(self._rows, words)
+
+    def rows_with(self, text: str) -> list[int]:
+        """Return the inputs with a text in their row, their reply or their reason."""
+        with self._reading():
+            first = msgspec.json.encode(self.experiment.recipe.options.get("row"))
+            return read_rows_with(self._rows, text, first.decode())
+
+    def inputs_at(self, numbers: Sequence[int]) -> Iterator[tuple[int, dict[str, Any], InputEnding | None]]:
+        """Yield some of many inputs: their number, their options, and how they ended; None if they have not."""
+        with self._reading():
+            check_inputs(self._rows)
+            for number in numbers:
+                row = self._input(number)
+                yield number, next(options_of(self.experiment.recipe.options, [row.options])), ending_of(row)
 
     def differences(self, other: Reader, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
         """Yield the paths at which another run decided otherwise, and both values as JSON; None for no decision."""

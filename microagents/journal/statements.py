@@ -99,6 +99,19 @@ LAST_TIME = "SELECT max(after_ms) FROM decision"
 SUMS_BY_TIME = "SELECT after_ms / ?, count(*), sum(counted), total(cost_usd) FROM decision GROUP BY 1 ORDER BY 1"
 SUMS_BY_INPUT = f"""SELECT CAST(path AS INTEGER) AS input, sum(counted), total(cost_usd), max(after_ms) / 1000.0
     FROM decision JOIN place ON place.id = key >> {NUMBER_BITS} WHERE input < ? GROUP BY 1"""
+_OF_ROWS = (
+    f"FROM decision JOIN place ON place.id = key >> {NUMBER_BITS} WHERE (path LIKE '%/step' OR path LIKE '%/undecided')"
+)
+# One value for many rows: a thread that takes row by row waits for a busy one, up to 5 ms at each.
+ROW_ELECTIONS = f"""SELECT max(key), json_group_array(json_array(CAST(path AS INTEGER), counted, value, ballots))
+    FROM (SELECT * {_OF_ROWS} AND ballots IS NOT NULL AND key > ? ORDER BY key LIMIT ?)"""
+AGREEING_ROWS = f"SELECT json_group_array(CAST(path AS INTEGER)) {_OF_ROWS} AND ballots IS NULL"
+EQUAL_INPUTS = """SELECT json_group_array(json_array(input, CAST(substr(reason, length(?1) + 1) AS INTEGER))) FROM input
+    WHERE substr(reason, 1, length(?1)) = ?1"""
+_HAS = "EXISTS (SELECT 1 FROM json_each({}) WHERE value LIKE ?1 ESCAPE '!')"
+_ROW = "coalesce(json_extract(options, '$.row'), ?2)"
+ROWS_WITH = f"""SELECT json_group_array(input) FROM (SELECT input FROM input
+    WHERE {_HAS.format(_ROW)} OR {_HAS.format("result")} OR reason LIKE ?1 ESCAPE '!' ORDER BY input)"""
 BEGUN_INPUTS = f"SELECT input, outcome, {_VERDICT} FROM input WHERE input < ? AND (content OR outcome IS NOT NULL)"
 ENDED_INPUTS = "SELECT input, outcome FROM input WHERE outcome IS NOT NULL"
 SUM_OF_INPUTS = "SELECT coalesce(sum(digest), 0) FROM input"

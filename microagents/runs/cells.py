@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged
 from microagents.journal.messages import InputEnding, Recalled
@@ -17,6 +19,23 @@ SHARED = "asks the same as input "
 """Beginning of the reason of a row that took the result of an earlier one; the number of that follows."""
 OURS = ("state", "why", "samples", "settled_by", "open")
 """Columns that are neither the input's nor the reply's."""
+
+
+class RowVotes(Struct, frozen=True, kw_only=True):
+    """The election of a row, and its votes by field."""
+
+    path: str
+    """Place of the election: of an equal row's, if that one was asked."""
+    decision: Recalled
+    cells: dict[str, list[tuple[Any, int]]]
+    """Values of each voted field with their votes, the most frequent first."""
+    agreement: dict[str, tuple[int, int]]
+    """For each voted field the votes for its decided or else most frequent value, and all votes."""
+    unsettled: list[str]
+    """Fields in which this value leads by less than k."""
+    settled_by: str | None
+    """What settled the row; None if nothing did."""
+    is_shared: bool
 
 
 class TrustColumns:
@@ -37,22 +56,55 @@ class TrustColumns:
 
     def of(self, number: int, ending: InputEnding | None) -> dict[str, Any]:
         """Return ``FIELD_agreement`` for each field of the reply, ``samples``, ``settled_by``, and ``open``, its open fields."""
+        votes = self.votes_of(number, ending)
+        if votes is None:
+            return {"samples": 0, "settled_by": None, "open": None}
+        named = {f"{name}_agreement": f"{own}/{all_votes}" for name, (own, all_votes) in votes.agreement.items()}
+        return {
+            **named,
+            "samples": len(votes.decision.ballots),
+            "settled_by": "shared" if votes.is_shared else votes.settled_by,
+            "open": ", ".join(votes.unsettled) if votes.settled_by is None else None,
+        }
+
+    def votes_of(self, number: int, ending: InputEnding | None) -> RowVotes | None:
+        """Return the votes of a row, or of the equal row that it ended like; None before its election ended."""
         asked, is_shared = number, False
         if ending is not None and (ending.reason or "").startswith(SHARED):
             asked, is_shared = int((ending.reason or "").removeprefix(SHARED)), True
         path = f"{asked}/step/0"
-        decision = self._reader.decision_at(path + ESCALATED) or self._reader.decision_at(path)
-        if decision is None:
-            return {"samples": 0, "settled_by": None, "open": None}
-        agreement, unsettled = agreement_in(decision, self._k, self._unvoted)
-        settled_by = self._settled_by(path, decision, is_certain=bool(unsettled))
-        named = {f"{name}_agreement": votes for name, votes in agreement.items()}
-        return {
-            **named,
-            "samples": len(decision.ballots),
-            "settled_by": "shared" if is_shared else settled_by,
-            "open": ", ".join(unsettled) if settled_by is None else None,
-        }
+        for place in (path + ESCALATED, path):
+            decision = self._reader.decision_at(place)
+            if decision is not None:
+                break
+        else:
+            return None
+        cells, agreement, unsettled = self.votes_in(decision)
+        return RowVotes(
+            path=place,
+            decision=decision,
+            cells=cells,
+            agreement=agreement,
+            unsettled=unsettled,
+            settled_by=self._settled_by(path, decision, is_certain=bool(unsettled)),
+            is_shared=is_shared,
+        )
+
+    def votes_in(
+        self, decision: Recalled
+    ) -> tuple[dict[str, list[tuple[Any, int]]], dict[str, tuple[int, int]], list[str]]:
+        """Count the votes on each voted field of an election: by value, for the decided or else most frequent one, and too small leads."""
+        decided = {} if decision.value is None else msgspec.json.decode(decision.value)
+        cells = {name: votes for name, votes in cells_in(decision.ballots).items() if name not in self._unvoted}
+        agreement, unsettled = {}, []
+        for name, votes in cells.items():
+            leader = decided.get(name, votes[0][0])
+            own = sum(number for value, number in votes if value == leader)
+            rivals = [number for value, number in votes if value != leader]
+            agreement[name] = own, own + sum(rivals)
+            if own - max(rivals, default=0) < self._k:
+                unsettled.append(name)
+        return cells, agreement, unsettled
 
     def _settled_by(self, path: str, decision: Recalled, *, is_certain: bool) -> str | None:
         """Say what settled an election; None if nothing did. A vote that ended before its margin was ended by a certificate."""
@@ -66,32 +118,18 @@ class TrustColumns:
         return "certificate" if is_certain else "vote"
 
 
-def agreement_in(decision: Recalled, k: int, unvoted: Collection[str]) -> tuple[dict[str, str], list[str]]:
-    """Count for each voted field of the replies of an election how many have the decided value, or else the most frequent one.
-
-    Returns:
-        For each field the number and the number of all valid replies, as ``5/6``; and the fields in which this value leads by less than k.
-    """
-    decided = {} if decision.value is None else msgspec.json.decode(decision.value)
-    counts, behind = {}, []
-    voted = {name: votes for name, votes in cells_in(decision.ballots).items() if name not in unvoted}
-    for name, votes in voted.items():
-        leader = decided.get(name, votes[0][0])
-        own = sum(number for value, number in votes if value == leader)
-        rivals = [number for value, number in votes if value != leader]
-        counts[name] = f"{own}/{own + sum(rivals)}"
-        if own - max(rivals, default=0) < k:
-            behind.append(name)
-    return counts, behind
-
-
 def cells_in(ballots: Iterable[Ballot | Flagged]) -> dict[str, list[tuple[Any, int]]]:
     """Count the values of each field of valid replies, as JSON has them: most frequent first, then in order of launch."""
-    replies = [msgspec.json.decode(each.value) for each in ballots if isinstance(each, Ballot)]
+    votes = Counter(each.value for each in ballots if isinstance(each, Ballot))
+    replies = [(msgspec.json.decode(value), number) for value, number in votes.items()]
     found = {}
-    for name in dict.fromkeys(chain.from_iterable(replies)):
-        counts = Counter(_canonical(reply.get(name)) for reply in replies)
-        found[name] = [(msgspec.json.decode(value), number) for value, number in counts.most_common()]
+    for name in dict.fromkeys(chain.from_iterable(reply for reply, _ in replies)):
+        counts: dict[bytes, tuple[Any, int]] = {}
+        for reply, number in replies:
+            value = reply.get(name)
+            key = _canonical(value)
+            counts[key] = value, number + counts.get(key, (value, 0))[1]
+        found[name] = sorted(counts.values(), key=itemgetter(1), reverse=True)
     return found
 
 

@@ -17,6 +17,7 @@ from microagents.runs.driver.graph import graph_of
 from microagents.runs.driver.role_pictures import svg_of, totals_by_role
 from microagents.runs.inspection.climbs import climbs_of
 from microagents.runs.inspection.rebuilding import wrong_steps
+from microagents.runs.inspection.row_table import is_table, wrong_rows
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.plan import plan_of
 from microagents.systems.questions.tree import ProblemNode, fold
@@ -49,6 +50,7 @@ def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
     return {
         **found,
         "listed": experiment.listed,
+        "is_table": is_table(reader),
         "inputs_failed": result.account.inputs_failed,
         "total_steps": result.account.total_steps,
         "max_cost_usd": bounds["max_cost_usd"],
@@ -98,14 +100,18 @@ def _count(node: ProblemNode) -> int:
 def judged(reader: Reader, of_input: int, within_s: float) -> dict[str, Any]:
     """Return the steps that the task's oracle calls wrong, and how many it judged; without the task's code a note says why none.
 
-    A run without an error has none, and takes no time.
+    Of a table they are its rows. A run without an error has none, and takes no time.
     """
     if not reader.account().errors:
         return {"wrong": [], "judged": None}
+    number: int | None
     try:
+        if is_table(reader):
+            wrong, number = wrong_rows(reader, within_s)
+            return {"wrong": wrong, "judged": number}
         wrong, number = wrong_steps(reader, of_input, within_s)
     except InvalidUsage as error:
-        return {"wrong": [], "judged": None, "note": f"the wrong steps are not marked: {error}"}
+        return {"wrong": [], "judged": None, "note": f"what is wrong is not marked: {error}"}
     return {"wrong": wrong[:MAX_LISTED], "judged": number}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, nullcontext
@@ -18,6 +19,7 @@ from aiohttp import web
 from microagents.base.errors import AlreadyDecided, InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.decision import inspect_decision
+from microagents.runs.inspection.row_table import row_agreements, table_rows
 from microagents.runs.inspection.runs import decide, left_to_decide, runs_in, waiting_in
 from microagents.telemetry.metrics import labels_of
 from microagents.telemetry.prometheus import CONTENT_TYPE, exposition
@@ -41,6 +43,10 @@ MAX_READS = 3
 """Reads of journals at a time: each takes a thread, and more would slow a run on this machine."""
 QUEUE_S = 20.0
 """Seconds that a request may wait for one of these reads."""
+MAX_ROWS = 200
+"""Rows of a table that are read for a page."""
+MAX_SEARCHED = 1000
+"""Characters of a text that rows are searched for."""
 MAX_WAITING = 10_000
 """Entries of the queue of what waits for a person."""
 LISTED = (
@@ -87,7 +93,18 @@ async def viewing(
     application.router.add_get("/api/runs", site.runs)
     application.router.add_get("/api/waiting", site.waiting)
     application.router.add_get("/metrics", site.metrics)
-    for name in ("strip", "series", "inputs", "graph", "wrong", "decision", "differences"):
+    for name in (
+        "strip",
+        "series",
+        "inputs",
+        "graph",
+        "wrong",
+        "decision",
+        "differences",
+        "rows",
+        "agreement",
+        "search",
+    ):
         application.router.add_get(f"/api/run/{{run}}/{name}", getattr(site, name))
     application.router.add_get("/api/run/{run}", partial(site.page, pages.run_facts))
     application.router.add_get("/api/run/{run}/work", partial(site.page, pages.work_on))
@@ -223,6 +240,23 @@ class _Site:
         read = await self._read(request, lambda reader: pages.packed(reader.inputs_overview() + reader.input_sums()))
         return _packed(read)
 
+    async def rows(self, request: web.Request) -> web.Response:
+        """Answer with some rows of a table, and the votes on their cells."""
+        given = request.query.get("of", "").split(",")[:MAX_ROWS]
+        numbers = [_checked_number(each) for each in given if each]
+        found = await self._read(request, lambda reader: table_rows(reader, numbers))
+        return _json(found)
+
+    async def agreement(self, request: web.Request) -> web.Response:
+        """Answer with two floats for each row of a table: its agreement, and whether a sample was flagged."""
+        return _packed(await self._read(request, lambda reader: pages.packed(row_agreements(reader))))
+
+    async def search(self, request: web.Request) -> web.Response:
+        """Answer with the numbers of the rows that have a text."""
+        text = request.query.get("text", "")[:MAX_SEARCHED]
+        found = await self._read(request, lambda reader: array("I", reader.rows_with(text)).tobytes())
+        return _packed(pages.packed(found))
+
     async def series(self, request: web.Request) -> web.Response:
         found = await self._read(request, lambda reader: reader.series(pages.POINTS))
         return _json(found)
@@ -298,7 +332,10 @@ class _Decision(msgspec.Struct):
 
 
 def _number(request: web.Request, name: str) -> int:
-    given = request.query.get(name, "0")
+    return _checked_number(request.query.get(name, "0"))
+
+
+def _checked_number(given: str) -> int:
     if not (given.isascii() and given.isdecimal() and len(given) < 12):  # noqa: PLR2004 - as numbers in paths
         raise InvalidUsage(f"{given!r:.100} is not a number")
     return int(given)

@@ -3,6 +3,7 @@ import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, 
 import { overTime, race, undecidedByRound } from "./charts.js";
 import { accountOf, flagsOf, modelsText, withoutResult } from "./facts.js";
 import { grid } from "./grid.js";
+import { rowFacts, rowPanel, rowTable } from "./rows.js";
 import { Strip } from "./strip.js";
 import { agent, drawWork } from "./work.js";
 
@@ -52,12 +53,13 @@ async function listPage() {
 
 async function runPage(run, signal) {
   const query = new URLSearchParams(location.search), input = query.get("input") ?? "0", of = `?input=${encodeURIComponent(input)}`;
+  if (query.has("input") && (await api(apiUrl(run, "", of), { signal })).is_table) { await rowPage(run, input, signal); return; }
   const [verdict, account, host, flags, curve, rates, work, waits, inputs, problems, result] = Array.from({ length: 11 }, () => h("div"));
   const zoom = /^#(\d+)-(\d+)$/.exec(location.hash), at = (path, whole = false) => decisionUrl(run, whole ? path : `${input}/${path}`);
   const picture = h("img", { alt: "The roles of this run, the messages between them, and totals", onerror: () => picture.replaceWith(h("p", { class: "note" }, "The code of this run is not here, so its roles are unknown.")) });
   const draw = () => { if (roles.open) picture.src = `${apiUrl(run, "graph")}?${performance.now()}`; }; // nobody looks at a closed one
   const roles = h("details", { open: true, ontoggle: draw }, h("summary", null, "Roles and messages"), h("div", { class: "graph" }, picture));
-  let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null, wholeAt = 0, fillGrid = null;
+  let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null, wholeAt = 0, fillGrid = null, rows = null;
   show(run, verdict, inputs, waits, problems, result, host, work, h("div", { class: "columns" }, flags, curve), rates, section("Account", account), section(null, roles));
   const isAlone = () => found === null || !found.listed || query.has("input");
   const readSteps = async (ended) => {
@@ -89,11 +91,15 @@ async function runPage(run, signal) {
     account.replaceChildren(...accountOf(found).filter(Boolean));
     flags.replaceChildren(...flagsOf(found));
     draw();
-    const waiting = found.undecided_at ?? [];
+    const waiting = found.is_table ? [] : found.undecided_at ?? []; // a table has its open rows
     waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)), found.contested_at?.[path] ? ` contested: ${found.contested_at[path].map((votes) => `${votes} of ${votes}`).join(" and ")} votes` : ""))), FIRST), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
-    if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
+    if (found.is_table) problems.replaceChildren(); // each row says it
+    else if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
     else if (found.listed && !query.has("input")) problems.replaceChildren(...withoutResult(found.failed_inputs.filter((each) => each.outcome !== "undecided"), (number) => runUrl(run, `?input=${number}`)));
-    if (found.listed && !query.has("input")) {
+    if (found.is_table) {
+      if (!rows) { const here = h("div"); inputs.replaceChildren(section("Rows", here)); rows = rowTable(here, run, signal); }
+      if (found.outcome !== "running" || before !== found.outcome || state !== `${found.steps} ${found.calls} ${found.outcome}`) await rows.set(found.inputs, await bytes(apiUrl(run, "inputs"), signal), found.errors);
+    } else if (found.listed && !query.has("input")) {
       if (!fillGrid) { const here = h("div"); inputs.replaceChildren(section("Inputs", here)); fillGrid = grid(here, (i) => runUrl(run, `?input=${i}`)); }
       fillGrid(await bytes(apiUrl(run, "inputs"), signal), found.inputs, found.outcome === "running");
     }
@@ -169,17 +175,18 @@ async function waitingPage(signal) {
     const each = queue[at], number = ++shown, [step] = each.path.split("/call/"), call = each.path.slice(step.length + "/call/".length), input = step.split("/")[0];
     const url = (path) => apiUrl(each.run_id, "decision", `?path=${encodeURIComponent(path)}`);
     place.textContent = `${count(at + 1)} of ${count(queue.length)}`;
-    let found, before, work;
+    let found, before, work, row = null;
     try {
       [found, before, work] = await Promise.all([api(url(each.path), { signal }), call ? api(url(step), { signal }) : null, call ? api(apiUrl(each.run_id, "work", `?input=${input}`), { signal }) : null]);
+      row = await rowOf(each.run_id, each.path, found, signal);
     } catch (error) { if (number === shown && !signal.aborted) host.replaceChildren(h("p", { class: "error" }, said(error.message))); return; }
     if (signal.aborted || number !== shown) return;
     priceAs(found);
     const solution = work?.solution, earlier = solution && { ...solution, actions: solution.actions.slice(0, solution.actions.findIndex((one) => one.path === step)) };
     const asked = before?.action?.calls[Number(call.split("/")[0])];
     const after = (text) => { queue.splice(at, 1); at = Math.min(at, queue.length - 1); fill(); say(text); };
-    host.replaceChildren(section(null, h("h2", null, h("a", { href: decisionUrl(each.run_id, each.path) }, said(`${each.path} of ${each.run_id}`)), h("span", { class: "soft" }, ` ${each.task}`)), earlier ? h("p", null, said(solution.goal)) : null, asked ? callOf(asked, decisionUrl(each.run_id, step)) : found.user === null ? null : quoted(found.user)),
-      ...[decisionForm(each.run_id, each.path, found, after), before?.tally.length && votesOf(before.tally),
+    host.replaceChildren(section(null, h("h2", null, h("a", { href: decisionUrl(each.run_id, each.path) }, said(`${each.path} of ${each.run_id}`)), h("span", { class: "soft" }, ` ${each.task}`)), earlier ? h("p", null, said(solution.goal)) : null, asked ? callOf(asked, decisionUrl(each.run_id, step)) : row ? rowPanel(each.run_id, row, { after }) : found.user === null ? null : quoted(found.user)),
+      ...[row ? null : decisionForm(each.run_id, each.path, found, after), before?.tally.length && votesOf(before.tally),
         earlier?.actions.length && section("What was done before", ...agent(earlier, (path) => decisionUrl(each.run_id, path)).slice(1))].filter(Boolean));
     rest.replaceChildren(section("All that waits", firstOf(queue, (some) => h("ol", null, some.map((one, i) => h("li", null, h("button", { type: "button", "aria-current": i === at ? "true" : null, onclick: () => { at = i; fill(); } }, said(`${one.run_id} ${one.path}`))))))));
     say(`${place.textContent}: ${each.path} of ${each.run_id}`);
@@ -192,13 +199,27 @@ const votesOf = (tally) => section("Votes", tally.length ? table("Votes", [["vot
 const callOf = (call, href) => h("div", { class: "row" }, h("h3", null, h("a", { href }, said(call.tool)), h("span", { class: "soft" }, ` ${call.effect ?? "no such tool"}; ${call.outcome}${call.person ? `; a person: ${call.person}` : ""}`)),
   quoted(json(call.arguments)), call.observation === null ? null : quoted(call.observation));
 
-async function decisionPage(run, path, signal) {
+// The row of an election whose fields are voted on each by itself; null for any other.
+const rowOf = async (run, path, found, signal) => (Object.keys(found.cells).length ? (await api(apiUrl(run, "rows", `?of=${path.split("/")[0]}`), { signal }))[0] : null);
+
+// One row alone; with the prompt and the samples of its election, if there is one.
+async function rowPage(run, input, signal) {
+  const [row] = await api(apiUrl(run, "rows", `?of=${encodeURIComponent(input)}`), { signal });
+  if (row.path) await decisionPage(run, row.path, signal, row);
+  else show(`Row ${count(row.input)}`, besideRow(run, row.input), section(null, rowFacts(row), rowPanel(run, row)));
+}
+
+const besideRow = (run, number) => h("p", { class: "tools" }, number > 0 ? h("a", { href: runUrl(run, `?input=${number - 1}`), rel: "prev" }, "← before") : null, h("a", { href: runUrl(run, `?input=${number + 1}`), rel: "next" }, "after →"));
+
+async function decisionPage(run, path, signal, given = null) {
   const number = /^(.*\/)(\d+)$/.exec(path);
-  const beside = number ? h("p", { class: "tools" }, Number(number[2]) > 0 ? h("a", { href: decisionUrl(run, number[1] + (Number(number[2]) - 1)), rel: "prev" }, "← before") : null,
+  let beside = given ? besideRow(run, given.input) : number ? h("p", { class: "tools" }, Number(number[2]) > 0 ? h("a", { href: decisionUrl(run, number[1] + (Number(number[2]) - 1)), rel: "prev" }, "← before") : null,
     h("a", { href: decisionUrl(run, number[1] + (Number(number[2]) + 1)), rel: "next" }, "after →")) : null;
-  show(path, beside);
+  show(given ? `Row ${count(given.input)}` : path, beside);
   const found = await api(apiUrl(run, "decision", `?path=${encodeURIComponent(path)}`), { signal });
   priceAs(found);
+  const row = given ?? await rowOf(run, path, found, signal), hasCells = row !== null && Object.keys(row.cells).length > 0;
+  if (row) beside = besideRow(run, row.input);
   // What is asked of a person about a call of an agent is told by the call.
   const [step, call] = path.split("/call/"), action = call === undefined ? null : (await api(apiUrl(run, "decision", `?path=${encodeURIComponent(step)}`), { signal })).action;
   const asked = action?.calls[Number(call.split("/")[0])];
@@ -212,12 +233,12 @@ async function decisionPage(run, path, signal) {
     reply.flag ? null : quoted(json(reply.vote)),
     reply.text === null ? h("p", { class: "note" }, "text not kept: ", h("code", null, "--keep-texts all"), " keeps each") : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]));
   const mayDecide = ["open", "undecided", "contested", "refused"].includes(found.outcome) && !found.settled_by;
-  show(path, beside, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
+  show(row ? `Row ${count(row.input)}` : path, beside, row ? section(null, rowFacts(row), rowPanel(run, row)) : null, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
     fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd)), found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
-    found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null), found.value === null ? null : quoted(json(found.value))),
+    found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null), found.value === null || row ? null : quoted(json(found.value))),
   asked ? section("Call", callOf(asked, decisionUrl(run, step))) : null,
-  mayDecide ? decisionForm(run, path, found) : null,
-  h("div", { class: "columns" }, raced ? h("div", null, section("Race", raced.chart)) : null, h("div", null, votesOf(found.tally))),
+  mayDecide && !(hasCells && row.waits) ? decisionForm(run, path, found) : null,
+  h("div", { class: "columns" }, raced ? h("div", null, section("Race", raced.chart)) : null, hasCells ? null : h("div", null, votesOf(found.tally))),
   section("Prompt", found.user === null ? h("p", null, said(found.note ?? "unknown")) : [quoted(found.system ?? ""), quoted(found.user), found.prompts > 1 ? h("p", { class: "note" }, `The first of ${found.prompts} through which samples cycle.`) : null]),
   section("Samples in launch order", samples.length ? samples : h("p", null, "None.")),
   found.action ? section("Calls", found.action.calls.map((each, i) => callOf(each, decisionUrl(run, `${path}/call/${i}`)))) : null);

@@ -1,0 +1,222 @@
+"""A run on rows as a table: some of its rows with the votes on their cells, and what all rows are ordered and chosen by."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from microagents.actors.registry import TASKS
+from microagents.base.errors import InvalidUsage, MicroagentsError
+from microagents.base.user_code import called
+from microagents.elections.election import ESCALATED, Flagged
+from microagents.journal.messages import Recalled
+from microagents.journal.reading import Reader
+from microagents.replies.chat import unvoted_in
+from microagents.runs.cells import SHARED, RowVotes, TrustColumns
+from microagents.runs.plan import plan_of
+from microagents.systems.chains.row_task import RowTask
+from microagents.task import Task
+
+NO_VOTES = 2.0
+"""Agreement of a row without an election."""
+
+
+class ShownRow(Struct, frozen=True, kw_only=True):
+    """A row of a table, and the votes on its cells."""
+
+    input: int
+    row: dict[str, Any]
+    """The columns of the input."""
+    reply: dict[str, Any] | None = None
+    """The fields of the result; None without one."""
+    outcome: str | None = None
+    """Outcome of the input; None if it has not ended."""
+    reason: str | None = None
+    path: str | None = None
+    """Place of the election, of an equal row's for a shared result; None without an election."""
+    samples: int = 0
+    flagged: int = 0
+    """Samples with a red flag."""
+    cost_usd: float | None = None
+    cells: dict[str, list[tuple[Any, int]]] = {}
+    """Votes on each field, the most frequent value first."""
+    agreement: dict[str, tuple[int, int]] = {}
+    """For each voted field the votes for its decided or else most frequent value, and all votes."""
+    open: list[str] = []
+    """Fields without a decision."""
+    settled_by: str | None = None
+    """What settled the row, as in ``--trust-columns``."""
+    person: dict[str, Any] | None = None
+    """The reply that a person decided; None if no person did."""
+    person_fields: list[str] = []
+    """Fields of it that the vote had left open, or decided otherwise."""
+    waits: bool = False
+    """Whether a person may decide it now."""
+    is_wrong: bool = False
+    """Whether the task's oracle refuses the result."""
+    right: dict[str, Any] = {}
+    """The oracle's values of fields that it has otherwise."""
+
+
+def is_table(reader: Reader) -> bool:
+    """Whether the inputs of a run are rows."""
+    experiment = reader.experiment
+    return experiment.listed and isinstance(experiment.recipe.options.get("row"), dict)
+
+
+def table_rows(reader: Reader, numbers: Sequence[int]) -> list[ShownRow]:
+    """Return some rows of a table. The oracle of the task judges them, if its code is here and the run has errors.
+
+    Raises:
+        InvalidUsage: the inputs of the run are no rows, or there is no input of a number.
+    """
+    experiment = reader.experiment
+    experiment.check_there(numbers)
+    if not is_table(reader):
+        raise InvalidUsage(f"the inputs of run {experiment.run_id} are no rows")
+    account, trusted = reader.account(), _trusted(reader)
+    waiting, persons = reader.undecided(), reader.persons()
+    judge = _judge_of(reader) if account.errors else None
+    rows = []
+    for number, options, ending in reader.inputs_at(numbers):
+        found: dict[str, Any] = {"input": number, "row": options["row"]}
+        if ending is not None:
+            found |= {"outcome": ending.outcome, "reason": ending.reason}
+        if ending is not None and ending.result is not None:
+            found["reply"] = msgspec.json.decode(ending.result)
+            found |= _judged(judge, number, ending.result)
+        votes = trusted.votes_of(number, ending)
+        if votes is not None:
+            place = votes.path.removesuffix(ESCALATED)
+            said = persons.get(votes.path) or persons.get(place)
+            found |= _columns_of(votes)
+            found["waits"] = votes.path in waiting
+            if said is not None or votes.settled_by == "a person":
+                reply = found.get("reply", {}) if said is None else msgspec.json.decode(said.value)
+                found |= {"person": reply, "person_fields": _fields_of_person(votes, reply)}
+        rows.append(msgspec.convert(found, ShownRow))
+    return rows
+
+
+def _judge_of(reader: Reader) -> _Judge | None:
+    with suppress(InvalidUsage):
+        return _Judge(reader)
+    return None
+
+
+def _judged(judge: _Judge | None, number: int, result: bytes) -> dict[str, Any]:
+    if judge is None:
+        return {}
+    with suppress(InvalidUsage):  # the list of wrong rows says why it marks none
+        is_wrong, right = judge.of(number, result)
+        return {"is_wrong": is_wrong, "right": right}
+    return {}
+
+
+def _columns_of(votes: RowVotes) -> dict[str, Any]:
+    ballots = votes.decision.ballots
+    return {
+        "path": votes.path,
+        "samples": len(ballots),
+        "flagged": sum(isinstance(each, Flagged) for each in ballots),
+        "cost_usd": votes.decision.cost_usd,
+        "cells": votes.cells,
+        "agreement": votes.agreement,
+        "open": votes.unsettled if votes.settled_by is None else [],
+        "settled_by": "shared" if votes.is_shared else votes.settled_by,
+    }
+
+
+def _fields_of_person(votes: RowVotes, reply: dict[str, Any]) -> list[str]:
+    """Fields of a person's reply that the vote had left open, or decided otherwise."""
+    leading = {name: values[0][0] for name, values in votes.cells.items()}
+    return [name for name, value in reply.items() if name in votes.unsettled or leading.get(name) != value]
+
+
+def row_agreements(reader: Reader) -> bytes:
+    """For all inputs the least agreement of a field, from 0 to 1, then a 1 for each with a red flag: floats of 4 bytes."""
+    inputs, trusted = reader.experiment.inputs, _trusted(reader)
+    least, flagged = array("f", [NO_VOTES]) * inputs, array("f", bytes(4 * inputs))
+    for number, decision in reader.row_elections():
+        if 0 <= number < inputs:
+            least[number], flagged[number] = _least_of(trusted, decision)
+    for number, asked in reader.equal_inputs(SHARED):
+        if 0 <= asked < inputs and 0 <= number < inputs:
+            least[number], flagged[number] = least[asked], flagged[asked]
+    return least.tobytes() + flagged.tobytes()
+
+
+def _least_of(trusted: TrustColumns, decision: Recalled | None) -> tuple[float, bool]:
+    if decision is None:
+        return 1.0, False
+    _, agreement, _ = trusted.votes_in(decision)
+    least = min((own / votes for own, votes in agreement.values()), default=0.0)
+    return least, any(isinstance(each, Flagged) for each in decision.ballots)
+
+
+def wrong_rows(reader: Reader, within_s: float) -> tuple[list[int], int]:
+    """Return the rows whose results the task's oracle refuses, and the number of results that were judged in that time.
+
+    Raises:
+        InvalidUsage: the task's code cannot be found, or raised.
+    """
+    judge, ends_s = _Judge(reader), time.monotonic() + within_s
+    wrong, judged = [], 0
+    for ending in reader.input_endings():
+        if time.monotonic() > ends_s:
+            break
+        if ending.result is not None:
+            judged += 1
+            if judge.of(ending.input, ending.result)[0]:
+                wrong.append(ending.input)
+    return wrong, judged
+
+
+class _Judge:
+    """The oracle of a task of rows.
+
+    Raises:
+        InvalidUsage: the task's code cannot be found.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._tasks = plan_of(reader).tasks
+
+    def of(self, number: int, result: bytes) -> tuple[bool, dict[str, Any]]:
+        """Whether a result is wrong, and the right values of the fields that it has otherwise.
+
+        Raises:
+            InvalidUsage: the results of the task are no replies, or its code raised.
+        """
+        task = self._tasks[number]
+        assert isinstance(task, RowTask)
+        kind = task.reply_type()
+        try:
+            reply = msgspec.json.decode(result, type=kind)
+        except msgspec.MsgspecError:
+            raise InvalidUsage(
+                f"the results of {type(task).__name__} are no replies, which its oracle judges"
+            ) from None
+        try:
+            state = called(task.start)
+            if called(task.correct, state, reply) is not False:
+                return False, {}
+            right = called(task.oracle, state)
+        except MicroagentsError as error:
+            raise InvalidUsage(str(error)) from None
+        fields = {} if right is None else msgspec.to_builtins(right)
+        own = msgspec.to_builtins(reply)
+        return True, {name: value for name, value in fields.items() if own.get(name) != value}
+
+
+def _trusted(reader: Reader) -> TrustColumns:
+    recipe, reply = reader.experiment.recipe, None
+    with suppress(InvalidUsage):  # its code is not here, or may not be imported: all fields are taken as voted on
+        reply = TASKS.find(recipe.task, Task).reply_at("step/0")
+    return TrustColumns(reader, recipe.deciding_votes, reader.settled_at(), () if reply is None else unvoted_in(reply))
