@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.laws import check_target, check_whole
+from microagents.elections.laws import check_whole
 from microagents.elections.race_tables import ERRORS, MAX_DRAWS, OTHERS, RIVALS, Array, RaceTable, race_table
 from microagents.elections.step_populations import DRAWS, LEAST, Counts, likelihood, normal, populations
 
@@ -147,8 +148,12 @@ class StepRates:
     """Number of sampled steps."""
     unseen: int
     """Number of steps of the run that were not sampled."""
-    _counts: Array
+    counts: Array
     """Number of steps of each kind, by draw."""
+    _counts_seen: Array
+    """The same of its sampled steps alone."""
+    _worst: Counts
+    """Index of the error rate of the worst sampled step, by draw."""
     _errors: Array
     """Error rate of each kind."""
     _is_hard: NDArray[np.bool_]
@@ -168,7 +173,7 @@ class StepRates:
 
     def __init__(self, seen: Sequence[SeenStep], total: int, *, seed: int = 0) -> None:
         check_whole("steps", total)
-        self.seen = tuple(each for each in seen if each.valid)
+        self.seen, self._seed = tuple(each for each in seen if each.valid), seed
         own = sum(each.is_own for each in self.seen)
         if not self.seen:
             raise InvalidUsage("no sample is valid, so nothing is known of the errors; sample more steps")
@@ -232,27 +237,26 @@ class StepRates:
             np.exp(kept + self._sum(is_hard.astype(float)) * np.log1p(-np.minimum(at_hard, 1 - 1e-15)))
         )
 
-    def least_k(self, target: float, *, max_draws: int = MAX_DRAWS) -> int | None:
-        """Find the smallest k whose interval of the chance begins at the target or above; None if there is none.
-
-        Raises:
-            InvalidUsage: the target is not above 0 and below 1.
-        """
-        check_target(target)
-        ks = range(1, min(MAX_K, max_draws) + 1)
-        return next((k for k in ks if self.chance(k, max_draws=max_draws).low >= target), None)
+    def if_none_is_worse(self) -> StepRates:
+        """Return the rates under a condition: no step that was not sampled errs more often than the worst sampled one."""
+        bounded = normal(self.populations * (np.arange(len(ERRORS)) <= self._worst[:, None]))
+        rng = np.random.default_rng((self._seed, 3))
+        unseen = _with_rivals(rng.multinomial(self.unseen, bounded), self._shares, rng)
+        rates = copy(self)
+        rates.counts = self._counts_seen + unseen
+        return rates
 
     @cached_property
     def correlation(self) -> float:
         """Correlation of two samples of one step: 0 if all steps are alike, 1 if each is always right or always wrong."""
-        weights = self._counts.sum(0) / self._counts.sum()
+        weights = self.counts.sum(0) / self.counts.sum()
         mean, square = (float((weights * self._errors**power).sum()) for power in (1, 2))
         return (square - mean**2) / (mean * (1 - mean))
 
     @cached_property
     def p_ordinary(self) -> float:
         """Mean chance that a valid sample is right at the steps that are not hard; 0 if all are hard."""
-        weights = self._counts.sum(0) * ~self._is_hard
+        weights = self.counts.sum(0) * ~self._is_hard
         return float((weights * (1 - self._errors)).sum() / max(1, weights.sum()))
 
     @cached_property
@@ -298,7 +302,7 @@ class StepRates:
         return race_table(k, max_draws if max_draws < k else max(k, votes))
 
     def _sum(self, values: Array) -> Array:
-        return np.asarray(np.tensordot(self._counts, values, 2))
+        return np.asarray(np.tensordot(self.counts, values, 2))
 
     def _estimate(self, values: Array) -> Interval:
         """Return the mean of all draws, and an interval with the draws of all forms that are not refuted.
@@ -316,6 +320,7 @@ class StepRates:
     def _draw(self, rng: np.random.Generator) -> None:
         counts = _with_rivals(rng.multinomial(self.unseen, self.populations), self._shares, rng)
         lost, hard, hard_own, chances = np.zeros(DRAWS), np.zeros(DRAWS), np.zeros(DRAWS), {}
+        counts_seen, self._worst = np.zeros_like(counts), np.zeros(DRAWS, np.int64)
         for kind, count in self._kinds.items():
             at, rivals = self._given(kind), normal(self._shares * _rival_likelihood(kind.wrong))
             if count <= FEW:
@@ -325,6 +330,7 @@ class StepRates:
                     drawn[ROWS, rate, picked(rivals[_IS_HARD[rate].astype(int), ROWS], rng)] += 1
             else:
                 drawn = _with_rivals(rng.multinomial(count, at), rivals, rng)
+            self._worst = np.maximum(self._worst, np.where(drawn.any(2), np.arange(len(ERRORS)), 0).max(1))
             beaten = drawn[:, self._is_hard].sum(1)
             chances[kind] = float(beaten.mean()) / count
             lost += beaten
@@ -332,11 +338,12 @@ class StepRates:
             mostly_wrong = drawn[:, _IS_HARD].sum((1, 2))
             hard += mostly_wrong
             if kind.is_own:
-                counts += drawn
+                counts_seen += drawn
                 hard_own += mostly_wrong
         self.none_hard, self.mostly_hard = float((lost == 0).mean()), float((2 * lost > self.sampled).mean())
         self._hard_chances = [chances[each.kind] for each in self.seen]
-        self._counts = counts.astype(np.float64)
+        self._counts_seen = counts_seen.astype(np.float64)
+        self.counts = self._counts_seen + counts
         self._hard_own = self._bound_hard(hard, hard_own, rng)
 
     def _given(self, kind: SeenStep) -> Array:
@@ -368,7 +375,7 @@ class StepRates:
             errors[at] = rng.choice(ERRORS, size=len(at), p=self._given(kind)[row])
             likely[at] = _rival_likelihood(kind.wrong)
         if hard:
-            weights = self._counts.sum((0, 2)) * (ERRORS >= HARD)
+            weights = self.counts.sum((0, 2)) * (ERRORS >= HARD)
             replaced = rng.choice(count, size=max(1, round(hard * count)), replace=False)
             errors[replaced] = rng.choice(ERRORS, size=len(replaced), p=weights / weights.sum())
         return errors, np.array(RIVALS)[picked(shares[(errors >= HARD).astype(int)] * likely, rng)]

@@ -386,11 +386,12 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
     planned = [_Planned(each, wanted) for each in able]
     by_model = [(each, list(_runs(each, task, k, only_ks=few is not None))) for each in planned]
     found = [run for _, runs in by_model for run in runs]
-    enough = [(model, run) for model, runs in by_model for run in runs if not few and model.is_enough(run)]
-    sure = [(model, run) for model, run in enough if not model.may_fail(run)]
+    by_row = [(model, run) for model, runs in by_model for run in runs]
+    sure = [(model, run) for model, run in by_row if not few and model.is_enough(run) and not model.may_fail(run)]
+    assumed = [(model, run) for model, run in by_row if not few and model.is_enough_if(run)]
     best = marked = None
-    if enough:
-        model, best = min(sure or enough, key=lambda each: _rank(each[1]))
+    if sure or assumed:
+        model, best = min(sure or assumed, key=lambda each: _rank(each[1]))
         marked = structs.replace(best, is_best=bool(sure), enough_if=None if sure else model.condition)
     return PlannedRuns(
         steps=total,
@@ -413,10 +414,26 @@ class _Planned:
 
     def is_enough(self, run: PlannedRun) -> bool:
         """Return whether the interval of a row is above the target, within budget and deadline."""
-        bounds = ((run.cost_usd, self.wanted.max_cost_usd), (run.duration_s, self.wanted.max_time_s))
-        if any(most is not None and (amount is None or amount > most) for amount, most in bounds):
+        return self._is_allowed(run) and run.chance.low >= self.target
+
+    def is_enough_if(self, run: PlannedRun) -> bool:
+        """Return whether a lead of k votes is enough under `condition`, within budget and deadline."""
+        if run.k is None or run.independent is None or not self._is_allowed(run):
             return False
-        return run.chance.low >= self.target
+        return self._low(self._rates_if, run.k) >= self.target
+
+    def _low(self, rates: StepRates, k: int) -> float:
+        """Compute the low end of the chance of a lead of k votes."""
+        return (rates.decided if self._is_of_input else rates.chance)(k).low
+
+    @cached_property
+    def _rates_if(self) -> StepRates:
+        """Rates under `condition`."""
+        return self.rates.if_none_is_worse()
+
+    def _is_allowed(self, run: PlannedRun) -> bool:
+        bounds = ((run.cost_usd, self.wanted.max_cost_usd), (run.duration_s, self.wanted.max_time_s))
+        return all(most is None or (amount is not None and amount <= most) for amount, most in bounds)
 
     def may_fail(self, run: PlannedRun) -> bool:
         """Return whether the hard steps that may be among those not sampled are enough to miss the target; of a run one is."""
@@ -442,11 +459,9 @@ class _Planned:
 
     @cached_property
     def least_k(self) -> int | None:
-        """Find the smallest k that is enough; None if there is none."""
-        if self._is_of_input:
-            lows = (self.found.chances(k, 1).measured.low for k in range(1, MAX_K + 1))
-            return next((k for k, low in enumerate(lows, 1) if low >= self.target), None)
-        return self.found.rates(self.total).least_k(self.target)
+        """Find the smallest k that is enough, or else that is under `condition`; None if there is none."""
+        tried = ((rates, k) for rates in (self.rates, self._rates_if) for k in range(1, MAX_K + 1))
+        return next((k for rates, k in tried if self._low(rates, k) >= self.target), None)
 
     def planned(
         self, strategy: Stepwise, chance: Proportion, calls: float, *, at_once: int, paid: float = 1.0

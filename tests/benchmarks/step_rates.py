@@ -292,7 +292,8 @@ def check_structure(
             held.count(f"k={k}", found.chance(k), true[k])
             held.count(f"calls {k}", found.calls(k), float(against_one(errors, k)[1].sum()))
         held.is_true("hard", is_held=int((errors >= 0.5).sum()) <= found.hard.high)
-        taken = None if found.unseen_hard else found.least_k(TARGET)
+        enough = (k for k in true if found.chance(k).low >= TARGET)
+        taken = None if found.unseen_hard else next(enough, None)
         least = next((each for each in true if true[each] >= TARGET), None)
         held.is_true("mark", is_held=taken is None or true[taken] >= TARGET)
         marked[None if taken is None or least is None else taken - least] += 1

@@ -45,7 +45,6 @@ def test_a_sampled_step_of_the_run_counts_by_its_own_samples_and_one_of_a_like_t
     assert like.chance(3).high > 0.3
     assert own.hard.low == own.hard.mid == 2
     assert own.hard_found == (61, 62)
-    assert own.least_k(0.95) is None
 
 
 @pytest.mark.slow
@@ -85,13 +84,21 @@ def test_the_rates_of_a_run_are_those_of_its_sampled_steps_and_come_again() -> N
     assert found.chance(3) == StepRates(steps, 100).chance(3)
 
 
+def test_without_worse_steps_among_the_unsampled_less_is_risked() -> None:
+    rates = StepRates([CLEAN] * 100 + [SeenStep(right=9, wrong=(1,))], 300)
+    bounded = rates.if_none_is_worse()
+    assert bounded.chance(6).low > 0.95 > rates.chance(6).low
+    assert bounded.calls(6).mid <= rates.calls(6).mid
+    whole = StepRates([CLEAN] * 100, 100)
+    assert whole.if_none_is_worse().chance(6) == whole.chance(6)
+
+
 @pytest.mark.parametrize(
     ("made", "says"),
     [
         (lambda: StepRates([], 10), "no sample is valid"),
         (lambda: StepRates([SeenStep(right=0, flagged=2)], 10), "no sample is valid"),
         (lambda: StepRates([CLEAN] * 3, 2), "3 steps were sampled of a run of 2 steps"),
-        (lambda: StepRates([CLEAN], 2).least_k(1.0), "the target must be above 0"),
         (lambda: StepRates([CLEAN], 2).chance(3, max_draws=2), "raise the cap"),
     ],
 )
