@@ -64,6 +64,7 @@ def test_the_cheapest_run_that_reaches_the_target_is_marked() -> None:
     planned = plan(TASK, found, steps=1_000, target=0.95)
     best = planned.best
     assert best is not None
+    assert best.k is not None
     runs = [each for each in planned.runs if len(each.models) == 1 and not each.options and each.k is not None]
     assert best.models == (EASY,)
     own = [each for each in runs if each.models == (EASY,)]
