@@ -31,7 +31,7 @@ EVERYWHERE = {
 SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "ray": "runtimes/ray/",
     "grpc": "runtimes/ray/",
-    "aiohttp": ("microagents/models/", "microagents/web/serving/", "microagents/web/viewer/"),
+    "aiohttp": ("microagents/models/", "microagents/web/"),
     "anyio": "microagents/tools/mcp_transports.py",
     "httpx2": ("microagents/models/", "microagents/tools/mcp_transports.py"),
     "numpy": ("microagents/elections/", "microagents/models/tiny/"),
@@ -59,7 +59,7 @@ SAME_FILES = {
     "questions.py": {"microagents/systems/documents", "microagents/systems/questions"},
     "roles.py": {"microagents/systems/documents", "microagents/systems/swarm"},
     "runtime.py": {"runtimes", "runtimes/ray"},
-    "server.py": {"microagents/web/serving", "microagents/web/viewer"},
+    "server.py": {"microagents/web/endpoint", "microagents/web/viewer"},
 }
 """Files of one name whose folders make plain which is which."""
 UNSAFE_CALLS = {"eval", "exec", "compile", "literal_eval", "__import__", "marshal.load", "marshal.loads"}
@@ -361,7 +361,7 @@ IDEAS = (ast.IfExp, ast.NamedExpr, ast.Lambda, *COMPREHENSIONS)
 LEVELS = (ast.Call, ast.IfExp, ast.Lambda, ast.BoolOp, ast.Await, *COMPREHENSIONS)
 """Expressions that count as a level each when they stand in each other."""
 CONTEXTS = (ast.Load, ast.Store, ast.Del)
-MOST_NODES = 292_200
+MOST_NODES = 295_000
 MOST_OF_1000 = {"two ideas": 9.5, "nested four deep": 16.5, "conditional expressions": 43.0}
 """The greatest weight of the package, in nodes of its syntax trees, and of 1,000 statements; a statement holds one idea."""
 

@@ -1,8 +1,9 @@
 """A gate for leaks: ``python -m tests.benchmarks.soak [--hours H]``.
 
-`microagents serve`, a run that has it as its model, and `microagents view` work side by side, each in its own process, while clients ask
-for replies and pages. Their memory, open files and threads, and the files that they write, are read all the time. Each is judged by its
-slope over the second half: the median of the slopes between all pairs of readings (Theil and Sen), so that no single reading decides.
+A simulated provider (`python -m tests.doubles`), a run that has it as its model, and `microagents view` work side by side, each in its
+own process, while clients ask for replies and pages. Their memory, open files and threads, and the files that they write, are read all
+the time. Each is judged by its slope over the second half: the median of the slopes between all pairs of readings (Theil and Sen), so
+that no single reading decides.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ LIMITS = {
 LOG_BYTES = 20 * MB
 """Size that the write-ahead log keeps once it has reached it; only what is beyond counts among the other files."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+HOUSE = Path(__file__).parents[2]
 TASK = Drift(length=100_000_000)
 PAGES = (
     *("/", "/api/runs", "/metrics", "/compare?a=soak&b=soak", "/static/app.js", "/api/run/soak"),
@@ -138,7 +140,7 @@ class Soak:
             )
             model = "sim:perfect@error=0.1,flag=0.02"
             line = await stack.enter_async_context(
-                self._started("serve", "drift", "--model", model, "--port", "0", "--json")
+                self._started("double", "drift", "--model", model, "--port", "0", "--json")
             )
             served = json.loads(line)
             given = ("-o", f"length={TASK.length}", "--model", f"openai:any@base_url={served['openai']}")
@@ -163,11 +165,14 @@ class Soak:
     @asynccontextmanager
     async def _started(self, command: str, *words: str) -> AsyncIterator[str]:
         """Run a command as long as the block; gives its first line."""
-        code = f"{self._planted.get(command, '')}\nfrom microagents.cli import main; main()"
-        environment = {**os.environ, "TMPDIR": str(self._folder / "tmp"), "OPENAI_API_KEY": "none"}
+        words = words if command == "double" else (command, *words)
+        module = "tests.doubles.__main__" if command == "double" else "microagents.cli"
+        code = f"{self._planted.get(command, '')}\nfrom {module} import main; main()"
+        here = {"TMPDIR": str(self._folder / "tmp"), "PYTHONPATH": str(HOUSE)}
+        environment = {**os.environ, **here, "OPENAI_API_KEY": "none"}
         with self._log_of(command).open("wb") as log:
             process = self._processes[command] = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-c", code, command, *words),
+                *(sys.executable, "-c", code, *words),
                 cwd=self._folder,
                 env=environment,
                 stdout=log if command == "run" else PIPE,
@@ -227,7 +232,7 @@ class Soak:
                 given = {"model": "any", "stream": number % 2 == 1, **body}
                 async with session.post(f"{url}/v1/{wire}", json=given) as answer:
                     await answer.read()
-                    self._done[f"serve {answer.status}"] += 1
+                    self._done[f"double {answer.status}"] += 1
                 await asyncio.sleep(PAUSE_S)
 
     # -- readings ---------------------------------------------------------------------------------------------------------------------

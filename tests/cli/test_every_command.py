@@ -33,7 +33,7 @@ WORDS: Sequence[tuple[str, ...]] = (
     ("show", "drift", "--graph"),
     ("ctl", "r", "status"),
     ("list", "--remove", "r", "--yes"),
-    ("serve", "drift", "--port", "0"),
+    ("serve", "--model", "openai:m@base_url=http://127.0.0.1:9/v1", "--port", "0"),
     ("--help",),
 )
 

@@ -1,81 +1,58 @@
-"""`microagents serve`: an endpoint as a process, from its first line to Ctrl-C."""
+"""`microagents serve`: the endpoint as a process, from its first line to Ctrl-C."""
 
 from __future__ import annotations
 
 import json
 import signal
-import subprocess
 
+import aiohttp
 import pytest
 
-from microagents import run_sync
-from microagents.base.errors import ModelUnavailable
-from microagents.runs.strategies import strategy_of
-from microagents.tasks.word_problems import WordProblem
 from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, microagents
-from tests.forking import COMMAND, Forked
-from tests.web.serving.test_decisions import OF_PROBLEMS, OPTIONS
+from tests.doubles.acting import acting
+from tests.forking import Forked
 
 
 @pytest.mark.slow
-def test_it_prints_its_addresses_serves_a_run_and_ends_cleanly_with_ctrl_c() -> None:
-    words = ("serve", "drift", "--model", "sim:perfect", "--port", "0", "--fault", "429:0.2", "--json")
-    with Forked(*words) as process:
-        assert process.stdout is not None
-        line = json.loads(process.stdout.readline())
-        spec = f"openai:m@base_url={line['openai']},price_in=1,price_out=1"
-        result = microagents(
-            "run", "drift", "-o", "length=5", "--model", spec, "-k", "1", "--no-speculate", "--json"
-        ).json
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=WAIT_S)
-    assert (result["outcome"], result["errors"]) == ("completed", 0)
-    assert (line["model"], line["anthropic"], line["pid"]) == ("sim:perfect", line["url"], process.pid)
+async def test_it_prints_its_addresses_elects_and_ends_cleanly_with_ctrl_c() -> None:
+    async with acting(lambda _: [("read", {"path": "a"})]) as double:
+        spec = f"openai:m@base_url={double.url}/v1,price_in=1,price_out=1"
+        with Forked("serve", "--model", spec, "--port", "0", "--json") as process:
+            assert process.stdout is not None
+            line = json.loads(process.stdout.readline())
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(f"{line['openai']}/chat/completions", json={"model": "m", "messages": []}) as response,
+            ):
+                assert response.headers["x-microagents-votes"] == "3 of 3"
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=WAIT_S)
+    assert (line["models"], line["anthropic"], line["pid"]) == ([spec], line["url"], process.pid)
     assert (process.returncode, out) == (COMPLETED, "")
-    busy = result["repeated"].get("busy", 0)
-    assert err.strip() == f"served {5 + busy} requests, 5 samples" + (f"; faults: {busy} x 429" if busy else "")
-
-
-@pytest.mark.slow
-def test_a_process_of_its_own_answers_the_questions_of_every_strategy_for_problems() -> None:
-    """In this process a run defines the classes of its replies. The server has to know them without it."""
-    command = [COMMAND, "serve", "word-problems", "-o", "depth=2", "--model", "sim:perfect", "--port", "0", "--json"]
-    ended: dict[str, str] = {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        spec = f"openai:m@base_url={json.loads(process.stdout.readline())['openai']}"
-        for name in OF_PROBLEMS:
-            try:
-                strategy = strategy_of(name, WordProblem(depth=2), OPTIONS.get(name, {}))
-                ended[name] = run_sync(WordProblem(depth=2), models=spec, strategy=strategy, runs_dir=None).outcome
-            except ModelUnavailable as error:
-                ended[name] = str(error)
-        process.send_signal(signal.SIGINT)
-    assert "no instructions" not in ended.pop("swarm"), (
-        "the reply is known, though the expert of the task does not know the question"
-    )
-    assert ended == dict.fromkeys(ended, "completed")
+    assert err.strip() == "answered 1 of 1 request for $0.0003"
+    shown = microagents("show", line["run"], "--json").json
+    assert (shown["outcome"], shown["calls"]) == ("completed", 3)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "a simulated model answers the questions of one task; name it: microagents serve hanoi"),
-        (["-o", "disks=3", "--model", "scripted:x.jsonl"], "-o gives options of a task, and no task is named"),
-        (["hanoi", "--fault", "often"], "write a fault as KIND:SHARE, such as 429:0.05, not 'often'"),
-        (["hanoi", "--fault", "429:0.9", "--fault", "500:0.9"], "must add up to at most 1, not 1.8"),
-        (["hanoi", "--port", "0.0.0.0:8399"], "name the environment variable of a token with --token-env"),
-        (["hanoi", "--token-env", "NO_SUCH_TOKEN"], "the environment variable NO_SUCH_TOKEN has no token"),
+        ([], "name the model that requests go on to"),
+        (["--model", "sim:perfect"], "cannot be served: requests go on as they came"),
+        (["--model", "openai:m@base_url=http://127.0.0.1:9", "--port", "0.0.0.0:0"], "with --token-env"),
         (
-            ["hanoi", "--port", "no.such.host.invalid:8399", "--token-env", "SOME_TOKEN"],
-            "nothing can be served on no.such.host.invalid port 8399",
+            ["--model", "openai:m", "--token-env", "NO_SUCH_TOKEN"],
+            "the environment variable NO_SUCH_TOKEN has no token",
         ),
-        (["hanoi", "--port", "any"], "--port must be a number up to 65535, perhaps behind HOST:, not 'any'"),
-        (["ask", "-o", "text=hi"], "has no `expert`"),
+        (
+            ["--model", "openai:m", "--port", "any"],
+            "--port must be a number up to 65535, perhaps behind HOST:, not 'any'",
+        ),
+        (["--model", "openai:m", "--policy", "nothing"], "shipped policies are claude-code, codex"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_sentence(words: list[str], said: str) -> None:
-    ended = microagents("serve", *words, env={"SOME_TOKEN": "t"})
+    ended = microagents("serve", *words)
     assert (ended.code, ended.out) == (WRONG_USAGE, "")
     assert said in ended.err
     assert ended.err.count("\n") == 1

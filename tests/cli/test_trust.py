@@ -180,7 +180,7 @@ def test_models_limits_and_plain_options_of_a_folder_are_taken_unasked(line: str
 
 def test_a_folder_serves_nothing_to_other_machines() -> None:
     write("microagents.toml", 'port = "0.0.0.0:0"')
-    ran = microagents("serve", "drift")
+    ran = microagents("serve", "--model", "openai:m@base_url=http://127.0.0.1:9/v1")
     assert (ran.code, "microagents.toml of this folder gives port = 0.0.0.0:0" in ran.err) == (WRONG_USAGE, True), ran
 
 

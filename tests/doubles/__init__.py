@@ -1,0 +1,1 @@
+"""Doubles of what stands outside: providers that speak the wires over real HTTP."""

@@ -13,8 +13,8 @@ import pytest
 from microagents.runs import doctor
 from microagents.runs.doctor import Finding, examine
 from microagents.tasks.drift import Drift
-from microagents.web.serving.server import Endpoint, serving
 from tests.cli.commands import COMPLETED, FAILED, WRONG_USAGE, microagents
+from tests.doubles.simulated.server import Endpoint, serving
 from tests.models import server as scripted
 from tests.models.server import Answer
 from tests.models.server import serving as answering

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import signal
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
-from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage
 from microagents.base.printing import printable
-from microagents.cli.options import DEFAULT_MODEL, AsJson, Config, Options, Seed, complete_task, task_of
+from microagents.cli.options import RUNS, AsJson, Config, RunsDir
 from microagents.cli.reporting import echo
 from microagents.runs.words.verdict import counted
 
@@ -23,31 +24,30 @@ SERVE_PORT = 8399
 
 
 def command(
-    task: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[TASK]",
-            help=f"The task whose questions a simulated model answers: {', '.join(TASKS.addresses)}, or a file. Other models need none.",
-            autocompletion=complete_task,
-        ),
-    ] = None,
-    *,
-    option: Options = [],  # noqa: B006 - typer copies it
     model: Annotated[
-        str,
-        typer.Option(
-            "--model", metavar="SPEC", envvar="MICROAGENTS_MODEL", help="Model, as provider:model[@key=value,...]."
-        ),
-    ] = DEFAULT_MODEL,
-    seed: Seed = 0,
-    fault: Annotated[
         list[str],
         typer.Option(
-            "--fault",
-            metavar="KIND:SHARE",
-            help="Let a share of the requests fail, as in 429:0.05. Kinds are 400 to 599, reset, hang, garbage. Repeatable.",
+            "--model",
+            metavar="SPEC",
+            envvar="MICROAGENTS_MODEL",
+            help="Model that requests go on to: openai:NAME or anthropic:NAME[@base_url=...]. Repeatable: those of one wire take turns.",
         ),
-    ] = [],  # noqa: B006
+    ] = [],  # noqa: B006 - typer copies it
+    *,
+    k: Annotated[
+        int, typer.Option("-k", min=1, help="Lead that elects a text, and a call of a tool without an effect.")
+    ] = 3,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="TOML file with a table for each tool; or claude-code or codex, which ship with it."
+        ),
+    ] = None,
+    max_output_tokens: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Most output tokens of a reply, whatever the client asks for."),
+    ] = None,
+    prices: Annotated[str | None, typer.Option(metavar="FILE", help="Your own prices, as for `run`.")] = None,
     port: Annotated[
         str,
         typer.Option(
@@ -63,41 +63,44 @@ def command(
             help="Environment variable with a token that requests must have as their key.",
         ),
     ] = None,
+    runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
 ) -> None:
-    """Serve a model on the wires of OpenAI (chat, responses) and Anthropic (messages).
+    """Serve a model whose every reply is elected, on its own wire: point an agent at it.
 
-    With a simulated model it stands in for a real provider: point any client at it. --json prints one line with the addresses once it
-    is ready. Ctrl-C ends it.
+    Requests go on to the model as they came, k or more times, and the client gets one of the model's own replies: the first of those
+    that do the same and lead by k votes. --json prints one line with the addresses once it is ready. Ctrl-C ends it.
     """
-    from microagents.web.serving.faults import Fault
+    from microagents.web.endpoint.policy import read_policy
 
-    if task is None and model.startswith("sim:"):
-        raise InvalidUsage(
-            f"a simulated model answers the questions of one task; name it: microagents serve hanoi --model {model}"
-        )
-    if task is None and option:
-        raise InvalidUsage("-o gives options of a task, and no task is named")
+    if not model:
+        raise InvalidUsage("name the model that requests go on to: microagents serve --model openai:NAME")
+    stamp = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
     given = {
-        "model": model,
-        "task": None if task is None else task_of(task, option),
-        "seed": seed,
-        "faults": [Fault.parse(each) for each in fault],
-        **_place(port),
-        "token": _token(token_env),
+        "models": model,
+        "k": k,
+        "policy": read_policy(policy),
+        "ceiling": max_output_tokens,
+        "run_id": f"serve-{stamp}",
+        "runs_dir": runs_dir,
+        "settings": {} if prices is None else {"prices": prices},
+        **place_in(port),
+        "token": token_in(token_env),
     }
     asyncio.run(_serve(given, as_json=as_json))
 
 
-def _place(port: str) -> dict[str, Any]:
+def place_in(port: str) -> dict[str, Any]:
+    """Read the value of --port."""
     host, _, number = port.rpartition(":")
     if not number.isdecimal() or int(number) > MAX_PORT:
         raise InvalidUsage(f"--port must be a number up to {MAX_PORT}, perhaps behind HOST:, not {port!r:.100}")
     return {"host": host.strip("[]") or "127.0.0.1", "port": int(number)}
 
 
-def _token(name: str | None) -> str | None:
+def token_in(name: str | None) -> str | None:
+    """Read the token in an environment variable."""
     if name is None:
         return None
     token = os.environ.get(name, "").strip()
@@ -107,26 +110,25 @@ def _token(name: str | None) -> str | None:
 
 
 async def _serve(given: dict[str, Any], *, as_json: bool) -> None:
-    from microagents.web.serving.server import Endpoint, serving
+    from microagents.web.endpoint.server import Endpoint, serving
 
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with serving(Endpoint(**given)) as served:
+        places = {"url": served.url, "openai": f"{served.url}/v1", "anthropic": served.url}
         if as_json:
-            line = {
-                "model": given["model"],
-                "url": served.url,
-                "openai": f"{served.url}/v1",
-                "anthropic": served.url,
-                "pid": os.getpid(),
-            }
-            echo(json.dumps(line))
+            echo(json.dumps({"models": given["models"], **places, "run": given["run_id"], "pid": os.getpid()}))
         else:
-            echo(printable(f"serving {given['model']} until Ctrl-C"))
-            echo(f"    --model openai:NAME@base_url={served.url}/v1")
-            echo(f"    --model anthropic:NAME@base_url={served.url}")
+            echo(
+                printable(
+                    f"serving {', '.join(given['models'])} at k = {given['k']} until Ctrl-C, as run {given['run_id']}"
+                )
+            )
+            echo(f"    OPENAI_BASE_URL={served.url}/v1")
+            echo(f"    ANTHROPIC_BASE_URL={served.url}")
         await ended.wait()
-    faults = ", ".join(f"{count} x {kind}" for kind, count in sorted(served.faults.items()))
-    note = f"; faults: {faults}" if faults else ""
-    typer.echo(f"served {counted(served.requests, 'request')}, {counted(served.samples, 'sample')}{note}", err=True)
+    counts, cost_usd = served.counts, served.cost_usd
+    cost = "at an unknown cost" if cost_usd is None else f"for ${cost_usd:.4f}"
+    left = f"; {counts['not elected']} not elected" if counts["not elected"] else ""
+    typer.echo(f"answered {counts['elections']} of {counted(counts['requests'], 'request')} {cost}{left}", err=True)

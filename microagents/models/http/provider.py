@@ -37,7 +37,7 @@ from microagents.models.http.refusals import (
     status_told,
 )
 from microagents.models.http.replies import UNREADABLE, object_in
-from microagents.models.http.sending import MAX_BODY_BYTES, Client, Response, address_of
+from microagents.models.http.sending import MAX_BODY_BYTES, Client, Response, Sender, address_of
 from microagents.models.http.spec_options import (
     check_length,
     check_names,
@@ -63,7 +63,7 @@ SHOWN_BYTES = 200
 """Bytes of a reply that cannot be read that its error shows."""
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from microagents.actors.role import Context
     from microagents.models.model import Call, ModelSpec
@@ -182,6 +182,31 @@ class HttpModel(Model, ABC):
             return await sender.post(self.path, {}, {})
         finally:
             await sender.close()
+
+    async def forward(
+        self, path: str, body: bytes, headers: Mapping[str, str], on_line: Callable[[bytes], None] | None = None
+    ) -> Response | ModelUnavailable:
+        """Send a request that another program wrote, with the key of this model; returns the answer without the key."""
+        client = self._client()
+        assert isinstance(client, Sender)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                answer = await client.forward(path, body, headers, on_line)
+        except TimeoutError:
+            return ModelUnavailable("timeout", f"no complete reply within {self.timeout_s:g} s")
+        if isinstance(answer, Response):
+            return structs.replace(answer, content=self._redaction.bytes_without_key(answer.content))
+        return answer
+
+    def usage_in(self, reply: Mapping[str, Any]) -> Usage:
+        """Read the usage of a reply."""
+        return self._meter.usage(reply, has_reasoning=False, excludes_cached=self.sdk == "anthropic")
+
+    def most_usd(self, read: int, written: int) -> float | None:
+        """Return the most that a call can cost; None if the price is unknown."""
+        if self._tariff is None:
+            return None
+        return self._tariff.most_usd(read, written)
 
     def _failure(self, kind: str, message: str, response: Response, wait_s: float | None = None) -> ModelUnavailable:
         """Return the failure of a request, with the address that was asked and the provider's name for the request."""

@@ -88,6 +88,12 @@ class Redaction:
             return text
         return text.replace(str(self._key), KEY)
 
+    def bytes_without_key(self, body: bytes) -> bytes:
+        """The same for a body."""
+        if len(self._key or "") < MIN_KEY_CHARS:
+            return body
+        return body.replace(str(self._key).encode(), KEY.encode())
+
 
 class Samples:
     """Makes samples of replies.

@@ -121,6 +121,12 @@ class Sender:
             return ModelUnavailable("refused", f"the request cannot be encoded: {type(error).__name__}")
         return await self._send("POST", path, data, headers, on_line)
 
+    async def forward(
+        self, path: str, body: bytes, headers: Mapping[str, str], on_line: Callable[[bytes], None] | None = None
+    ) -> Response | ModelUnavailable:
+        """Send a body that is written already. It is as `post` otherwise."""
+        return await self._send("POST", path, body, {"content-type": "application/json", **headers}, on_line)
+
     async def _send(
         self,
         method: str,

@@ -23,7 +23,7 @@ from microagents.runs.inspection.row_table import row_agreements, table_rows
 from microagents.runs.inspection.runs import decide, left_to_decide, runs_in, waiting_in
 from microagents.telemetry.metrics import labels_of
 from microagents.telemetry.prometheus import CONTENT_TYPE, exposition
-from microagents.web.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
+from microagents.web.listening import admit, busy, host_of, is_loopback, listening, wait_of
 from microagents.web.viewer import pages
 
 T = TypeVar("T")

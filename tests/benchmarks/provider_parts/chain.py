@@ -30,7 +30,7 @@ async def measure(disks: int = DISKS) -> None:
     """Print the times of both, and their ratio."""
     faults: Sequence[str] = [word for fault in FAULTS for word in ("--fault", fault)]
     command = [
-        *("microagents", "serve", "hanoi", "-o", f"disks={disks}", "--model", MODEL, "--port", "0"),
+        *("tests.doubles", "hanoi", "-o", f"disks={disks}", "--model", MODEL, "--port", "0"),
         *faults,
         "--json",
     ]

@@ -18,8 +18,8 @@ from microagents.systems.questions import Problem
 from microagents.systems.swarm.steps import step_question_in
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.word_problems import WordProblem
-from microagents.web.serving.faults import Fault
-from microagents.web.serving.server import Endpoint, serving
+from tests.doubles.simulated.faults import Fault
+from tests.doubles.simulated.server import Endpoint, serving
 from tests.systems.swarm.test_swarm import Letters, right
 
 if TYPE_CHECKING:

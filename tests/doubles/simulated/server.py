@@ -20,10 +20,10 @@ from microagents.models.model import Call, Model, open_model
 from microagents.models.sample_keys import HEADER
 from microagents.replies.chat import Sample
 from microagents.task import Task
-from microagents.web.serving.faults import Fault, FaultInjector
-from microagents.web.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
-from microagents.web.serving.requested_calls import OneTask, RequestedCalls
-from microagents.web.serving.wires import WIRES, CompletionRequest, NotServed, Wire
+from microagents.web.listening import admit, busy, host_of, is_loopback, listening, wait_of
+from tests.doubles.simulated.faults import Fault, FaultInjector
+from tests.doubles.simulated.requested_calls import OneTask, RequestedCalls
+from tests.doubles.simulated.wires import WIRES, CompletionRequest, NotServed, Wire
 
 MAX_REQUEST_BYTES = 64 * 2**20
 MAX_BYTES_IN_HAND = 4 * MAX_REQUEST_BYTES

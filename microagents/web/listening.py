@@ -196,5 +196,5 @@ class _KindsOfFailures(logging.Handler):
         log().warning("a request failed", kind=record.levelname if kind is None else kind.__name__)
 
 
-_LOGGER = logging.Logger("microagents.web.serving", logging.WARNING)  # noqa: LOG001 - it belongs to no tree of loggers
+_LOGGER = logging.Logger("microagents.web.listening", logging.WARNING)  # noqa: LOG001 - it belongs to no tree of loggers
 _LOGGER.addHandler(_KindsOfFailures())

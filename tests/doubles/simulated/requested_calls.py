@@ -21,7 +21,7 @@ from microagents.models.sample_keys import Named, read_key
 from microagents.replies.chat import BARE_HEADS, HEADS, Prompt, Reply, instructions, without_feedback
 from microagents.replies.trajectories import trajectory_of
 from microagents.task import Task
-from microagents.web.serving.wires import CompletionRequest, NotServed
+from tests.doubles.simulated.wires import CompletionRequest, NotServed
 
 MAX_COUNTED = 100_000
 """Number of different requests whose repeats are counted."""

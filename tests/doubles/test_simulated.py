@@ -22,9 +22,10 @@ from microagents import Call, InvalidUsage, Prompt
 from microagents.models.json_schema import strict_schema
 from microagents.replies.chat import system_with_instructions
 from microagents.tasks.drift import Drift, Onward
-from microagents.web.serving import listening, server
-from microagents.web.serving.faults import Fault, FaultInjector
-from microagents.web.serving.server import Endpoint, Serving, serving
+from microagents.web import listening
+from tests.doubles.simulated import server
+from tests.doubles.simulated.faults import Fault, FaultInjector
+from tests.doubles.simulated.server import Endpoint, Serving, serving
 
 TASK = Drift()
 WAIT_S = 60.0

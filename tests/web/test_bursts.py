@@ -78,7 +78,10 @@ def test_view_answers_a_burst(path: str) -> None:
 
 
 def test_serve_answers_a_burst_of_sockets() -> None:
-    with program("serve", "drift", "--model", "sim:perfect", "--port", "0", "--json") as (url, process):
+    with program("serve", "--model", "openai:m@base_url=http://127.0.0.1:9/v1", "--port", "0", "--json") as (
+        url,
+        process,
+    ):
         before = memory_mb(process)
         assert asyncio.run(answers(url, "/v1/models")) == {b"HTTP/1.1 200 OK": CONNECTIONS}
         assert memory_mb(process) - before < MOST_GROWTH_MB

@@ -45,7 +45,7 @@ class FaultInjector:
         if total > MAX_SHARE + 1e-9:
             raise InvalidUsage(f"the shares of all faults must add up to at most 1, not {total:g}")
         self._faults = faults
-        self._random = Random(seed)  # noqa: S311 - repeatable
+        self._random = Random(seed)
 
     def next(self) -> str | None:
         """Draw the kind of fault that the next request meets; None for none."""

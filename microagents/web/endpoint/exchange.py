@@ -1,0 +1,184 @@
+"""One request and its replies: the body of each sample is sent on, and the bytes of its reply are kept for the election."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from msgspec import Struct, structs
+
+from microagents.base.errors import ModelUnavailable
+from microagents.models.http.provider import HttpModel
+from microagents.models.http.refusals import failure_kind, plain, retry_after_s, status_told, words_in
+from microagents.models.http.replies import UNREADABLE, decode, name_in, object_in
+from microagents.models.http.sending import MAX_BODY_BYTES, Response
+from microagents.models.model import Call, Model, Most
+from microagents.replies.chat import Sample, Usage
+from microagents.web.endpoint.acts import vote_text
+from microagents.web.endpoint.asked import ForwardedRequest
+from microagents.web.endpoint.assembly import Assembly
+from microagents.web.endpoint.policy import Policy
+
+MAX_WORDS = 300
+"""Characters of a provider's words in an error."""
+
+
+class ForwardedReply(Struct, frozen=True, kw_only=True):
+    """One reply as it came."""
+
+    body: bytes
+    id: str
+    """Id that it names; empty for none."""
+    is_streamed: bool
+    acts: str
+    """Its calls as a vote, the JSON of `Acts`."""
+    usage: Usage
+
+
+class Exchange:
+    """One request with its replies.
+
+    Args:
+        asked: the request.
+        policy: how its replies vote.
+        ceiling: most output tokens of a reply, by the operator; None for the client's own cap.
+    """
+
+    def __init__(self, asked: ForwardedRequest, policy: Policy, ceiling: int | None) -> None:
+        self.asked = asked
+        self.policy = policy
+        self.ceiling = ceiling
+        self.replies: dict[int, ForwardedReply] = {}
+        """Replies by their place in the order of launches."""
+        self.refusal: Response | None = None
+        """The last answer of a provider that is no reply."""
+        self.failure: ModelUnavailable | None = None
+        """Why the last sample without a reply has none."""
+        self.is_wanted = asyncio.Event()
+        """Set while a client waits for the reply: without one no further sample is begun."""
+        self.first_event = asyncio.Event()
+        """Set once the first sample has begun to arrive."""
+
+    @cached_property
+    def cap(self) -> int:
+        """Output tokens of a reply at most."""
+        return self.asked.cap(self.ceiling)
+
+    @cached_property
+    def schemas(self) -> Mapping[str, Any]:
+        """The schemas of its tools."""
+        return self.asked.schemas()
+
+    def sample(self, seq: int, model: str) -> Sample:
+        """Return the acts of a reply as a sample."""
+        reply = self.replies[seq]
+        return Sample(text=reply.acts, usage=reply.usage, model=model)
+
+    def taken(self, answer: Response, provider: HttpModel) -> ForwardedReply | ModelUnavailable:
+        """Read the answer of a provider; one that is no reply is a failure, and kept."""
+        if len(answer.content) > MAX_BODY_BYTES:
+            return ModelUnavailable("server", f"the reply is longer than {MAX_BODY_BYTES} bytes")
+        try:
+            found, is_whole = _read(answer)
+        except UNREADABLE:
+            found, is_whole = {"error": plain(answer.content)}, False
+        status = (status_told(found) if answer.is_success else None) or answer.status_code
+        if status >= 300:  # noqa: PLR2004 - redirects are not followed
+            self.refusal = structs.replace(answer, status_code=status, found=found)
+            words = words_in(found)[:MAX_WORDS] or f"HTTP {status}"
+            return ModelUnavailable(failure_kind(status), words, status, retry_after_s(answer.headers))
+        if not is_whole:
+            return ModelUnavailable("server", "the reply is no whole reply of its wire")
+        acts = vote_text(
+            found,
+            lambda: self.schemas,
+            has_form=self.asked.has_form,
+            by_text=self.policy.votes == "text",
+        )
+        return ForwardedReply(
+            body=answer.content,
+            id=name_in(found.get("id")),
+            is_streamed=not _is_object(answer),
+            acts=acts,
+            usage=provider.usage_in(found),
+        )
+
+
+def _is_object(answer: Response) -> bool:
+    """Whether an answer is one object, and not a stream of events."""
+    return answer.content.removeprefix(codecs.BOM_UTF8).lstrip()[:1] not in (b"d", b"e", b":")
+
+
+def _read(answer: Response) -> tuple[dict[str, Any], bool]:
+    """Return the reply in an answer, whole or put together from its events, and whether it is one."""
+    if _is_object(answer):
+        found = object_in(decode(answer.content))
+        return found, any(isinstance(found.get(name), list) for name in ("choices", "output", "content"))
+    assembly = Assembly()
+    for line in answer.content.split(b"\n"):
+        assembly.read(line)
+    return assembly.failure or assembly.whole(), assembly.is_ended
+
+
+class ForwardingModel(Model):
+    """A model that is asked with the bodies of clients. It gives the acts of each reply as a sample, and keeps the reply.
+
+    Args:
+        provider: sends requests, with its own key.
+        exchanges: the open exchanges, by the path of their elections.
+    """
+
+    def __init__(self, provider: HttpModel, exchanges: Mapping[str, Exchange]) -> None:
+        self._provider = provider
+        self._exchanges = exchanges
+        self.priced = provider.priced
+        self.max_in_flight = provider.max_in_flight
+
+    @property
+    def throttled_as(self) -> str:
+        """Name of the provider's own throttle."""
+        return self._provider.throttled_as
+
+    async def prepare(self) -> None:
+        """Make the client."""
+        await self._provider.prepare()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._provider.close()
+
+    def at_most(self, call: Call) -> Most:
+        """Bound the usage of a call."""
+        exchange = self._exchanges[call.id.election.path]
+        read = exchange.asked.input_tokens
+        return Most(tokens=read + exchange.cap, cost_usd=self._provider.most_usd(read, exchange.cap))
+
+    async def complete(self, call: Call) -> Sample:
+        """Forward the request once.
+
+        Raises:
+            ModelUnavailable: there is no whole reply.
+        """
+        exchange, seq = self._exchanges[call.id.election.path], call.id.seq
+        if seq not in exchange.replies:
+            await exchange.is_wanted.wait()
+            exchange.replies[seq] = await self._forwarded(exchange, seq)
+        return exchange.sample(seq, self._provider.name)
+
+    async def _forwarded(self, exchange: Exchange, seq: int) -> ForwardedReply:
+        asked = exchange.asked
+        body = asked.body(
+            self._provider.model, ceiling=exchange.ceiling, seq=seq, temperature=exchange.policy.temperature
+        )
+        path = f"{asked.wire.upstream}?{asked.query}" if asked.query else asked.wire.upstream
+        answer = await self._provider.forward(path, body, asked.headers, lambda _: exchange.first_event.set())
+        reply = exchange.taken(answer, self._provider) if isinstance(answer, Response) else answer
+        if isinstance(reply, ModelUnavailable):
+            exchange.failure = reply
+            # A reply that cannot be read says nothing of the others, while a run ends at some in a row.
+            kind = "server" if reply.is_unread else reply.kind
+            raise ModelUnavailable(kind, *reply.args[1:])
+        return reply

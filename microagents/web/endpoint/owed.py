@@ -1,0 +1,90 @@
+"""Replies that are owed: a client that gave up and asks again gets the election that its first request began."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+from microagents.base.aio import TaskScope
+from microagents.web.endpoint.exchange import Exchange
+from microagents.web.endpoint.served_elections import Elected
+
+OWED_S = 600.0
+"""Seconds for which the reply to a client that left is owed."""
+
+
+class Debt:
+    """One reply that is owed.
+
+    Args:
+        exchange: its request.
+        election: the election on it.
+    """
+
+    def __init__(self, exchange: Exchange, election: asyncio.Task[Elected]) -> None:
+        self.exchange = exchange
+        self.election = election
+        self.expiry: asyncio.TimerHandle | None = None
+        """Ends it; None while a client is connected for it."""
+
+
+class Debts:
+    """Replies that are owed, by the digests of their requests.
+
+    An equal request is the same question while its reply is not delivered and no client is connected for it. Of equal requests side by
+    side each is a question.
+    """
+
+    def __init__(self, hold: Callable[[Exchange], Awaitable[Elected]]) -> None:
+        self._hold = hold
+        self._owed: dict[bytes, list[Debt]] = {}
+        self._scope = TaskScope()
+
+    @contextmanager
+    def taken(self, exchange: Exchange) -> Iterator[Debt]:
+        """Begin the election on a request, or take up the one that is owed; it is owed on if the block raises."""
+        debt = self._left(exchange.asked.digest) or self._begun(exchange)
+        if debt.expiry is not None:
+            debt.expiry.cancel()
+        debt.expiry = None
+        debt.exchange.is_wanted.set()
+        try:
+            yield debt
+        except BaseException:
+            if debt.election.done() and debt.election.exception() is not None:
+                self._remove(debt)  # an error is told once
+            else:
+                debt.exchange.is_wanted.clear()
+                debt.expiry = asyncio.get_running_loop().call_later(OWED_S, self._remove, debt)
+            raise
+        self._remove(debt)
+
+    async def close(self) -> None:
+        """End all elections."""
+        for debts in list(self._owed.values()):
+            for debt in list(debts):
+                self._remove(debt)
+        await self._scope.close()
+
+    def _left(self, digest: bytes) -> Debt | None:
+        return next((each for each in self._owed.get(digest, ()) if each.expiry is not None), None)
+
+    def _begun(self, exchange: Exchange) -> Debt:
+        debt = Debt(exchange, self._scope.start(self._elected(exchange)))
+        self._owed.setdefault(exchange.asked.digest, []).append(debt)
+        return debt
+
+    async def _elected(self, exchange: Exchange) -> Elected:
+        return await self._hold(exchange)
+
+    def _remove(self, debt: Debt) -> None:
+        digest = debt.exchange.asked.digest
+        others = [each for each in self._owed.get(digest, ()) if each is not debt]
+        if others:
+            self._owed[digest] = others
+        else:
+            self._owed.pop(digest, None)
+        if debt.expiry is not None:
+            debt.expiry.cancel()
+        debt.election.cancel()

@@ -1,0 +1,291 @@
+"""The voted endpoint: routes, who may use it, and replies whole or streamed."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from msgspec import Struct, json
+
+from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable, Stopped
+from microagents.base.logs import log
+from microagents.models.http.refusals import retry_after_s
+from microagents.web.endpoint.asked import COUNT_TOKENS, ForwardedRequest
+from microagents.web.endpoint.exchange import Exchange
+from microagents.web.endpoint.marks import headers_of, joined, marked, sums_of
+from microagents.web.endpoint.owed import Debt, Debts
+from microagents.web.endpoint.policy import Policy
+from microagents.web.endpoint.served_elections import Elected, ServedElections, elections, wires_of
+from microagents.web.endpoint.wires import CHAT, MESSAGES, WIRES, Wire
+from microagents.web.listening import admit, busy, host_of, is_loopback, listening, wait_of
+
+MAX_REQUEST_BYTES = 64 * 2**20
+MAX_BYTES_IN_HAND = 4 * MAX_REQUEST_BYTES
+"""Bytes of the bodies of all requests that have no reply yet."""
+BUSY_S = 5
+"""Seconds after which a request may be sent again that came while there were more."""
+BODY_S = 60.0
+"""Seconds that the body of a request may take."""
+OK = 200
+MARKS = [f"x-microagents-{name}" for name in ("election", "elected", "votes", "samples", "cost-usd")]
+COMMENT_S = 5.0
+"""Seconds between two comments of a stream without an event: proxies cut silent ones."""
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """Models, policy, address and access of an endpoint."""
+
+    models: Sequence[str]
+    """Specs of models, which take turns on the wires of their SDK."""
+    k: int = 3
+    policy: Policy = Policy()
+    ceiling: int | None = None
+    """Most output tokens of a reply; None for the client's own cap."""
+    run_id: str = "serve"
+    runs_dir: Path | None = None
+    """Folder of the journal; None for none."""
+    settings: Mapping[str, object] = {}
+    """Settings of the run."""
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 takes a free one."""
+    token: str | None = None
+    """Token that requests must have as their key; None admits all who reach it; then only this machine may."""
+
+
+class Serving:
+    """An endpoint while it is being served."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        """Its address, such as ``http://127.0.0.1:8399``."""
+        self.counts = Counter[str]()
+        """Requests, elections, and replies that were not elected."""
+        self.cost_usd: float | None = 0.0
+        """Cost of all samples; None if a price is unknown."""
+
+
+@asynccontextmanager
+async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
+    """Serve an endpoint as long as the block.
+
+    Raises:
+        InvalidUsage: a model is refused, the port is taken, or others could use it without a token.
+    """
+    if endpoint.token is None and not is_loopback(endpoint.host):
+        raise InvalidUsage(
+            f"host {endpoint.host!r} lets other machines use the models: name the environment variable of a token with --token-env"
+        )
+    async with AsyncExitStack() as stack:
+        held = await stack.enter_async_context(
+            elections(
+                endpoint.models,
+                k=endpoint.k,
+                run_id=endpoint.run_id,
+                runs_dir=endpoint.runs_dir,
+                settings=endpoint.settings,
+            )
+        )
+        debts = Debts(held.hold)
+        stack.push_async_callback(debts.close)
+        handler = _Handler(endpoint, held, debts)
+        application = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[handler.admit])
+        application.router.add_get("/v1/models", handler.models)
+        application.router.add_post(COUNT_TOKENS, handler.count_tokens)
+        for wire in WIRES:
+            application.router.add_post(wire.path, handler.answering(wire))
+        handler.served.url = await stack.enter_async_context(listening(application, endpoint.host, endpoint.port))
+        yield handler.served
+
+
+class _Handler:
+    """Handles the requests to one endpoint."""
+
+    def __init__(self, endpoint: Endpoint, held: ServedElections, debts: Debts) -> None:
+        self._endpoint = endpoint
+        self._elections = held
+        self._debts = debts
+        self._spoken = wires_of(endpoint.models)
+        self._bytes_in_hand = 0
+        self.served = Serving("")
+
+    @web.middleware
+    async def admit(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Refuse requests without the token, and requests that a web page in a browser of this machine could send."""
+        wire = next((wire for wire in WIRES if request.path.startswith(wire.path)), CHAT)
+        token = self._endpoint.token
+        if token is not None:
+            sent = request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
+            if not hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode()):
+                return _error(wire, 401, "the token is missing or wrong")
+        elif not is_loopback(host_of(request)):
+            return _error(wire, 403, "without a token only this machine is served, under its own name")
+        origin = request.headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != request.host:
+            return _error(wire, 403, "pages of other sites are not served")
+        admit(request)
+        if request.method == "POST" and request.content_type != "application/json":
+            return _error(wire, 400, "the content type must be application/json")
+        # No SDK sends one, and a small body could become a large one.
+        if request.headers.get("content-encoding", "identity") != "identity":
+            return _error(wire, 415, "the body must not be compressed")
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            return _json(wire.error(error.status, error.reason), error.status, wait_of(error))
+        except TimeoutError:
+            return _error(wire, 408, f"the body did not come within {BODY_S:g} s")
+        except MicroagentsError as error:
+            return _refusal(wire, error, None)
+
+    async def models(self, _: web.Request) -> web.Response:
+        """Answer with the list of models, in a form that all SDKs read. Requests may name any model."""
+        times = {"created": 0, "created_at": "1970-01-01T00:00:00Z"}
+        data = []
+        for name in self._endpoint.models:
+            kinds = {"object": "model", "type": "model", "owned_by": "microagents"}
+            data.append({"id": name, "display_name": name, **kinds, **times})
+        ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]}
+        return _json({"object": "list", "data": data, "has_more": False, **ends})
+
+    async def count_tokens(self, request: web.Request) -> web.Response:
+        """Forward a count of tokens, which is no election."""
+        asked = ForwardedRequest.read(MESSAGES, await self._body(request), request.headers, request.query_string)
+        answer = await self._elections.passed_on(asked, COUNT_TOKENS)
+        return web.Response(body=answer.content, status=answer.status_code, content_type="application/json")
+
+    def answering(self, wire: Wire) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """Return the handler of the requests on a wire."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            self.served.counts["requests"] += 1
+            if wire not in self._spoken:
+                speaks = " and ".join(each.path for each in self._spoken)
+                raise InvalidUsage(f"no model here speaks this wire: requests go on as they came, to {speaks}")
+            size = MAX_REQUEST_BYTES if request.content_length is None else request.content_length
+            if self._bytes_in_hand and self._bytes_in_hand + size > MAX_BYTES_IN_HAND:
+                raise busy("the requests in hand are too large together; try again later", BUSY_S)
+            self._bytes_in_hand += size
+            try:
+                asked = ForwardedRequest.read(wire, await self._body(request), request.headers, request.query_string)
+                if asked.streams:
+                    return await self._stream(request, asked)
+                return await self._whole(asked)
+            finally:
+                self._bytes_in_hand -= size
+
+        return answer
+
+    async def _body(self, request: web.Request) -> bytes:
+        async with asyncio.timeout(BODY_S):
+            return await request.read()
+
+    async def _whole(self, asked: ForwardedRequest) -> web.StreamResponse:
+        """Answer a request whose reply is not streamed; one for several choices holds an election for each."""
+        answers = []
+        for _ in range(asked.choices):
+            with self._debts.taken(self._exchange(asked)) as debt:
+                await asyncio.wait([debt.election])
+                answers.append(self._answer(asked, debt))
+            if answers[-1].status != OK:
+                break
+        if len(answers) > 1 and answers[-1].status == OK:
+            answers[-1].body = joined([each.body for each in answers if isinstance(each.body, bytes)])
+        return answers[-1]
+
+    async def _stream(self, request: web.Request, asked: ForwardedRequest) -> web.StreamResponse:
+        """Send comments while the election is open, then the events of its winner as they came."""
+        response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
+        _ = asked.choices
+        with self._debts.taken(self._exchange(asked)) as debt:
+            while not (await asyncio.wait([debt.election], timeout=COMMENT_S))[0]:
+                if not response.prepared:
+                    await response.prepare(request)
+                await response.write(b": the vote goes on\n\n")
+            answer = self._answer(asked, debt)
+            assert isinstance(answer.body, bytes)
+            is_refusal = answer.status != OK
+            if not response.prepared and is_refusal:
+                return answer
+            if not response.prepared:
+                response.headers.update({name: value for name, value in answer.headers.items() if name in MARKS})
+                await response.prepare(request)
+            event = b"event: error\n" if asked.wire is not CHAT else b""
+            await response.write(b"%sdata: %s\n\n" % (event, answer.body) if is_refusal else answer.body)
+            await response.write_eof()
+        return response
+
+    def _answer(self, asked: ForwardedRequest, debt: Debt) -> web.Response:
+        """Return the reply of an election that has ended, or why there is none."""
+        try:
+            elected = debt.election.result()
+        except MicroagentsError as error:
+            return _refusal(asked.wire, error, debt.exchange)
+        refusal = self._refused(elected)
+        if refusal is not None:
+            return refusal
+        return web.Response(body=marked(elected), content_type="application/json", headers=self._noted(elected))
+
+    def _exchange(self, asked: ForwardedRequest) -> Exchange:
+        return Exchange(asked, self._endpoint.policy, self._endpoint.ceiling)
+
+    def _refused(self, elected: Elected) -> web.Response | None:
+        """Refuse a reply that was not elected and calls a tool that is declared destructive; None for any other."""
+        calls = [call for call in elected.acts.calls if elected.exchange.policy.is_destructive(call.tool)]
+        if elected.is_elected or not calls:
+            return None
+        self.served.counts["not answered"] += 1
+        tool = calls[0].tool
+        differing = elected.differing(tool)
+        advice = f"they differ in {', '.join(differing)}" if differing else "others call other tools"
+        if differing:
+            ignored = json.encode(sorted({*elected.exchange.policy.unvoted.get(tool, ()), differing[0]})).decode()
+            advice += f"; an argument that does not matter casts no vote with this line of the policy: [tools.{tool}] ignore = {ignored}"
+        message = f"no call of {tool} was elected, with {elected.votes} votes for the first: {advice}"
+        return _json(elected.exchange.asked.wire.error(409, message), 409, {"x-should-retry": "false"})
+
+    def _noted(self, elected: Elected) -> dict[str, str]:
+        """Count and log an answered election; returns its headers."""
+        sums = sums_of(elected)
+        self.served.counts["elections"] += 1
+        if not elected.is_elected:
+            self.served.counts["not elected"] += 1
+        if self.served.cost_usd is not None:
+            cost_usd: float | None = sums["cost_usd"]
+            self.served.cost_usd = None if cost_usd is None else self.served.cost_usd + cost_usd
+        log().info("answered", wire=elected.exchange.asked.wire.name, **sums)
+        return headers_of(sums)
+
+
+def _refusal(wire: Wire, error: MicroagentsError, exchange: Exchange | None) -> web.Response:
+    """Answer with a provider's own refusal, as it came, or with the error in the form of the wire."""
+    answer, headers = None, dict[str, str]()
+    if exchange is not None and exchange.failure is not None and isinstance(error, ModelUnavailable | Stopped):
+        answer, error = exchange.refusal, exchange.failure
+    if answer is not None:
+        wait_s = retry_after_s(answer.headers)
+        if wait_s is not None:
+            headers["retry-after"] = f"{wait_s:g}"
+        status = answer.status_code if answer.status_code >= 400 else 502  # noqa: PLR2004
+        if isinstance(answer.found, dict) and answer.content.lstrip()[:1] == b"{":
+            return web.Response(body=answer.content, status=status, content_type="application/json", headers=headers)
+        return _json(wire.error(status, " ".join(str(error).split())), status, headers)
+    if isinstance(error, InvalidUsage):
+        return _error(wire, 400, " ".join(str(error).split()))
+    return _json(wire.error(502, " ".join(str(error).split())), 502, headers)
+
+
+def _error(wire: Wire, status: int, message: str) -> web.Response:
+    return _json(wire.error(status, message), status)
+
+
+def _json(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(body=json.encode(body), status=status, content_type="application/json", headers=headers)

@@ -1,0 +1,74 @@
+"""The wires that are forwarded: their paths, the few fields of a request that are named, and the forms of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from microagents.base.errors import InvalidUsage
+
+
+class Wire(Struct, frozen=True, kw_only=True):
+    """One wire."""
+
+    name: str
+    path: str
+    """Path of its requests here."""
+    upstream: str
+    """Path behind the base URL of a model."""
+    sdk: str
+    """SDK whose models speak it."""
+    caps: tuple[str, ...]
+    """Names of the cap on output tokens, the first for requests that have none."""
+    form: str
+    """Field that can give the text a JSON schema."""
+
+    def error(self, status: int, message: str, code: str | None = None) -> dict[str, Any]:
+        """Write an error in its form."""
+        kind = _ERRORS.get(status, "api_error")
+        if self.sdk == "anthropic":
+            return {"type": "error", "error": {"type": kind, "message": message}}
+        return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+CHAT = Wire(
+    name="chat",
+    path="/v1/chat/completions",
+    upstream="/chat/completions",
+    sdk="openai",
+    caps=("max_completion_tokens", "max_tokens"),
+    form="response_format",
+)
+RESPONSES = Wire(
+    name="responses",
+    path="/v1/responses",
+    upstream="/responses",
+    sdk="openai",
+    caps=("max_output_tokens",),
+    form="text",
+)
+MESSAGES = Wire(
+    name="messages",
+    path="/v1/messages",
+    upstream="/v1/messages",
+    sdk="anthropic",
+    caps=("max_tokens",),
+    form="output_config",
+)
+WIRES = (CHAT, RESPONSES, MESSAGES)
+_ERRORS: Mapping[int, str] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+
+
+class NotForwarded(InvalidUsage):
+    """A request asks for something that cannot be voted on."""
