@@ -28,6 +28,7 @@ from microagents.replies.chat import (
     Reply,
     Sampling,
     vote_of,
+    voted_fields,
 )
 from microagents.replies.data_prompts import prompt_of
 from microagents.replies.mistakes import one_field_altered
@@ -409,6 +410,14 @@ class ChainTask(Task[R], Generic[S, A, R]):
     def oracle(self, state: S, /) -> A | None:  # noqa: ARG002 - for tasks to override
         """Work out the right reply to a step, for ``known_inputs`` and evaluation; None if code cannot know it."""
         return None
+
+    def right_fields(self, state: S, /) -> dict[str, Any]:
+        """Return the right values of the voted fields of a reply to a step, as far as code knows them. For kinds of tasks."""
+        kind = self.reply_type()
+        right: A | None = called(self.oracle, state, gives=(kind, NoneType))
+        if right is None:
+            return {}
+        return {name: getattr(right, name) for name in voted_fields(kind)}
 
     def correct(self, state: S, reply: A, /) -> bool | None:
         """Return whether a reply is right; by default, whether it casts the same vote as the oracle's reply.

@@ -84,6 +84,16 @@ def read_as(kind: Any, found: Any) -> Any:
     return read
 
 
+def read_cell(kind: Any, cell: Any) -> Any:
+    """Read a cell of a table as a type: a text also as the number, date or JSON that it writes; raises as `read_as`."""
+    if isinstance(cell, str):
+        try:
+            return msgspec.convert(cell, kind, strict=False, dec_hook=_read_by_pydantic)
+        except msgspec.ValidationError:
+            cell = msgspec.json.decode(cell)
+    return read_as(kind, cell)
+
+
 def _is_whole(found: Any, written: Any) -> bool:
     """Return whether written values have every part of the JSON-like values that were found."""
     match found, written:

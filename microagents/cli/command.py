@@ -38,7 +38,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Replies": ("max_output_tokens", "flag_above_tokens", "format", "reasoning", "reading"),
     "Journal": ("runs_dir", "no_journal", "accept_change", "durability", "keep_texts"),
     "Places": ("runtime", "address", "insecure", "deploy", "lanes", "detach"),
-    "Files, logs": ("output", "trust_columns", "config", "trust_folder", "yes"),
+    "Files, logs": ("output", "gold", "trust_columns", "config", "trust_folder", "yes"),
 }
 """Parameters that `--help` of a command with many options only names."""
 _WANTED = {"valid integer": "must be a whole number", "valid number": "must be a number"}

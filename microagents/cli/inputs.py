@@ -19,7 +19,7 @@ from microagents.replies.chat import Prompt
 from microagents.runs.row_files import Dialect, Peekable, ending_of, opened, read_rows
 from microagents.runs.settings import validated
 from microagents.runs.task_list import TaskList, compact_options
-from microagents.systems.chains.row_task import RowTask
+from microagents.systems.chains.row_task import RowTask, check_gold
 from microagents.task import Task
 
 STDIN = "-"
@@ -48,22 +48,25 @@ class Given(NamedTuple):
             raise
 
 
-def given_by(task: str, options: list[str], file: str | None) -> Given:
+def given_by(task: str, options: list[str], file: str | None, gold: Sequence[str] = ()) -> Given:
     """Build the task that the command line names, or the inputs of a file.
 
     Args:
         task: name of the task.
         options: words NAME=VALUE for the task, or for all inputs; the options of a line override them.
         file: path of the file, or ``-`` for stdin; None for a single task.
+        gold: words COLUMN or COLUMN=FIELD: columns of the file that hold right values.
 
     Raises:
         InvalidUsage: the file cannot be read, or a line is not a valid input. The message names the line.
     """
     if file is None:
+        if gold:
+            raise InvalidUsage(f"--gold {gold[0]} names a column of rows: give them with --inputs FILE")
         alone = task_of(task, options, "--inputs FILE or -o")
         return Given(alone, alone)
     kind = TASKS.find(task, Task)
-    shared = task_options(kind, options)
+    shared: dict[str, Any] = {**task_options(kind, options), **_gold_option(kind, gold)}
     source = "stdin" if file == STDIN else repr(file)
     numbers = array("Q")
 
@@ -84,20 +87,33 @@ def given_by(task: str, options: list[str], file: str | None) -> Given:
     if not own:
         raise InvalidUsage(f"{source} holds no input; write a row, or a JSON object, for each")
     inputs = TaskList(kind, first, own)
+    check_gold(inputs, source)
     _check_columns(inputs[0], source)
     return Given(inputs, inputs[0], source, numbers, found.unit, found.dialect)
+
+
+def _gold_option(kind: type[Task], words: Sequence[str]) -> dict[str, Any]:
+    """Return the option of the task with the fields of its gold columns; none without such columns."""
+    if not words:
+        return {}
+    if not issubclass(kind, RowTask):
+        raise InvalidUsage(f"--gold {words[0]} judges replies to rows, and {kind.__name__} has none; leave it out")
+    pairs = [word.partition("=") for word in words]
+    return {"gold": {column: field or column for column, _, field in pairs}}
 
 
 def _check_columns(first: Task, source: str) -> None:
     """Refuse rows that lack a column of their task's prompt, before each of them fails."""
     if isinstance(first, RowTask):
+        asked_of = called(first.start)
         try:
-            called(first.prompt, first.row, gives=Prompt)
+            called(first.prompt, asked_of, gives=Prompt)
         except TaskFailed as error:
             if isinstance(error.__cause__, KeyError):
+                without = " besides its gold columns" if first.gold else ""
                 raise InvalidUsage(
-                    f"{source} has no column {error.__cause__}, which {type(first).__name__}.prompt needs; it has {', '.join(first.row)}; "
-                    "nothing was started"
+                    f"{source} has no column {error.__cause__}, which {type(first).__name__}.prompt needs; it has "
+                    f"{', '.join(asked_of)}{without}; nothing was started"
                 ) from None
 
 

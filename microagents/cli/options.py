@@ -211,6 +211,17 @@ InputsFile = Annotated[
         ),
     ),
 ]
+GoldColumns = Annotated[
+    list[str],
+    typer.Option(
+        "--gold",
+        metavar="COLUMN[=FIELD]",
+        help=(
+            "Column of the rows of --inputs that holds the right value of a field of the reply, by default of the field of its name: it "
+            "judges, and no prompt gets it. An empty cell judges nothing. Repeatable."
+        ),
+    ),
+]
 RowsOut = Annotated[
     Path | None,
     typer.Option(

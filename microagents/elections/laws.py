@@ -15,6 +15,8 @@ import math
 from bisect import bisect_left
 from statistics import NormalDist
 
+from msgspec import Struct
+
 from microagents.base.errors import InvalidUsage
 
 _HALF = 0.5
@@ -144,6 +146,20 @@ def wilson_interval(successes: float, trials: int, confidence: float = 0.95) -> 
     low = 0.0 if successes == 0 else (middle - reach) / (1 + weight)
     high = 1.0 if successes == trials else (middle + reach) / (1 + weight)
     return low, high
+
+
+class Proportion(Struct, frozen=True, kw_only=True):
+    """A share with its 95 % interval."""
+
+    share: float
+    low: float
+    high: float
+
+
+def proportion(found: float, trials: int) -> Proportion:
+    """Return a share of trials with its interval."""
+    low, high = wilson_interval(found, trials)
+    return Proportion(share=found / trials, low=low, high=high)
 
 
 def pass_k(successes: int, trials: int, k: int) -> float:

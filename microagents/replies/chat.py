@@ -295,6 +295,19 @@ def hashable(value: object) -> Hashable:
     return value
 
 
+def differs(reply: Reply, name: str, right: object) -> bool:
+    """Return whether a field of a reply has another value than the right one, which the reply's own checks may change first."""
+    if hashable(getattr(reply, name)) == hashable(right):
+        return False
+    try:
+        put = structs.replace(reply, **{name: right})
+    except (ValueError, TypeError):  # it does not go with the other fields
+        return True
+    if type(reply).vote is not Reply.vote:
+        return put.vote() != reply.vote()
+    return hashable(getattr(put, name)) != hashable(getattr(reply, name))
+
+
 def voted_fields(reply: type[Reply]) -> list[str]:
     """List the fields that are not marked `Unvoted`, in their order."""
     return [field.name for field in fields_of(reply) if _is_voted(field.type)]

@@ -217,6 +217,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             **(inputs if self.failed_inputs is not None else {}),
             "unit": self.unit,
             "right": self.right,
+            **({} if self.accuracy is None else {"accuracy": self.accuracy}),
             **counts,
             "wasted_calls": account.wasted_calls,
             "votes_per_step": account.votes_per_step,

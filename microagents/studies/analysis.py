@@ -10,7 +10,7 @@ from statistics import fmean
 
 from msgspec import Struct
 
-from microagents.studies.measured import Proportion, proportion
+from microagents.elections.laws import Proportion, proportion
 from microagents.studies.measuring import MeasuredStep
 
 

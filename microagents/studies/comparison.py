@@ -18,12 +18,14 @@ from microagents.base.user_code import called
 from microagents.elections.laws import pass_k, wilson_interval
 from microagents.journal.messages import verdict_of
 from microagents.journal.reading import Reader
+from microagents.runs.accuracy import Accuracy, is_right_by_gold
 from microagents.runs.inspection.rebuilding import wrong_steps
 from microagents.runs.result import Result
 from microagents.runs.task_list import dump_options
 from microagents.runs.words.money import specs_in
 from microagents.runs.words.summary import options_text
 from microagents.studies.series import SeriesOutcome
+from microagents.systems.chains.row_task import RowTask
 from microagents.systems.questions.problem import Problem, answer_type_of
 from microagents.task import Task
 
@@ -61,14 +63,22 @@ class Row(Struct, frozen=True, kw_only=True):
     """Number of inputs with a result, right or wrong."""
     repeat: int
     """Number of inputs."""
+    judged: int
+    """Number of inputs that are judged: with gold columns those with a gold value, else all."""
     rate: float | None
-    """Share of solved inputs."""
+    """Share of solved inputs among the judged ones."""
     low: float | None
     """Lower end of its 95 % Wilson interval."""
     high: float | None
     """Upper end of the interval."""
     pass_k: tuple[PassK, ...]
     """For k = 2, 4, 8, ... up to the trials of an input; empty if inputs are not repeated, or code cannot judge results."""
+    accuracy: Accuracy | None
+    """Accuracy of decided rows by field; None of other work, and if nothing judges it."""
+    valid: float | None
+    """Share of the samples without a red flag; None without samples."""
+    agreement: float | None
+    """Share of the votes for the decided reply; None if no election took several."""
     f1: float | None
     """Mean F1 of the answers, if the task has one; an undecided or failed input has 0."""
     undecided: int
@@ -107,6 +117,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     seed: int
     repeat: int
     """Number of inputs."""
+    alike: int | None
+    """Number of inputs with the same result in all rows; None with one row, or one that has not ended."""
     rows: tuple[Row, ...]
     """The rows that were begun, in the order of their strategies."""
     recorded_at: str | None = None
@@ -138,12 +150,13 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
     repeat, completed = len(result.recorded), account.inputs_done
     failed = result.failed_inputs or ()
     results = [each for each in result.recorded if isinstance(each, dict)]
-    verdicts = _verdicts(result, completed, oracle_judges=oracle_judges)
-    solved = None if verdicts is None else sum(verdicts)
+    verdicts = _verdicts(result, inputs, completed, oracle_judges=oracle_judges)
+    judging = repeat if verdicts is None else len(verdicts) - verdicts.count(None)
+    solved = None if verdicts is None else verdicts.count(True)
     has_ended = completed + len(failed) == repeat
     rate = low = high = None
     if solved is not None and has_ended:
-        rate, (low, high) = solved / repeat, wilson_interval(solved, repeat)
+        rate, (low, high) = solved / judging, wilson_interval(solved, judging)
     turns = [each["argmax"] for each in results if isinstance(each.get("argmax"), list)]
     cost_usd, tokens = result.cost_usd, account.input_tokens + account.output_tokens
     return Row(
@@ -155,10 +168,14 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
         solved=solved,
         completed=completed,
         repeat=repeat,
+        judged=judging,
         rate=rate,
         low=low,
         high=high,
         pass_k=() if verdicts is None or not has_ended else _pass_k(inputs, verdicts),
+        accuracy=result.accuracy,
+        valid=account.valid / samples if (samples := account.valid + sum(account.flagged.values())) else None,
+        agreement=1 - account.outvoted / account.votes if account.votes > account.decided else None,
         f1=_mean_f1(inputs, result.recorded) if has_ended else None,
         undecided=sum(each.outcome == "undecided" for each in failed),
         failed=sum(each.outcome in ("failed", "refused") for each in failed),
@@ -190,8 +207,16 @@ def _mean_f1(inputs: Sequence[Task], values: Sequence[Any]) -> float | None:
     return None
 
 
-def _verdicts(result: Result, completed: int, *, oracle_judges: bool) -> list[bool] | None:
-    """List which results are right: by their own ``correct`` or ``solved``, else by their decisions; None if code cannot tell."""
+def _verdicts(
+    result: Result, inputs: Sequence[Task], completed: int, *, oracle_judges: bool
+) -> list[bool | None] | None:
+    """List which results are right: by gold values, their own ``correct`` or ``solved``, or their decisions; None if code cannot tell.
+
+    Rows without a gold value are not judged.
+    """
+    rows = [each for each in inputs if isinstance(each, RowTask) and each.gold]
+    if rows:
+        return [is_right_by_gold(task, value) for task, value in zip(rows, result.recorded, strict=True)]
     verdicts = [verdict_of(each) for each in result.recorded]
     if sum(each is not None for each in verdicts) == completed:
         return [each is True for each in verdicts]
@@ -214,9 +239,11 @@ def _inputs_with_an_error(result: Result) -> set[int] | None:
     return None
 
 
-def _pass_k(inputs: Sequence[Task], verdicts: Sequence[bool]) -> tuple[PassK, ...]:
+def _pass_k(inputs: Sequence[Task], verdicts: Sequence[bool | None]) -> tuple[PassK, ...]:
     trials: dict[bytes, list[bool]] = {}
     for task, is_right in zip(inputs, verdicts, strict=True):
+        if is_right is None:
+            continue
         trials.setdefault(msgspec.json.encode(dump_options(task), order="deterministic"), []).append(is_right)
     fewest = min(map(len, trials.values()))
     powers = {2**power for power in range(1, fewest.bit_length())}

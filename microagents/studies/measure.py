@@ -37,6 +37,7 @@ from microagents.studies.series import Series, SeriesOutcome, short_digest
 from microagents.studies.states import States, has_oracle
 from microagents.studies.trials import ActingTrial, AgentMeasurement, trials_in
 from microagents.systems.agents.agent import AgentTask
+from microagents.systems.chains.row_task import RowTask
 from microagents.systems.questions.problem import Problem
 from microagents.task import ChainTask, Task
 
@@ -268,7 +269,9 @@ def _trials(task: AgentTask[Any], wanted: Mapping[str, Any]) -> tuple[list[Task]
 
 def _inputs(given: Sequence[Task], wanted: Mapping[str, Any], seed: int) -> tuple[list[Task], Measuring]:
     strategy = validated(Measuring, "the measurement", dict(wanted))
-    numbers = sorted(chosen_among(len(given), min(strategy.steps, len(given)), seed))
+    judged = _judged_by_gold(given)
+    chosen_of = chosen_among(len(judged), min(strategy.steps, len(judged)), seed)
+    numbers = [judged[each] for each in sorted(chosen_of)]
     chosen = [given[number] for number in numbers]
     is_judged = [_has_right_reply(number, task) for number, task in zip(numbers, chosen, strict=True)]
     if any(is_judged) and not all(is_judged):
@@ -276,7 +279,14 @@ def _inputs(given: Sequence[Task], wanted: Mapping[str, Any], seed: int) -> tupl
         raise InvalidUsage(
             f"{type(given[0]).__name__} has an oracle for some inputs, and none for input {number}, so its replies cannot be judged"
         )
-    return chosen, strategy.model_copy(update={"numbers": tuple(numbers), "of": len(given), "judged": all(is_judged)})
+    return chosen, strategy.model_copy(update={"numbers": tuple(numbers), "of": len(judged), "judged": all(is_judged)})
+
+
+def _judged_by_gold(given: Sequence[Task]) -> Sequence[int]:
+    """Number the inputs to choose among: those with a gold value if there are gold columns, else all."""
+    if not (isinstance(given[0], RowTask) and given[0].gold):
+        return range(len(given))
+    return [number for number, each in enumerate(given) if isinstance(each, RowTask) and each.gold_values]
 
 
 def _has_right_reply(number: int, task: Task) -> bool:
@@ -293,7 +303,8 @@ def _has_right_reply(number: int, task: Task) -> bool:
             "steps of one input"
         )
     else:
-        return called(task.oracle, called(task.start)) is not None
+        start = called(task.start)
+        return bool(called(task.right_fields, start)) or called(task.oracle, start) is not None
     return True
 
 
@@ -371,6 +382,6 @@ def _facts(found: ModelMeasurement) -> dict[str, Any]:
     if not found.judged:
         return facts | {name: getattr(found, name) for name in ("p_high", "as_decided", "differing")}
     rates, (kind, said) = found.rates(), found.verdict()
-    facts |= {name: getattr(found, name) for name in ("p", "hard", "trend", "mistakes")}
+    facts |= {name: getattr(found, name) for name in ("p", "hard", "trend", "mistakes", "fields", "confused")}
     facts |= {"p_ordinary": rates.p_ordinary, "correlation": rates.correlation, "most_hard": rates.hard.high}
     return {**facts, "condition": found.condition(found.total), "verdict": kind, "said": said}

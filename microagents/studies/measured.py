@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from math import log, sqrt
 from random import Random
 from statistics import NormalDist
@@ -14,10 +15,11 @@ from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.certainty import audited_of
-from microagents.elections.laws import chance_of, race_won, wilson_interval
+from microagents.elections.laws import Proportion, chance_of, proportion, race_won
 from microagents.elections.race_tables import MAX_DRAWS
 from microagents.elections.step_rates import Interval, SeenStep, StepRates, trend_chance
 from microagents.journal.messages import Promise
+from microagents.runs.accuracy import Confusion, confusions
 from microagents.studies.measuring import FIRST, MeasuredStep
 
 MOSTLY = 0.5
@@ -47,20 +49,6 @@ TARGETS = (0.05, 0.01, 0.001)
 LEAST = 0.5001
 """Smallest threshold: the likeliest option must have more than one half."""
 _NORMAL_P95 = NormalDist().inv_cdf(0.95)
-
-
-class Proportion(Struct, frozen=True, kw_only=True):
-    """A share with its 95 % interval."""
-
-    share: float
-    low: float
-    high: float
-
-
-def proportion(found: float, steps: int) -> Proportion:
-    """Return a share over steps with its interval."""
-    low, high = wilson_interval(found, steps)
-    return Proportion(share=found / steps, low=low, high=high)
 
 
 def proportion_of(found: Interval) -> Proportion:
@@ -307,6 +295,11 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
                 elif each.first_valid:
                     shares.setdefault(name, []).append(1 - first / each.first_valid)
         return {name: proportion(sum(found), len(found)) for name, found in shares.items()}
+
+    @cached_property
+    def confused(self) -> tuple[Confusion, ...]:
+        """Wrong values in the place of right ones, by the samples: the most frequent ones of each field."""
+        return confusions(chain.from_iterable(each.confused for each in self.steps))
 
     @cached_property
     def cells(self) -> StepRates:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from hashlib import blake2b
 from heapq import nsmallest
 from types import NoneType
@@ -21,8 +22,9 @@ from microagents.base.user_code import called
 from microagents.elections.certainty import decides_alone
 from microagents.elections.election import Ballot, Flagged
 from microagents.elections.rules import MARGIN, ORDERS, FirstValid, Rule, likeliest
-from microagents.replies.chat import Prompt, Reply, decoder_of, hashable, voted_fields
+from microagents.replies.chat import Prompt, Reply, decoder_of
 from microagents.replies.rollouts import Rollout
+from microagents.runs.accuracy import Pair, wrong_pairs
 from microagents.systems.chains.chain import Chain, ChainConductor
 from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
 from microagents.systems.questions.problem_conductor import is_problem
@@ -60,6 +62,8 @@ class MeasuredStep(Struct, frozen=True, array_like=True):
     wrong_fields: dict[str, tuple[int, int]] = {}
     """For each part of a vote by field the numbers of wrong samples: among the first ones, and among all. Empty if replies vote as a whole,
     or nothing judges them."""
+    confused: tuple[Pair, ...] = ()
+    """For each wrong field of a sample its right value and the given one."""
 
     @property
     def valid(self) -> int:
@@ -111,7 +115,7 @@ class MeasuringConductor(ChainConductor["Measuring"]):
         chain = Chain(work)
         if of_inputs:
             state = chain.start()
-            right = right_reply(chain, state, 0) if strategy.judged else None
+            right = chain.oracle(state, 0) if strategy.judged else None
             only = await _measured(chain, _Step(0, state, right))
             return Measured(total=strategy.of or 1, steps=(structs.replace(only, number=of_inputs[work.input]),))
         total = max(strategy.of or 0, chain.total or 0) or sum(1 for _ in _walk(chain))
@@ -184,32 +188,28 @@ class _Step(NamedTuple):
     number: int
     state: Any
     right: Reply | None
-    """The oracle's reply; None if nothing judges the samples."""
+    """The oracle's reply; None if nothing judges the samples, or gold values do."""
     decided: Any = None
     """The reply that an earlier run decided."""
 
 
-def _differ(one: Reply, other: Reply, name: str) -> bool:
-    return hashable(getattr(one, name)) != hashable(getattr(other, name))
-
-
 async def _measured(chain: Chain, step: _Step) -> MeasuredStep:
     (number, state, right, _), strategy, rollouts = step, chain.work.strategy, []
+    known = called(chain.task.right_fields, state, gives=dict, at=number) if strategy.judged else {}
 
     def judge(reply: Any) -> str | None:
         """Name the first field of a reply that is wrong; empty if it is right, None if nothing judges it."""
-        if right is None:
+        if not strategy.judged:
             return None
         if _is_right(chain, state, reply, number, right):
             return ""
-        return next(filter(partial(_differ, reply, right), voted_fields(chain.reply_type)), "vote")
+        return next((name for name, *_ in wrong_pairs(reply, known)), "vote")
 
     def wrong_parts(reply: Any) -> dict[str, bool]:
         """Whether each part of a vote by field is wrong; empty if nothing judges it, or replies vote as a whole."""
-        if right is None:
-            return {}
-        groups = chain.task.fields_of_vote(chain.reply_type)
-        return {" and ".join(names): any(map(partial(_differ, reply, right), names)) for names in groups}
+        wrong = {name for name, *_ in wrong_pairs(reply, known)}
+        groups = [names for names in chain.task.fields_of_vote(chain.reply_type) if not known.keys().isdisjoint(names)]
+        return {" and ".join(names): not wrong.isdisjoint(names) for names in groups}
 
     async with TaskScope() as scope:
         if strategy.rollouts:
@@ -225,6 +225,7 @@ async def _measured(chain: Chain, step: _Step) -> MeasuredStep:
             chain.reply_type,
             judge=judge,
             wrong_parts=wrong_parts,
+            confused=lambda reply: wrong_pairs(reply, known),
             state=state,
             decided=step.decided,
         )
@@ -267,12 +268,12 @@ def right_reply(chain: Chain, state: Any, number: int) -> Any:
     return reply
 
 
-def _is_right(chain: Chain, state: Any, reply: Reply, number: int, right: Reply) -> bool:
+def _is_right(chain: Chain, state: Any, reply: Reply, number: int, right: Reply | None) -> bool:
     """Return whether a reply is right: by the task, or else by the oracle's reply."""
     verdict = chain.correct(state, reply, number)
-    if verdict is None:
+    if verdict is None and right is not None:
         return chain.task.vote_of(reply) == chain.task.vote_of(right)
-    return verdict
+    return verdict is not False
 
 
 def _walk(chain: Chain) -> Iterator[_Step]:
@@ -331,6 +332,7 @@ async def _sampled(
     *,
     judge: Callable[[Any], str | None],
     wrong_parts: Callable[[Any], Mapping[str, bool]] = lambda _: {},
+    confused: Callable[[Any], list[Pair]] = lambda _: [],
     state: Any = None,
     decided: Any = None,
 ) -> MeasuredStep:
@@ -378,6 +380,7 @@ async def _sampled(
         certain=_certain(first),
         likeliest=None if right is None else _likeliest(first, [right[vote] for vote in numbered]),
         wrong_fields=wrong_fields,
+        confused=tuple(itertools.chain.from_iterable(map(confused, replies))),
     )
 
 

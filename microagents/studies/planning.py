@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import (
+    Proportion,
     chance_of,
     check_chance,
     check_majority,
@@ -38,7 +39,6 @@ from microagents.studies.measured import (
     SURE,
     Chances,
     ModelMeasurement,
-    Proportion,
     proportion_of,
 )
 from microagents.studies.measuring import FIRST

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
+from microagents.elections.laws import Proportion, proportion
 from microagents.elections.race_tables import OTHERS, Array
 from microagents.elections.step_rates import HARD
 from microagents.models.model import ModelSpec
@@ -21,7 +22,7 @@ from microagents.replies.chat import Prompt, Reply
 from microagents.runs.driver.begin import run
 from microagents.runs.result import Result
 from microagents.runtimes.virtual import run_virtual
-from microagents.studies.measured import ModelMeasurement, Proportion, proportion
+from microagents.studies.measured import ModelMeasurement
 from microagents.systems.chains.stepwise import Stepwise
 from microagents.tasks.drift import Drift, Onward, Place
 

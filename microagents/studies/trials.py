@@ -14,6 +14,7 @@ from pydantic import Field
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.election import Ballot
+from microagents.elections.laws import Proportion, proportion
 from microagents.elections.race_tables import ERRORS, Array, Raced, uneven_races
 from microagents.elections.rules import BestOf, Rule
 from microagents.elections.step_rates import SeenStep, StepRates, ends_of
@@ -21,7 +22,7 @@ from microagents.journal.reading import Reader, reader_of
 from microagents.replies.chat import decoder_of
 from microagents.runs.plan import plan_of
 from microagents.runs.result import Result
-from microagents.studies.measured import Proportion, proportion, proportion_of
+from microagents.studies.measured import proportion_of
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.actions import END, Action
 from microagents.systems.agents.agent import AgentTask

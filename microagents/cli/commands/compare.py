@@ -13,6 +13,7 @@ from microagents.cli.options import (
     AsJson,
     Config,
     FromMeasurement,
+    GoldColumns,
     InputsFile,
     ModelSpecs,
     Options,
@@ -62,6 +63,7 @@ def command(
         ),
     ] = None,
     inputs: InputsFile = None,
+    gold: GoldColumns = [],  # noqa: B006
     model: ModelSpecs = [],  # noqa: B006
     from_: FromMeasurement = None,
     seed: Seed = 0,
@@ -98,7 +100,7 @@ def command(
     from microagents.studies.compare import compare
     from microagents.studies.measure import model_measured
 
-    given = given_by(task, option, inputs)
+    given = given_by(task, option, inputs, gold)
     measurement = None if from_ is None else model_measured(runs_dir, from_, given.first)
     changed["measurement"] = measurement
     models = models_of(model if measurement is None else model or [measurement.model])

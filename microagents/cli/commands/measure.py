@@ -15,6 +15,7 @@ from microagents.cli.options import (
     RUNS,
     AsJson,
     Config,
+    GoldColumns,
     InputsFile,
     Options,
     RunPrefix,
@@ -79,6 +80,7 @@ def command(
     repeat: Repeat = None,
     from_: StatesFrom = None,
     inputs: InputsFile = None,
+    gold: GoldColumns = [],  # noqa: B006
     rollouts: Rollouts = 0,
     flags: WithFlags = False,
     seed: Seed = 0,
@@ -110,7 +112,7 @@ def command(
     from microagents.studies.measure import measure
 
     models = list(dict.fromkeys(model or [DEFAULT_MODEL]))
-    work = given_by(task, option, inputs).work
+    work = given_by(task, option, inputs, gold).work
     given = None if from_ is None else _states(from_, runs_dir, work)
     report = run_in_terminal(
         Watched(task, "step", models, kept_in_runs("measurement")),

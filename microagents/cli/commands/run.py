@@ -15,6 +15,7 @@ from microagents.cli.options import (
     AsStream,
     Config,
     FromMeasurement,
+    GoldColumns,
     InputsFile,
     ModelSpecs,
     Options,
@@ -62,6 +63,7 @@ def command(
     ] = False,
     accept_change: AcceptChange = [],  # noqa: B006
     inputs: InputsFile = None,
+    gold: GoldColumns = [],  # noqa: B006
     output: RowsOut = None,
     stream: AsStream = False,
     as_json: AsJson = False,
@@ -87,7 +89,7 @@ def command(
 
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
     option = with_output(option, output, changed)
-    given = given_by(task, with_tools(option, tool), inputs)
+    given = given_by(task, with_tools(option, tool), inputs, gold)
     if "output" in changed:
         changed["output_dialect"] = given.dialect
     measurement = None if from_ is None else model_measured(runs_dir, from_, given.first)

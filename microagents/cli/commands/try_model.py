@@ -18,6 +18,7 @@ from microagents.cli.options import (
     TASK,
     AsJson,
     Config,
+    GoldColumns,
     InputsFile,
     ModelSpecs,
     Options,
@@ -66,6 +67,7 @@ def command(
     ] = False,
     strategy: StrategyName = None,
     inputs: InputsFile = None,
+    gold: GoldColumns = [],  # noqa: B006
     model: ModelSpecs = [],  # noqa: B006
     steps: Annotated[
         int | None,
@@ -125,7 +127,7 @@ def command(
     from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
     from microagents.studies.trying import try_model
 
-    work = given_by(task, words, inputs).work
+    work = given_by(task, words, inputs, gold).work
     spec = model[0] if model else DEFAULT_MODEL
     given = {name: value for name, value in changed.items() if name in OF_BOTH}
     found = run_in_terminal(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from microagents.cli.views.tables import Columns, closing_notes
+from microagents.runs.accuracy import in_words
 from microagents.runs.words.money import are_simulated, specs_in
+from microagents.runs.words.summary import share_text
 from microagents.studies.comparison import Comparison, Row
 
 HEADERS = (
@@ -26,8 +28,10 @@ def report(comparison: Comparison) -> Iterator[str | Columns]:
     if any(row.solved is None for row in comparison.rows):
         yield (
             "?: code cannot tell; give the task an `oracle`, or its result a field `correct` or `solved`, to count the right results, "
-            "then repeat with another --run-id"
+            "then repeat with another --run-id; rows are judged by --gold COLUMN, too"
         )
+        yield from _unjudged(comparison)
+    yield from _fields(comparison.rows)
     for row in comparison.rows:
         if row.pass_k:
             shown = ", ".join(
@@ -43,6 +47,35 @@ def report(comparison: Comparison) -> Iterator[str | Columns]:
     yield from closing_notes(comparison.recorded_at, comparison.reason, "decisions")
 
 
+def _unjudged(comparison: Comparison) -> Iterator[str | Columns]:
+    """Yield the agreement and the form of replies that nothing judges."""
+    yield Columns(
+        [
+            ("strategy", "k", "samples valid", "votes for the decision"),
+            *(
+                (_named(row), _cell(row.k, ""), _cell(row.valid, ".1%"), _cell(row.agreement, ".1%"))
+                for row in comparison.rows
+            ),
+        ]
+    )
+    if comparison.alike is not None:
+        yield f"{comparison.alike:,} of {comparison.repeat:,} inputs have the same result in all rows"
+    yield "nothing is judged: replies that agree may be wrong alike"
+
+
+def _fields(rows: Sequence[Row]) -> Iterator[str | Columns]:
+    """Yield the accuracy of rows by field, and their confused values."""
+    judged = [(row, row.accuracy) for row in rows if row.accuracy is not None and row.accuracy.fields]
+    if not judged:
+        return
+    cells = [("strategy", "k", "field", "right, of decided rows")]
+    for row, found in judged:
+        cells += [(_named(row), _cell(row.k, ""), name, share_text(share)) for name, share in found.fields.items()]
+    yield Columns(cells, to_the_left=(0, 2, 3))
+    for row, found in judged:
+        yield from (f"{_named(row)} k={_cell(row.k, '')}, right -> given: {said}" for said in in_words(found.confused))
+
+
 def _named(row: Row) -> str:
     if row.given:
         return f"{row.strategy}@{row.given}"
@@ -51,7 +84,7 @@ def _named(row: Row) -> str:
 
 def _cells(row: Row) -> tuple[str, ...]:
     if row.solved is not None:
-        solved = f"{row.solved:,} of {row.repeat:,}"
+        solved = f"{row.solved:,} of {row.judged:,}"
     else:
         solved = f"? ({row.completed:,} completed)"
     rate = "-" if row.rate is None else f"{row.rate:.1%}"

@@ -7,13 +7,15 @@ from itertools import chain
 
 from microagents.cli.views.tables import Columns, closing_notes
 from microagents.elections.field_laws import row_end
+from microagents.elections.laws import Proportion
+from microagents.runs.accuracy import in_words
 from microagents.runs.words.money import are_simulated, money, prices_of
 from microagents.runs.words.summary import options_text
 from microagents.runs.words.verdict import counted
 from microagents.studies.analysis import PositionAccuracy
 from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import Measurement
-from microagents.studies.measured import ModelMeasurement, Proportion, Threshold
+from microagents.studies.measured import ModelMeasurement, Threshold
 from microagents.studies.trials import AgentMeasurement
 from microagents.systems.chains.maker import Maker
 
@@ -84,6 +86,8 @@ def _model(found: ModelMeasurement, source: str) -> Iterator[str | Columns]:
     yield from filter(None, (found.trend, found.if_certain(Maker().k, found.total)))
     if found.mistakes:
         yield "wrong first in: " + ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items())
+    if found.of_inputs:
+        yield from (f"right -> given (samples): {said}" for said in in_words(found.confused))
 
 
 def _fields(found: ModelMeasurement) -> Iterator[str | Columns]:

@@ -57,7 +57,7 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
     with reader_of(runs_dir, run, trust=code, watched=True) as reader:
         climbs = _climbs(reader, of_input)
         tree, note = _tree(reader, of_input, is_wanted=of_input is not None and climbs is None)
-        result = recorded_result(reader)
+        result = recorded_result(reader, imports=True)
         changes, requests = reader.changes(), reader.requests()
         looked_up = Counter(row.tool for row in look_up_rows(reader))
         problems = reader.verify() if verify else []

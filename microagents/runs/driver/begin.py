@@ -172,7 +172,9 @@ async def resume(
             recorded = settings_of(reader.experiment)
             given = {name: value for name, value in changed.items() if name in ("output", "output_dialect")}
             settings = validated(Settings, "the run", {**recorded, **given})
-            result = _with_outputs(reader, structs.replace(recorded_result(reader), source=_task_of(reader)))
+            result = _with_outputs(
+                reader, structs.replace(recorded_result(reader, imports=True), source=_task_of(reader))
+            )
             return _with_table(result, settings, is_kept="output" not in given)
         if ending is not None and ending.outcome in WAITS:
             calls_before = reader.account().calls

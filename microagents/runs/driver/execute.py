@@ -37,6 +37,7 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
 from microagents.journal.sitting import JournalConfig
 from microagents.roles.recorder import RecordEnding, Recorder
+from microagents.runs.accuracy import accuracy_of
 from microagents.runs.driver.batch import Batch, conduct_single_input, leave_effects, undecided_elections
 from microagents.runs.driver.conducting import INTERRUPTED, End, conduct_until_end, report_progress, unless_ended
 from microagents.runs.driver.deploying import deployments_of
@@ -53,6 +54,7 @@ from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.runtime import Runtime
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.known_inputs import check_oracle
+from microagents.systems.chains.row_task import RowTask
 from microagents.task import near_misses
 from microagents.telemetry.providers import telemetry_of
 
@@ -320,9 +322,10 @@ def _result(
             Reader(journal) as reader,
         ):
             created_at, wall_s = reader.created_at, reader.wall_s()
-    value, failed = None if given is None else msgspec.json.decode(given), None
+    value, failed, accuracy = None if given is None else msgspec.json.decode(given), None, None
     if plan.listed:
         value, failed = results_of(endings, len(plan.tasks))
+        accuracy = accuracy_of(plan.tasks, value)
     return Result(
         outcome=outcome,
         reason=reason,
@@ -336,6 +339,8 @@ def _result(
         wall_s=wall_s,
         journal=journal,
         options={} if plan.listed else dump_options(plan.tasks[0]),
+        accuracy=accuracy,
+        by_gold=isinstance(plan.tasks[0], RowTask) and bool(plan.tasks[0].gold),
         failed_inputs=failed,
         created_at=created_at,
         needs_program=needs_program,

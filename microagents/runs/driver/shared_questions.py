@@ -82,8 +82,9 @@ class SharedQuestions:
         task = self._tasks[number]
         assert isinstance(task, RowTask)
         try:
-            asked: Prompt = called(task.prompt, task.row, gives=Prompt)
-            terms = msgspec.json.encode((asked, task.row if self._needs_row else None), order="deterministic")
+            asked: Prompt = called(task.prompt, called(task.start), gives=Prompt)
+            judged_by = {column: task.row.get(column) for column in task.gold}
+            terms = msgspec.json.encode((asked, task.row if self._needs_row else judged_by), order="deterministic")
         except (MicroagentsError, TypeError, ValueError):  # the row fails by itself, in the words of its own error
             return None
         return int.from_bytes(blake2b(terms, digest_size=12).digest())

@@ -12,8 +12,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors.registry import STRATEGIES, TASKS, unknown
-from microagents.base.errors import AlreadyDecided, InvalidUsage
+from microagents.base.errors import AlreadyDecided, InvalidUsage, MicroagentsError
 from microagents.base.messages import resolve
+from microagents.base.trust import without_code_of
 from microagents.elections.election import input_of
 from microagents.elections.rules import FirstValid
 from microagents.journal.books import UndecidedElection
@@ -27,11 +28,12 @@ from microagents.journal.requests import Decide, decided_already, pause_among, s
 from microagents.replies.chat import Reply, json_form
 from microagents.replies.persons import ANSWERED, CustomerAnswer, PersonReply
 from microagents.replies.tool_calls import number_hook
+from microagents.runs.accuracy import Accuracy, accuracy_of
 from microagents.runs.cells import cells_in
 from microagents.runs.inspection.rebuilding import asked_at
 from microagents.runs.inspection.replay import drawn_work
 from microagents.runs.plan import plan_of, settings_of
-from microagents.runs.result import Result, WaitingCall, calls_waiting_in, results_of
+from microagents.runs.result import Result, Results, WaitingCall, calls_waiting_in, results_of
 from microagents.runs.words.verdict import go_on_text
 from microagents.task import flag_of
 
@@ -45,20 +47,24 @@ def inspect_run(runs_dir: Path, run_id: str) -> Result:
         return recorded_result(reader)
 
 
-def recorded_result(reader: Reader, *, whole: bool = True) -> Result:
+def recorded_result(reader: Reader, *, whole: bool = True, imports: bool = False) -> Result:
     """Return the result of a run as far as an open journal records it.
 
     Args:
         reader: the journal.
         whole: whether to read what takes longer the more was done: the results of many inputs, and all those that did not complete
             beyond the first `MAX_UNSOLVED`.
+        imports: whether to import the code of rows, which judges them. Else it does so only if it is imported already.
     """
     ending = reader.ending()
     outcome, reason = _outcome(reader, ending)
     recipe = reader.experiment.recipe
-    value, failed = None if ending is None or ending.result is None else msgspec.json.decode(ending.result), None
+    value = None if ending is None or ending.result is None else msgspec.json.decode(ending.result)
+    failed = accuracy = None
     if reader.experiment.listed and whole:
         value, failed = results_of(reader.input_endings(), reader.experiment.inputs)
+        with nullcontext() if imports else without_code_of(reader.experiment.run_id):
+            accuracy = _accuracy(reader, value)
     elif reader.experiment.listed:
         failed = tuple(reader.input_endings(unsolved=MAX_UNSOLVED))
     account = structs.replace(
@@ -80,12 +86,22 @@ def recorded_result(reader: Reader, *, whole: bool = True) -> Result:
         wall_s=reader.wall_s(),
         journal=reader.path,
         options={} if reader.experiment.listed else recipe.options,
+        accuracy=accuracy,
+        by_gold="row" in recipe.options and bool(recipe.options.get("gold")),
         failed_inputs=failed,
         created_at=reader.created_at,
         needs_program=recipe.needs_program,
         k=recipe.deciding_votes,
         unit=reader.experiment.unit,
     )
+
+
+def _accuracy(reader: Reader, value: Results) -> Accuracy | None:
+    """Judge the rows of a run; None if they are no rows, or their code is not there."""
+    with suppress(MicroagentsError):
+        if "row" in reader.experiment.recipe.options:
+            return accuracy_of(plan_of(reader).tasks, value)
+    return None
 
 
 def _outcome(reader: Reader, ending: RunEnding | None) -> tuple[RunOutcome, str | None]:

@@ -16,8 +16,10 @@ from msgspec import Struct
 
 from microagents.base.errors import agreement
 from microagents.base.printing import printable, results
+from microagents.elections.laws import Proportion
 from microagents.journal.messages import Account, Promise
 from microagents.models.model import without_options
+from microagents.runs.accuracy import Accuracy, in_words
 from microagents.runs.words.money import Price, are_simulated, money, prices_of
 from microagents.runs.words.verdict import (
     RunFacts,
@@ -143,6 +145,8 @@ def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[tuple[str,
         ),
         ("why", result.reason),
         ("how", _how_text(result)),
+        ("accuracy", _accuracy_text(result.accuracy)),
+        ("confused", _confused_text(result.accuracy)),
         ("shared", _shared_text(account)),
         ("voting", _voting_text(result)),
         ("certified", _certified_text(account)),
@@ -166,6 +170,25 @@ def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[tuple[str,
         ("go on", result.go_on),
     ]
     return [(name, printable(text)) for name, text in rows if text is not None]
+
+
+def _accuracy_text(found: Accuracy | None) -> str | None:
+    if found is None:
+        return None
+    fields = [f"{name} {share_text(share)}" for name, share in found.fields.items()]
+    rows = f"{found.right:,} of {counted(found.judged, 'judged row')} right, {share_text(found.rows)}"
+    return "; ".join([rows, *fields])
+
+
+def share_text(share: Proportion) -> str:
+    """Write a share with its interval."""
+    return f"{share.share:.1%} ({share.low:.1%} to {share.high:.1%})"
+
+
+def _confused_text(found: Accuracy | None) -> str | None:
+    if found is None or not found.confused:
+        return None
+    return "; ".join(in_words(found.confused)) + " (right -> given)"
 
 
 def _shared_text(account: Account) -> str | None:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from microagents.journal.messages import Account, InputEnding, RunOutcome, verdict_of
 from microagents.replies.persons import ANSWERED
+from microagents.runs.accuracy import Accuracy
 
 RUNS_DIR = Path("runs")
 """Folder of journals by default."""
@@ -67,6 +68,10 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """Endings of inputs of a list that failed or are undecided; None for a run with one task and no list."""
     options: dict[str, Any] = {}
     """Options of the task; empty for a list of inputs."""
+    accuracy: Accuracy | None = None
+    """Accuracy of rows that gold columns or an oracle judge; None of other work."""
+    by_gold: bool = False
+    """Whether gold columns judge, in place of the task's oracle."""
     needs_program: bool = False
     """Whether only the program that began the run can continue it, since its task, strategy or a model has no name for others."""
     outputs: tuple[Path, ...] = ()
@@ -190,7 +195,7 @@ def _wrong_text(result: RunFacts) -> str:
         if result.right is False:
             return "the result is WRONG by the task's own check"
         return ""
-    by, wrong = _CHECKS.get(result.unit, _CHECKS["step"])
+    by, wrong = _check(result)
     what = _judged_unit(result)
     return f"{account.errors:,} of {counted(account.checked, what)} {wrong}{_first_wrong(result)} (by {by})"
 
@@ -199,8 +204,14 @@ def _check_of(result: RunFacts) -> str:
     account = result.account
     if not account.checked:
         return "the result says so"
-    by = _CHECKS.get(result.unit, _CHECKS["step"])[0]
+    by, _ = _check(result)
     return f"{_share_checked(result)} checked by {by}"
+
+
+def _check(result: RunFacts) -> tuple[str, str]:
+    """Name the code that judges a run, and its word for a fault."""
+    by, wrong = _CHECKS.get(result.unit, _CHECKS["step"])
+    return ("its gold columns" if result.by_gold else by), wrong
 
 
 def _judged_unit(result: RunFacts) -> str:
@@ -276,7 +287,7 @@ def checked_text(result: RunFacts) -> str:
         if result.right is None:
             return f"{decisions}, not checked by an oracle"
         return f"{decisions}; the result says that it is right"
-    by, wrong = _CHECKS.get(result.unit, _CHECKS["step"])
+    by, wrong = _check(result)
     if account.errors:
         found = f"{account.errors:,} {wrong}{_first_wrong(result)}"
     else:
@@ -289,7 +300,7 @@ def _share_checked(result: RunFacts) -> str:
     account, checked = result.account, result.account.checked
     if result.unit == "step" and checked == account.decided:
         return "all"
-    if result.unit == "step" and checked > account.inputs:
+    if result.unit == "step" and (checked > account.inputs or account.decided <= account.inputs > 1):
         if account.decided:
             return f"{checked:,} of them"
         return counted(checked, "reply", "replies")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
-from typing import Any, ClassVar, Generic, Literal, Self
+from operator import not_
+from typing import Any, ClassVar, Generic, Literal, Self, get_type_hints
 
 import msgspec
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from microagents.base.errors import InvalidDefinition
-from microagents.base.plain_values import is_table, jsonable, read_fields
-from microagents.replies.chat import A, Prompt, Reply, voted_fields
-from microagents.task import ChainTask
+from microagents.base.errors import InvalidDefinition, InvalidUsage
+from microagents.base.plain_values import is_table, jsonable, read_cell, read_fields
+from microagents.replies.chat import A, Prompt, Reply, differs, fields_of, template, voted_fields
+from microagents.task import ChainTask, Task
 
 Row = dict[str, Any]
 """Values by the name of their column."""
@@ -36,6 +38,8 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
 
     row: Row = Field(min_length=1)
     """The columns of the row: texts, if it is from a CSV file."""
+    gold: dict[str, str] = Field(default={}, exclude_if=not_)
+    """Columns that hold right values, each with the field of the reply that it judges. ``prompt(row)`` does not get them."""
 
     @classmethod
     def rows(cls, table: Iterable[Mapping[str, Any]] | Any, **options: Any) -> list[Self]:
@@ -45,10 +49,15 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
 
         Args:
             table: the rows.
-            options: other fields of the task, the same for all rows.
+            options: other fields of the task, the same for all rows, such as ``gold``.
+
+        Raises:
+            InvalidUsage: a gold column is missing, or empty in every row.
         """
         rows = table if is_table(table) else list(map(dict, table))
-        return [cls(row=each, **options) for each in jsonable(rows)]
+        tasks = [cls(row=each, **options) for each in jsonable(rows)]
+        check_gold(tasks, "the table")
+        return tasks
 
     @classmethod
     def read_result(cls, found: Any) -> Row:
@@ -84,9 +93,64 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
         """Ask the question about the row. The format instructions are added to it."""
         raise NotImplementedError
 
+    @model_validator(mode="after")
+    def _with_readable_gold(self) -> Self:
+        _ = self.gold_values
+        return self
+
+    @cached_property
+    def gold_values(self) -> dict[str, Any]:
+        """Right values by field, without those whose cells are empty.
+
+        Raises:
+            ValueError: a gold column names no voted field, or one that has another, or its cell has no value of the field's type.
+        """
+        if not self.gold:
+            return {}
+        kind, found = self.reply_type(), dict[str, Any]()
+        fields = {each.encode_name: each for each in fields_of(kind) if each.name in voted_fields(kind)}
+        hints = get_type_hints(kind, include_extras=True)
+        named = list(self.gold.values())
+        for column, name in self.gold.items():
+            if name not in fields or named.count(name) > 1:
+                raise ValueError(
+                    f"the gold column {column!r} must name a voted field of the reply that no other one names, not {name!r}; voted are "
+                    f"{', '.join(fields)}: --gold COLUMN=FIELD"
+                )
+            if column not in self.judging_columns:
+                continue
+            cell, field = self.row[column], fields[name]
+            try:
+                found[field.name] = read_cell(hints[field.name], cell)
+            except Exception:  # noqa: BLE001 - a validator of the user may raise anything
+                raise ValueError(
+                    f"the gold column {column!r} has {cell!r:.80}, and the field {name} allows {template(field.type)}"
+                ) from None
+        return found
+
+    @property
+    def judging_columns(self) -> list[str]:
+        """Gold columns whose cells are not empty."""
+        cells = {column: self.row.get(column) for column in self.gold}
+        return [column for column, cell in cells.items() if str("" if cell is None else cell).strip()]
+
+    def right_fields(self, state: Row, /) -> dict[str, Any]:
+        """The gold values; without gold columns those of the oracle's reply."""
+        if self.gold:
+            return self.gold_values
+        return super().right_fields(state)
+
+    def correct(self, state: Row, reply: A, /) -> bool | None:
+        """Return whether a reply has all gold values; without gold columns, whether it casts the same vote as the oracle's."""
+        if not self.gold:
+            return super().correct(state, reply)
+        if not self.gold_values:
+            return None
+        return not any(differs(reply, name, right) for name, right in self.gold_values.items())
+
     def start(self) -> Row:
-        """The row."""
-        return self.row
+        """The row without its gold columns."""
+        return {name: value for name, value in self.row.items() if name not in self.gold}
 
     def done(self, state: Row, /) -> bool:
         """Whether the row has its reply."""
@@ -103,3 +167,28 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
     def result(self, state: Row, /) -> Row:
         """The reply by its fields: the new columns."""
         return dict(state[REPLY])
+
+
+def check_gold(rows: Sequence[Task], source: str) -> None:
+    """Refuse gold columns that judge none of the rows.
+
+    Args:
+        rows: the rows; tasks of another kind have no such columns.
+        source: the name of their table, for messages.
+
+    Raises:
+        InvalidUsage: a gold column is missing, or empty in every row.
+    """
+    wanted, columns = None, dict[str, None]()
+    for each in rows:
+        if not isinstance(each, RowTask):
+            return
+        columns.update(dict.fromkeys(each.row))
+        judging = each.judging_columns
+        wanted = [column for column in (each.gold if wanted is None else wanted) if column not in judging]
+        if not wanted:
+            return
+    for column in wanted or ():
+        if column in columns:
+            raise InvalidUsage(f"the gold column {column!r} of {source} is empty in every row; nothing was started")
+        raise InvalidUsage(f"{source} has no gold column {column!r}; it has {', '.join(columns)}; nothing was started")
