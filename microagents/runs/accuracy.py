@@ -41,7 +41,7 @@ class Accuracy(Struct, frozen=True, kw_only=True):
     judged: int
     """Number of these rows."""
     right: int
-    """Number of those whose judged fields are all right."""
+    """Number of judged rows without a wrong field."""
     rows: Proportion
     fields: dict[str, Proportion]
     confused: tuple[Confusion, ...]

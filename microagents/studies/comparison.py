@@ -64,7 +64,7 @@ class Row(Struct, frozen=True, kw_only=True):
     repeat: int
     """Number of inputs."""
     judged: int
-    """Number of inputs that are judged: with gold columns those with a gold value, else all."""
+    """Number of inputs that are judged: all, or with gold columns the ones that have a gold value."""
     rate: float | None
     """Share of solved inputs among the judged ones."""
     low: float | None

@@ -135,7 +135,7 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
         return [column for column, cell in cells.items() if str("" if cell is None else cell).strip()]
 
     def right_fields(self, state: Row, /) -> dict[str, Any]:
-        """The gold values; without gold columns those of the oracle's reply."""
+        """The gold values; without gold columns the values of the oracle's reply."""
         if self.gold:
             return self.gold_values
         return super().right_fields(state)
