@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from microagents import run
+from microagents.elections.laws import Proportion
 from microagents.elections.step_rates import Interval, SeenStep, StepRates
 from microagents.models.tiny.trained import TinyModel
 from microagents.studies.compare import variants_of
 from microagents.studies.measure import measure
-from microagents.studies.measured import Proportion
 from microagents.studies.trials import margins_of
 from microagents.systems.agents.act import Act
 from microagents.task import ChainTask

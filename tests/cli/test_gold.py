@@ -7,8 +7,7 @@ import json
 import pytest
 from msgspec import structs
 
-from microagents import Prompt, Reply, RowTask, run_sync
-from microagents.models.model import Call, Model, Sample
+from microagents import Call, Model, Prompt, Reply, RowTask, Sample, run_sync
 from tests.cli.commands import COMPLETED, WRONG, WRONG_USAGE, Ran, microagents, write
 
 FILLING = """

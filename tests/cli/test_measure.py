@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from microagents.cli.views.planned import command_of
+from microagents.elections.laws import Proportion
 from microagents.journal import commits
 from microagents.journal.messages import Account, Record
 from microagents.journal.store import Store
-from microagents.studies.measured import Proportion
 from microagents.studies.planning import PlannedRun
 from tests.cli.commands import COMPLETED, FAILED, STOPPED, WRONG_USAGE, microagents
 

@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 from msgspec import structs
 
 from microagents import ChainTask, Prompt, Reply, Strategy
+from microagents.elections.laws import Proportion
 from microagents.replies.chat import Sampling
 from microagents.runs.driver.forecast import mean_if_known
 from microagents.studies.analysis import PositionAccuracy
 from microagents.studies.comparison import Row
-from microagents.studies.measured import ModelMeasurement, Proportion
+from microagents.studies.measured import ModelMeasurement
 from microagents.studies.measuring import MeasuredStep
 from microagents.systems import IterativeRestart, Lead, Maker, SingleShot
 from microagents.tasks.checkers import Board, Cell, Checkers, CheckersResult, Move
