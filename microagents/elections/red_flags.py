@@ -39,10 +39,12 @@ CYCLE = "cycle"
 """Subquestions need each other in a circle."""
 EMPTY_QUESTION = "empty_question"
 """A subquestion, or a contracted question, has no text."""
+SAID_NOT_DONE = "said_not_done"
+"""An agent's reply is a text without a call, where its result is no text and no customer is there."""
 MAX_SAID_CHARS = 300
 _NAMES = (
     *(TOO_LONG, CUT_OFF, EMPTY, MALFORMED, NO_SUCH_CHOICE, UNVERIFIED, UNSURE, REFUSED, OTHER),
-    *(OUT_OF_RANGE, SELF_DEPENDENCY, CYCLE, EMPTY_QUESTION),
+    *(OUT_OF_RANGE, SELF_DEPENDENCY, CYCLE, EMPTY_QUESTION, SAID_NOT_DONE),
 )
 _FINISHES = frozenset(
     {

@@ -19,7 +19,7 @@ from microagents.journal.encoding import Places, key_at, recalled
 from microagents.journal.ending import RunEnding
 from microagents.journal.inbox import Inbox
 from microagents.journal.live_files import JournalFiles
-from microagents.journal.messages import Account, Recall, Recalled, Recollection, Record, RunOutcome
+from microagents.journal.messages import Account, Recall, Recalled, Recollection, Record, RecordDecision, RunOutcome
 from microagents.journal.opening import connect, holds_nothing
 from microagents.journal.queries import checkpoint_of, ending_of, read_open_elections
 from microagents.journal.record_rows import RecordRows
@@ -68,7 +68,8 @@ class Store:
                     self.is_new = self._sitting.create_tables(self._db)
                 self._rows = Rows(self._db)
                 self._transactions.take_lease(self._rows, None if found is None else found.epoch)
-                self._found = found = found or self._sitting.read(self._rows)
+                # Once more: until the lease is taken a person may decide, which changes the totals.
+                self._found = found = self._sitting.read(self._rows)
                 self.books = Books(config.experiment.inputs, found.totals)
                 self._places = Places(self._db)
                 self.records = RecordRows(self._rows, self._places, self.books, found.wall_s)
@@ -110,8 +111,14 @@ class Store:
             JournalGone: the journal was taken away. `save` copies it with these records.
         """
         with self._recording():
-            self.records.write(records)
+            self.records.write([each for each in records if not self._is_late(each)])
             return self.books.account()
+
+    def _is_late(self, record: Record) -> bool:
+        """Return whether a record is an answer to what a person has answered meanwhile."""
+        if not self._persons or not isinstance(record, RecordDecision):
+            return False
+        return record.verdict.outcome == "once" and record.id.path in self._persons
 
     def end(self, outcome: RunOutcome, reason: str | None, traceback: str, result: bytes | None) -> None:
         """Record the ending of this sitting of the run: the reason in one sentence, the traceback of a user's code, the result as JSON."""

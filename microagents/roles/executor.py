@@ -198,7 +198,7 @@ class Executor(DurableRole):
         return await asyncio.shield(self._effects[path])
 
     async def ask_customer(self, request: AskCustomer) -> str | None:
-        """Let the caller ask the customer, and record the answer, unless a person gave one meanwhile.
+        """Let the caller ask the customer, and record the answer; a person's counts if it was first.
 
         Raises:
             TaskFailed: the callback raised, or its answer is none.
@@ -214,9 +214,6 @@ class Executor(DurableRole):
             answer = msgspec.convert({"text": given}, CustomerAnswer)
         except msgspec.ValidationError as error:
             raise TaskFailed("on_ask()", f"gave no answer to {question.path}: {error}") from None
-        recorded = await work.recorded(request.at)
-        if recorded is not None and recorded.value is not None:
-            return msgspec.json.decode(recorded.value, type=CustomerAnswer).text
         await work.record_answer(request.at, answer)
         return answer.text
 

@@ -19,6 +19,8 @@ from microagents.tools.effect_keys import effect_key
 from tests.cli.commands import COMPLETED, UNDECIDED, WRONG, WRONG_USAGE, microagents
 from tests.systems.agents.shop import Ticket, done
 
+HELPDESK = Path(__file__).parents[2] / "docs/examples/helpdesk.py"
+
 TOOLS = '''
 from microagents import tool
 
@@ -238,3 +240,16 @@ def test_decide_without_arguments_goes_through_all_that_waits() -> None:
         assert said in ran.out, said
     assert microagents("decide").out == "nothing waits for a person\n"
     assert microagents("decide", "a", "0/step/6").code == WRONG_USAGE
+
+
+def test_the_queue_shows_the_question_to_a_customer_and_takes_the_answer() -> None:
+    microagents("run", str(HELPDESK), "--run-id", "h", "--model", "sim:perfect")
+    ran = microagents("decide", stdin="yes\nanswer order 7\n")
+    for said in (
+        "1 of 1: 0/step/0/call/0/answer of run h",
+        'what does the customer answer? ask(text="Which order is it?")',
+        "Say answer TEXT; Enter leaves it open",
+        "say `answer TEXT` there, not 'yes'",
+        "CustomerAnswer(text='order 7')",
+    ):
+        assert said in ran.out, said

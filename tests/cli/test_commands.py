@@ -412,7 +412,8 @@ def test_a_question_is_shown_with_every_strategy_also_where_no_reply_can_be_read
     write("mute.py", MUTE)
     ran = microagents("try", "--one", *words, "--model", "mute.py:mute")
     assert ran.code in (STOPPED, UNDECIDED), ran.err
-    for said in ("system prompt", "user prompt", "  I do not know", "=> RED FLAG malformed: "):
+    flag = "said_not_done" if words == ("desk",) else "malformed: "
+    for said in ("system prompt", "user prompt", "  I do not know", f"=> RED FLAG {flag}"):
         assert said in ran.out
 
 

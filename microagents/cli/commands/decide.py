@@ -28,7 +28,7 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="[VALUE]...",
-            help="The reply to decide for, as a JSON object. Of an agent's call: approve, reject TEXT, done VALUE or not-done.",
+            help="The reply to decide for, as a JSON object. Of an agent's call: approve, reject TEXT, done VALUE, not-done, answer TEXT.",
         ),
     ] = None,
     runs_dir: RunsDir = RUNS,
@@ -36,7 +36,7 @@ def command(
     """Decide an undecided election yourself, or say what an agent waits for; without PATH and VALUE go through all that waits.
 
     An action that waits for an approval takes `approve` or `reject TEXT`. A call that may or may not have been made takes `done VALUE`,
-    with what it returned, or `not-done`: then it is made.
+    with what it returned, or `not-done`: then it is made. A question to a customer takes `answer TEXT`, once.
 
     The next `resume` continues with this decision. A run that is under way continues with it at once, also if the election is open. It
     is marked as the decision of a person, and a later one replaces it.

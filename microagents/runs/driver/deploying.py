@@ -28,7 +28,7 @@ def deployments_of(plan: RunPlan, recorder: Deployment, on_ask: OnAsk | None = N
 
 
 def _with_customer(deployment: Deployment, on_ask: OnAsk | None) -> Deployment:
-    if on_ask is None or deployment.role is not Executor:
+    if on_ask is None or not issubclass(deployment.role, Executor):
         return deployment
     return deployment.model_copy(update={"options": {**deployment.options, "on_ask": on_ask}})
 

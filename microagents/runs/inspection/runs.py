@@ -237,11 +237,21 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = 
     ask = Decide(
         path=path, value=msgspec.json.encode(reply).decode(), again=again and not isinstance(reply, CustomerAnswer)
     )
-    if is_live:
-        ask_live(journal, ask)
-    else:
+    if not is_live:
         decide_in(journal, ask)
+    elif not ask_live(journal, ask):
+        _decide_once_ended(journal, ask)
     return PersonDecided(path, reply, go_on)
+
+
+def _decide_once_ended(journal: Path, ask: Decide) -> None:
+    """Record a decision that a live run has not taken, unless it still runs: another one must not come first."""
+    try:
+        decide_in(journal, ask)
+    except AlreadyDecided:
+        raise
+    except InvalidUsage:  # it runs, and takes the request later
+        pass
 
 
 class WaitingPlace(NamedTuple):

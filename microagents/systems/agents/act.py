@@ -242,13 +242,12 @@ class Acting:
 
     async def _answer(self, at: str, text: str) -> Observation:
         """Return the customer's answer: a recorded one, else that of the caller's `on_ask`."""
-        answered = None
         if await self._said(at) is None:
             answered = await self._work.ask(AskCustomer(at=at, text=text))
-        if answered is None:
-            answer = await self._ask_person(at, CustomerAnswer, f"the customer is asked {text!r:.300}")
-            answered = answer.text
-        return Observation(outcome="done", text=answered)
+            if answered is not None and await self._said(at) is None:  # nothing of a new input is recalled
+                return Observation(outcome="done", text=answered)
+        answer = await self._ask_person(at, CustomerAnswer, f"the customer is asked {text!r:.300}")
+        return Observation(outcome="done", text=answer.text)
 
     async def _withheld(self, step: ChainStep, call: ToolCall, at: str, shown: str) -> Observation | None:
         """Return the observation of a call that is not made, since it is repeated or rejected; None if it may be made."""

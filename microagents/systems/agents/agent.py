@@ -15,6 +15,7 @@ from typing_extensions import TypeVar
 from microagents.base.errors import InvalidDefinition
 from microagents.base.foreign_text import bounded, fenced
 from microagents.base.plain_values import plain, read_fields
+from microagents.elections.red_flags import SAID_NOT_DONE
 from microagents.replies.chat import NO_PROSE, Prompt, Prose, ProseByTool, Reply, Sampling, unvoted_in
 from microagents.replies.tool_calls import FENCES, ToolCall, tool_lines
 from microagents.systems.agents.actions import (
@@ -35,8 +36,6 @@ from microagents.tools.toolbox import BAD_ARGUMENTS, Toolbox
 R = TypeVar("R", bound=Struct, default=Any)
 EFFECTS_TOGETHER = "effects_together"
 """The red flag of an action with several calls that do not all only read."""
-SAID_NOT_DONE = "said_not_done"
-"""The red flag of a text without a call, where the result is no text and no customer is there."""
 _CALL_BEGUN = re.compile(r"[{}\[\]]|<\W?[a-z_]|^\W*calls\b", re.IGNORECASE | re.MULTILINE)
 """Signs of a call that is badly written, which no text of words has."""
 SYSTEM = """You work on a goal by calling tools, one action at a time. After each action you see what its calls returned, and choose the \

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import signal
+from contextlib import suppress
 from pathlib import Path
+from threading import Event
 from typing import Any, ClassVar
 
 import pytest
@@ -14,12 +18,17 @@ from msgspec import Struct
 from microagents import AgentTask, Prompt, Prose, Reply, Result, ask, resume, run, run_sync, tool
 from microagents.base.errors import AlreadyDecided, InvalidUsage
 from microagents.base.foreign_text import fenced_in
+from microagents.journal.interventions import ask_live
+from microagents.journal.reading import reader_of
+from microagents.journal.requests import Decide
+from microagents.journal.sitting import Sitting
 from microagents.replies.persons import MAX_ANSWER_CHARS
 from microagents.replies.tool_calls import ToolCall
 from microagents.roles.executor import CustomerQuestion
 from microagents.runs.inspection.runs import decide
 from microagents.systems.agents.actions import Action
 from microagents.tools.toolbox import GivenTool
+from tests.benchmarks.harness import until
 from tests.cli.commands import COMPLETED, WRONG_USAGE, microagents
 from tests.systems.agents.shop import done, write
 
@@ -175,6 +184,54 @@ async def test_an_answer_that_a_person_gave_meanwhile_counts_and_not_that_of_the
     go_on.set()
     assert (await running).outcome == "completed"
     assert orders() == [7]
+
+
+def test_an_answer_to_a_run_that_is_killed_before_it_takes_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk()
+    asked = Path("asked")
+
+    def on_ask(_: CustomerQuestion) -> str:
+        asked.touch()
+        Event().wait(60)
+        return "order 8"
+
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            desk(on_ask=on_ask)
+        os._exit(0)
+    until(asked.exists, "the customer is asked")
+
+    def killed_first(journal: Path, ask: Decide) -> bool:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return ask_live(journal, ask)
+
+    monkeypatch.setattr("microagents.runs.inspection.runs.ask_live", killed_first)
+    decide(Path("runs"), "r", "step/0", "answer order 7")
+    with pytest.raises(AlreadyDecided):
+        decide(Path("runs"), "r", "step/0", "answer order 9")
+    assert desk().outcome == "completed"
+    assert orders() == [7]
+
+
+def test_an_answer_that_comes_while_the_next_sitting_opens_the_journal_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk()
+    read = Sitting.read_before_writing
+
+    def answered_then(sitting: Sitting) -> Any:
+        found = read(sitting)
+        decide(Path("runs"), "r", ANSWER, "answer order 7")
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Sitting, "read_before_writing", answered_then)
+        result = desk()
+    assert (result.outcome, orders()) == ("completed", [7])
+    with reader_of(Path("runs"), "r") as reader:
+        assert reader.verify() == []
 
 
 def replies(*texts: str, step: int = 0) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from microagents.runs.inspection.runs import decide
 from microagents.web.viewer.server import viewing
-from tests.cli.commands import UNDECIDED, Sitting, started, write
+from tests.cli.commands import COMPLETED, UNDECIDED, Sitting, started, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 WAIT_MS = 20_000
@@ -322,6 +322,22 @@ def test_a_hundred_items_wait_in_a_queue_that_keys_go_through(visit: Callable[..
         {"approved": True, "text": ""},
         {"approved": False, "text": "too dear"},
     ]
+
+
+def test_the_desk_of_the_guide_is_answered_in_the_page_after_a_restart(visit: Callable[..., Any]) -> None:
+    desk = str(Path(__file__).parents[3] / "docs/examples/helpdesk.py")
+    assert started("run", desk, "--model", "sim:perfect", "--run-id", "h").code == UNDECIDED
+    with served() as url:  # all that is known of the question stands in the journal: its process has ended
+        page = visit(f"{url}/#token={TOKEN}")
+        page.get_by_role("link", name="1 waits for you").click()
+        page.wait_for_selector("text=Which order is it?")
+        page.wait_for_selector("text=what does the customer answer?")
+        assert page.locator("main form button").all_inner_texts() == ["Answer"]
+        page.get_by_placeholder("the answer").fill("It was order 7.")
+        page.get_by_role("button", name="Answer", exact=True).click()
+        page.wait_for_selector("text=That was the last one.")
+    assert started("resume", "h").code == COMPLETED
+    assert Path("paid.txt").read_text() == "order 7\n"
 
 
 STATES = {

@@ -148,7 +148,7 @@ async function runPage(run, signal) {
 // What a person may say here: of a call the words that fit as buttons, else one of the replies, or another one.
 function decisionForm(run, path, found, after = null) {
   const answer = h("p", { role: "status" }), words = found.asked.slice(1);
-  const value = h("textarea", { rows: words.length ? "1" : "3", id: "value", "aria-label": words.length ? "The text that goes with it" : "The reply to decide for", placeholder: words.length ? "why not, or what it returned" : "" });
+  const value = h("textarea", { rows: words.length ? "1" : "3", id: "value", "aria-label": words.length ? "The text that goes with it" : "The reply to decide for", placeholder: { 0: "", 1: "the answer" }[words.length] ?? "why not, or what it returned" });
   let again = false;
   const send = async (said) => {
     answer.textContent = "…";
