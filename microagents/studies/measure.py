@@ -43,6 +43,8 @@ from microagents.task import ChainTask, Task
 
 STEPS, TRIALS = 1_000, 20
 """Number of steps, and of trials of an agent, by default."""
+ROWS = 20
+"""Number of rows on which votes are held by default: if one in seven stayed open, at least one of these would in .95."""
 FACTS = (
     *("model", "run_id", "total", "draws", "calls", "cost_usd", "call_usd", "input_tokens", "output_tokens"),
     *("latency", "limits", "valid", "judged", "certified"),
@@ -104,6 +106,8 @@ async def measure(
     states: States | None = None,
     rollouts: int = 0,
     horizon: int = 8,
+    pilot: int | None = None,
+    k: int | None = None,
     flags: bool = False,
     runs_dir: str | Path = "runs",
     run_id: str | None = None,
@@ -123,6 +127,8 @@ async def measure(
         states: the states of the steps; by default the oracle's. Without an oracle, only the agreement of two samples is measured.
         rollouts: number of rollouts from each step.
         horizon: number of steps in a rollout.
+        pilot: number of rows of a table on which complete votes are held besides, with samples of their own; by default 20.
+        k: the lead that decides these votes; by default the strategy's.
         flags: measure the gains and costs of red flags.
         runs_dir: the folder of journals; each model has one.
         run_id: name of the run of one model, or prefix of several names; by default made from the arguments.
@@ -144,6 +150,10 @@ async def measure(
     seed = given.get("seed", 0)
     accepted: Sequence[str] = ()
     strategy: Measuring | ActingTrial
+    given_tasks = tasks_of([task] if isinstance(task, Task) else task)
+    is_of_rows = chain is None and isinstance(given_tasks[0], RowTask)
+    if not is_of_rows and (pilot or k is not None):
+        raise InvalidUsage("a pilot and its k are for the rows of a table; leave them out")
     if isinstance(task, AgentTask):
         tasks, strategy = _trials(task, wanted)
         source = f"{len(tasks):,} trials"
@@ -157,9 +167,12 @@ async def measure(
             strategy = strategy.model_copy(update=of)
         identity = [dump_options(chain), *([each.state for each in states.given] if states else [])]
     else:
-        tasks, strategy = _inputs(tasks_of([task] if isinstance(task, Task) else task), wanted, seed)
+        if is_of_rows:
+            wanted |= {} if k is None else {"k": k}
+        tasks, strategy = _inputs(given_tasks, wanted, seed, ROWS if is_of_rows and pilot is None else pilot or 0)
         source = f"{counted(strategy.of or 1, 'input')}, each one step"
-        identity = [strategy.of, *map(dump_options, tasks)]
+        votes = [strategy.pilot, strategy.k] if strategy.pilot else []
+        identity = [strategy.of, *votes, *map(dump_options, tasks)]
     plans = _plans(tasks, strategy, models, identity, listed=chain is None, run_id=run_id, settings=settings)
     plans = {spec: await with_tools_of_servers(plan) for spec, plan in plans.items()}
     series = Series("measurement", plans, Path(runs_dir), ended=JUDGED, accepted=accepted)
@@ -267,7 +280,7 @@ def _trials(task: AgentTask[Any], wanted: Mapping[str, Any]) -> tuple[list[Task]
     return variants_of(task, wanted.get("steps", TRIALS)), validated(ActingTrial, "the measurement", draws)
 
 
-def _inputs(given: Sequence[Task], wanted: Mapping[str, Any], seed: int) -> tuple[list[Task], Measuring]:
+def _inputs(given: Sequence[Task], wanted: Mapping[str, Any], seed: int, pilot: int) -> tuple[list[Task], Measuring]:
     strategy = validated(Measuring, "the measurement", dict(wanted))
     judged = _judged_by_gold(given)
     chosen_of = chosen_among(len(judged), min(strategy.steps, len(judged)), seed)
@@ -279,7 +292,10 @@ def _inputs(given: Sequence[Task], wanted: Mapping[str, Any], seed: int) -> tupl
         raise InvalidUsage(
             f"{type(given[0]).__name__} has an oracle for some inputs, and none for input {number}, so its replies cannot be judged"
         )
-    return chosen, strategy.model_copy(update={"numbers": tuple(numbers), "of": len(judged), "judged": all(is_judged)})
+    at = chosen_among(len(judged), min(pilot, len(numbers)), seed)  # the first of those chosen
+    held = tuple([judged[each] for each in sorted(at)])
+    of = {"numbers": tuple(numbers), "of": len(judged), "judged": all(is_judged), "pilot": held}
+    return chosen, strategy.model_copy(update=of)
 
 
 def _judged_by_gold(given: Sequence[Task]) -> Sequence[int]:
@@ -375,6 +391,8 @@ def _missed(one: ModelMeasurement, other: ModelMeasurement) -> MissedTogether:
 
 def _facts(found: ModelMeasurement) -> dict[str, Any]:
     facts: dict[str, Any] = {name: getattr(found, name) for name in FACTS}
+    if found.pilot is not None:
+        facts["pilot"] = found.pilot
     facts |= {
         "steps": len(found.steps),
         "agreement": found.agreement if any(each.first_valid == FIRST for each in found.steps) else None,

@@ -8,19 +8,21 @@ from functools import cached_property
 from itertools import chain
 from math import log, sqrt
 from random import Random
-from statistics import NormalDist
+from statistics import NormalDist, fmean, stdev
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.certainty import audited_of
+from microagents.elections.field_laws import row_end
 from microagents.elections.laws import Proportion, chance_of, proportion, race_won
 from microagents.elections.race_tables import MAX_DRAWS
 from microagents.elections.step_rates import Interval, SeenStep, StepRates, trend_chance
 from microagents.journal.messages import Promise
 from microagents.runs.accuracy import Confusion, confusions
 from microagents.studies.measuring import FIRST, MeasuredStep
+from microagents.systems.chains.maker import Maker
 
 MOSTLY = 0.5
 FEWEST = 59
@@ -49,6 +51,8 @@ TARGETS = (0.05, 0.01, 0.001)
 LEAST = 0.5001
 """Smallest threshold: the likeliest option must have more than one half."""
 _NORMAL_P95 = NormalDist().inv_cdf(0.95)
+STUDENT = 2.1
+"""Quantile of Student's t at .975 for some 20 rows."""
 
 
 def proportion_of(found: Interval) -> Proportion:
@@ -115,6 +119,22 @@ class Latency(Struct, frozen=True, kw_only=True):
     def sigma(self) -> float:
         """Standard deviation of the logarithm, of the lognormal distribution with these quantiles at .5 and .95."""
         return log(self.p95 / self.p50) / _NORMAL_P95
+
+
+class Pilot(Struct, frozen=True, kw_only=True):
+    """Votes on rows of a table."""
+
+    k: int
+    rows: int
+    """Number of rows on which they were held; 0 for a law."""
+    calls: Interval
+    """Mean number of calls a row."""
+    open: Proportion
+    """Share of the rows that stay open."""
+    right: Proportion | None
+    """Share of the rows that are decided, and all right; None if nothing judges them."""
+    fields: Proportion | None
+    """Share of their fields that are, over rows."""
 
 
 class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
@@ -314,6 +334,48 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
                 seen.append(SeenStep(right=each.valid - wrong, wrong=errors, flagged=flagged, number=rows, is_own=True))
         return StepRates(seen, self.total * len(self.fields))
 
+    @cached_property
+    def pilot(self) -> Pilot | None:
+        """The votes that were held on some rows; None if none were."""
+        held = [each.held for each in self.steps if each.held is not None]
+        if not held:
+            return None
+        count, right, fields = len(held), None, None
+        if self.judged:
+            parts = max(1, len(self.fields))
+            wrong = [parts if each.is_open else min(parts, each.wrong) for each in held]
+            right = proportion(wrong.count(0), count)
+            fields = proportion(count - sum(wrong) / parts, count)
+        is_open = proportion(sum(each.is_open for each in held), count)
+        calls = _mean_calls([each.drawn for each in held])
+        return Pilot(k=held[0].k, rows=count, calls=calls, open=is_open, right=right, fields=fields)
+
+    def law(self, k: int) -> Pilot | None:
+        """Compute how votes on a row end if fields err independently, wrong values agree and all rows are alike; None without an oracle.
+
+        Replies that vote as a whole are one field.
+        """
+        if not self.judged:
+            return None
+        shares = [*self.fields.values()] or [self.p]
+        cap, per_vote = Maker(k=k).max_draws, self.draws / sum(each.valid for each in self.steps)
+        figures = list[tuple[float, ...]]()
+        for end in ("share", "low", "high"):
+            found = row_end([getattr(each, end) for each in shares], k, cap)
+            figures.append((found.draws * per_vote, found.undecided, found.right, found.right ** (1 / len(shares))))
+        calls, is_open, right, field = [Interval(each[0], min(each), max(each)) for each in zip(*figures, strict=True)]
+        of_rows = [proportion_of(each) for each in (is_open, right, field)]
+        return Pilot(k=k, rows=0, calls=calls, open=of_rows[0], right=of_rows[1], fields=of_rows[2])
+
+    @property
+    def law_is_off(self) -> bool:
+        """Whether the votes that were held refute the law."""
+        law = None if self.pilot is None else self.law(self.pilot.k)
+        if self.pilot is None or law is None or law.right is None or self.pilot.right is None:
+            return False
+        seen, said = (self.pilot.calls, self.pilot.right), (law.calls, law.right)
+        return any(held.high < by_law.low or by_law.high < held.low for held, by_law in zip(seen, said, strict=True))
+
     def lost_if_independent(self, k: int) -> float:
         """Compute the chance that votes ahead by k do not decide a step right, if all steps have the mean error rate."""
         return race_won(1 - self.p.share, k)
@@ -386,6 +448,13 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         if self.hard and not self.of_inputs:
             return f"{said}; {RIGHT_WAY}"
         return said
+
+
+def _mean_calls(drawn: Sequence[int]) -> Interval:
+    """Return the mean number of calls a row. If all rows took equally many, 3 of n others may still take two more each."""
+    count, mean = len(drawn), fmean(drawn)
+    spread = STUDENT * stdev([*drawn, mean]) / sqrt(count)
+    return Interval(mean, max(float(min(drawn)), mean - spread), mean + max(spread, 6 / count))
 
 
 def _seen(step: MeasuredStep, *, is_own: bool) -> SeenStep:

@@ -251,7 +251,7 @@ async def _tried(
     try:
         async with asyncio.timeout(FORM_S if steps == KNOWN_STEPS else None):
             report = await measure(
-                task, form.model, **chosen, runs_dir=runs_dir, run_id=run_id, **{**given, **form.settings}
+                task, form.model, **chosen, pilot=0, runs_dir=runs_dir, run_id=run_id, **{**given, **form.settings}
             )
     except (InvalidUsage, Stopped):
         raise

@@ -65,6 +65,18 @@ def task_of(fields: int, vote_by: str) -> type[RowTask[Any]]:
     return Fill
 
 
+def judged_task_of(fields: int) -> type[RowTask[Any]]:
+    """Make the same task with an oracle: every field is 0."""
+    made = task_of(fields, "field")
+    right = made.reply_type()(**{f"field{number}": 0 for number in range(fields)})
+
+    class Judged(made):  # type: ignore[valid-type, misc]
+        def oracle(self, row: dict[str, Any]) -> Reply:  # noqa: ARG002 - all rows are alike
+            return right
+
+    return Judged
+
+
 class ErrsByField(Model):
     """Errs in each field by itself; the right value is 0."""
 

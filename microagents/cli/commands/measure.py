@@ -67,6 +67,17 @@ StatesFrom = Annotated[
 Rollouts = Annotated[
     int, typer.Option(metavar="N", min=0, help="Draw rollouts from each step, too: how right is a step ahead?")
 ]
+Pilot = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Of a table: number of rows on which votes are held besides, for `plan`. [default: 20]",
+    ),
+]
+PilotK = Annotated[
+    int | None, typer.Option("-k", metavar="K", min=1, help="Lead that decides these votes. [default: 3]")
+]
 WithFlags = Annotated[bool, typer.Option("--flags", help="Measure what red flags gain and cost.")]
 
 
@@ -82,6 +93,8 @@ def command(
     inputs: InputsFile = None,
     gold: GoldColumns = [],  # noqa: B006
     rollouts: Rollouts = 0,
+    pilot: Pilot = None,
+    k: PilotK = None,
     flags: WithFlags = False,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
@@ -96,9 +109,9 @@ def command(
     Each step is drawn twice in the state that the task's oracle leads to, and eight times more if a reply is wrong or flagged or the two
     differ. The report shows how often replies are right and valid, with exact intervals of 95 % over steps, and which steps are hard.
 
-    With --inputs, of problems or of chains of one step, an input is a step. An agent is measured by trials, which its `check` judges: each
-    action is drawn five times. With --from the steps are asked in other states, such as an earlier run's; a task without an oracle needs
-    them, and then only agreement is measured.
+    With --inputs, of problems or of chains of one step, an input is a step; of a table votes are held on some rows, too. An agent is
+    measured by trials, which its `check` judges: each action is drawn five times. With --from the steps are asked in other states, such as
+    an earlier run's; a task without an oracle needs them, and then only agreement is measured.
 
     The samples of a model are a run with its own journal. The same command continues where it ended; more --steps, --repeat or --rollouts
     and another question (--flags) reuse its samples. `microagents plan` reads it: --from RUN.
@@ -123,6 +136,8 @@ def command(
             draws=repeat,
             states=given,
             rollouts=rollouts,
+            pilot=pilot,
+            k=k,
             flags=flags,
             seed=seed,
             runs_dir=runs_dir,

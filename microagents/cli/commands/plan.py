@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -44,6 +45,14 @@ Actions = Annotated[
         help="With --p: number of an agent's actions by kind, as in read=6,write=2,end=1.",
     ),
 ]
+Rows = Annotated[
+    str | None,
+    typer.Option(
+        "--inputs",
+        metavar="FILE",
+        help="Plan votes on the rows of a table, in any form that `run` takes: chance, calls and cost by field, by row and in all.",
+    ),
+]
 StepCount = Annotated[
     int | None, typer.Option(metavar="N", parser=count, help="Number of steps, such as 1e6. [default: the task's]")
 ]
@@ -75,6 +84,7 @@ def command(
     p: GivenP = None,
     actions: Actions = None,
     option: Options = [],  # noqa: B006
+    inputs: Rows = None,
     steps: StepCount = None,
     target: Target = 0.95,
     k: OnlyK = None,
@@ -96,6 +106,8 @@ def command(
     With --p every step has the same rate and one rival, the worst case for the chance (MAKER, equations 9 to 16); -s steps=M is as in
     `run`. With --actions it is the chance of an agent, with margins as in -s k_read=2.
 
+    With --inputs FILE it is the chance that all fields of a row are right, and --max-cost is of the whole table. Equal rows count once.
+
     --repeat simulates the marked row, or -k, --strategy and -s, in virtual time: each step has an error rate drawn from the measured ones.
 
     Exit codes: 0 a run reaches the target, 1 none does, 2 wrong usage.
@@ -106,6 +118,13 @@ def command(
         raise InvalidUsage("--actions goes with --p; --from has them already")
     if actions is not None and (steps, k, strategy, repeat) != (None, None, None, 0):
         raise InvalidUsage("--actions takes margins by -s, as in -s k_read=1; leave out the options of steps")
+    if inputs is not None:
+        others = (steps, strategy, repeat, max_time, concurrency, set_)
+        if task is None or p is not None or others != (None, None, 0, None, None, []):
+            raise InvalidUsage(
+                "--inputs goes with a task, --from, -o, -k, --target and --max-cost; leave out the others"
+            )
+        _plan_table(task, option, inputs, from_, target, k, max_cost, runs_dir, as_json=as_json)
     from microagents.cli.views.planned import print_plan
     from microagents.studies.measure import measured_from
     from microagents.studies.planning import Rates, plan
@@ -128,6 +147,31 @@ def command(
     )
     print_plan(found, task, work, option, concurrency, max_cost, max_time, as_json=as_json)
     raise typer.Exit(NO_RUN if found.best is None else 0)
+
+
+def _plan_table(
+    task: str,
+    option: list[str],
+    inputs: str,
+    runs: list[str],
+    target: float,
+    k: int | None,
+    max_cost: float | None,
+    runs_dir: Path,
+    *,
+    as_json: bool,
+) -> NoReturn:
+    from microagents.cli.inputs import given_by
+    from microagents.cli.views.planned_rows import print_rows
+    from microagents.runs.task_list import tasks_of
+    from microagents.studies.measure import measured_from
+    from microagents.studies.row_plans import plan_rows
+
+    given = given_by(task, option, inputs)
+    measured = [measured_from(runs_dir, each, given.first) for each in dict.fromkeys(runs)]
+    found = plan_rows(tasks_of(given.work), measured, target=target, k=k, max_cost_usd=max_cost)
+    print_rows(found, task, inputs, option, as_json=as_json)
+    raise typer.Exit(0 if found.is_sure else NO_RUN)
 
 
 def _numbers(actions: str) -> dict[str, int]:

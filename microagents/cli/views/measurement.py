@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from microagents.cli.views.tables import Columns, closing_notes
-from microagents.elections.field_laws import row_end
 from microagents.elections.laws import Proportion
 from microagents.runs.accuracy import in_words
 from microagents.runs.words.money import are_simulated, money, prices_of
@@ -66,6 +65,7 @@ def _model(found: ModelMeasurement, source: str) -> Iterator[str | Columns]:
     if found.latency is not None:
         p50, p95, p99 = found.latency.p50, found.latency.p95, found.latency.p99
         yield f"a call takes {p50:,.2g} s, {p95:,.2g} s in one of 20, {p99:,.2g} s in one of 100"
+    yield from _pilot(found)
     if not found.judged:
         yield f"two draws agree = {_within(found.agreement)}, valid = {_within(found.valid)} (95 % over steps)"
         if found.differing:
@@ -95,10 +95,24 @@ def _fields(found: ModelMeasurement) -> Iterator[str | Columns]:
     yield Columns(
         [["field", "right"], *[[name, _within(share)] for name, share in found.fields.items()]], to_the_left=(0, 1)
     )
-    maker = Maker()
-    end = row_end([share.share for share in found.fields.values()], maker.k, maker.max_draws)
-    said = f"votes by field at k = {maker.k}: {end.draws:.2f} calls a row, all fields right in {end.right:.4f}"
-    yield f"{said}, if fields err independently and wrong values agree"
+    k = Maker().k if found.pilot is None else found.pilot.k
+    law = found.law(k)
+    if law is not None and law.right is not None:
+        said = f"votes by field at k = {k}: {law.calls.mid:.2f} calls a row, all fields right in {law.right.share:.4f}"
+        yield f"{said}, if fields err independently and wrong values agree"
+
+
+def _pilot(found: ModelMeasurement) -> Iterator[str]:
+    """Say how the votes on some rows ended."""
+    if (pilot := found.pilot) is None:
+        return
+    calls = pilot.calls
+    said = f"votes held on {counted(pilot.rows, 'row')} at k = {pilot.k}: "
+    said += f"{calls.mid:.2f} calls a row ({calls.low:.2f} to {calls.high:.2f})"
+    said += f", open = {_within(pilot.open)}"
+    if pilot.right is not None:
+        said += f", all right = {_within(pilot.right)}"
+    yield said
 
 
 def _agent(found: AgentMeasurement) -> Iterator[str | Columns]:

@@ -69,7 +69,7 @@ class Batch:
         self._endings: dict[int, InputEnding] = {}
         """Endings by input, as far as they are needed: `mark_undecided` and runs without a journal read them."""
 
-        self._shared = SharedQuestions(plan) if only is None and may_share(plan) else None
+        self._shared = SharedQuestions(plan.tasks) if only is None and may_share(plan) else None
         """Rows that ask the same question; None if each is asked."""
         self._not_accepted: dict[int, str] = {}
         """Why requests of inputs were not accepted, by input: each input's own fault, unless no request of the run was accepted."""

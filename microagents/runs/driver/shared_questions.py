@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -14,6 +15,7 @@ from microagents.replies.chat import Prompt
 from microagents.runs.cells import SHARED
 from microagents.runs.plan import RunPlan
 from microagents.systems.chains.row_task import RowTask
+from microagents.task import Task
 
 _BY_ROW = ("flag", "verify", "oracle", "correct", "advance", "result", "done", "start")
 """Methods that may look at columns that the prompt does not show."""
@@ -22,6 +24,13 @@ _BY_ROW = ("flag", "verify", "oracle", "correct", "advance", "result", "done", "
 def may_share(plan: RunPlan) -> bool:
     """Return whether rows of a plan that ask the same question may share a result."""
     return plan.settings["share"] == "on" and isinstance(plan.tasks[0], RowTask) and not plan.strategy.passes_undecided
+
+
+def questions_of(tasks: Sequence[Task]) -> int:
+    """Count the different questions of rows."""
+    shared = SharedQuestions(tasks)
+    digests = [shared.digest(number) for number in range(len(tasks))]
+    return digests.count(None) + len({*digests} - {None})
 
 
 def shared_ending(ending: InputEnding, other: int) -> InputEnding:
@@ -36,12 +45,12 @@ class SharedQuestions:
     """For each row the first one that asks the same question, and the rows that wait for the end of another.
 
     Args:
-        plan: the run. The digests of its questions are kept, so each row takes some hundred bytes.
+        tasks: the rows. The digests of their questions are kept, so each row takes some hundred bytes.
     """
 
-    def __init__(self, plan: RunPlan) -> None:
-        self._tasks = plan.tasks
-        kind = type(plan.tasks[0])
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._tasks = tasks
+        kind = type(tasks[0])
         self._needs_row = any(getattr(kind, name) is not getattr(RowTask, name) for name in _BY_ROW)
         self._firsts: dict[int, int] = {}
         """The first row of each question, by the digest of the question."""
@@ -54,7 +63,7 @@ class SharedQuestions:
 
     def note(self, number: int) -> None:
         """Take note of the question of the next row. Rows are noted in their order."""
-        digest = self._digest(number)
+        digest = self.digest(number)
         if digest is not None and (first := self._firsts.setdefault(digest, number)) != number:
             self._later[number] = first
 
@@ -78,7 +87,8 @@ class SharedQuestions:
             self._unsolved.setdefault(ending.input, []).extend(found)
         return found
 
-    def _digest(self, number: int) -> int | None:
+    def digest(self, number: int) -> int | None:
+        """Return the digest of the question of a row; None if it cannot be asked."""
         task = self._tasks[number]
         assert isinstance(task, RowTask)
         try:

@@ -1,0 +1,78 @@
+"""A plan of a table on the terminal: votes by the law and as they were held, and the command that fills the table."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from msgspec import structs
+
+from microagents.cli.reporting import echo, json_text
+from microagents.cli.views.tables import Columns, report_text
+from microagents.elections.step_rates import Interval
+from microagents.runs.words.money import are_simulated, money
+from microagents.runs.words.verdict import counted
+from microagents.studies.measured import Proportion
+from microagents.studies.row_plans import PlannedTable, PlannedVotes
+
+HEAD = ["", "k", "by", "field right", "row right", "open", "calls a row", "a field", "a row", "calls", "cost"]
+
+
+def print_rows(found: PlannedTable, task: str, file: str, options: list[str], *, as_json: bool) -> None:
+    """Print a plan.
+
+    Args:
+        found: the plan.
+        task: name of the task.
+        file: the file of rows.
+        options: words NAME=VALUE of the task.
+        as_json: whether to print one object.
+    """
+    command_line = None
+    if found.best is not None:
+        given = [word for each in options for word in ("-o", each)]
+        words = ["microagents", "run", task, *given, "--inputs", file, "--model", found.best.model]
+        command_line = shlex.join([*words, "-k", str(found.best.votes.k)])
+    if as_json:
+        echo(json_text({**structs.asdict(found), "command": command_line}))
+    else:
+        echo(report_text([*_report(found, file), _end(found, command_line)]))
+
+
+def _report(found: PlannedTable, file: str) -> Iterator[str | Columns]:
+    once = "" if found.asked == found.rows else f", {found.asked:,} asked: equal rows are asked once"
+    yield f"{file}: {counted(found.rows, 'row')}{once}; {counted(found.fields, 'field')} a row"
+    for model, notes in found.notes.items():
+        yield f"{model}:"
+        rows = [_cells(each, found) for each in found.votes if each.model == model]
+        yield Columns([HEAD, *rows], to_the_left=(0, 1, 2))
+        yield from notes
+    if are_simulated([*found.notes]):
+        yield "simulated: costs are what the real model would have cost at list prices"
+
+
+def _cells(planned: PlannedVotes, of: PlannedTable) -> list[str]:
+    votes, row_usd = planned.votes, planned.row_usd
+    by = f"{counted(votes.rows, 'row')} held" if votes.rows else "law"
+    seen = [_within(each) for each in (votes.fields, votes.right, votes.open, votes.calls)]
+    field_usd = None if row_usd is None else row_usd / of.fields
+    costs = [money(field_usd), money(row_usd), f"{planned.calls:,.0f}", money(planned.cost_usd)]
+    return ["*" if of.is_sure and planned is of.best else "", str(votes.k), by, *seen, *costs]
+
+
+def _within(figure: Proportion | Interval | None) -> str:
+    if figure is None:
+        return "-"
+    mid = figure.share if isinstance(figure, Proportion) else figure.mid
+    if figure.low == figure.high:
+        return f"{mid:.4f}"
+    return f"{mid:.4f} ({figure.low:.2f} to {figure.high:.2f})"
+
+
+def _end(found: PlannedTable, command_line: str | None) -> str:
+    if found.is_sure:
+        return f"* the cheapest whose rows are right in {found.target:g}: {command_line}"
+    said = f"no votes that were held make {found.target:g} of the rows right for sure"
+    if found.best is None:
+        return said
+    return f"{said}; k = {found.best.votes.k} is enough if the law holds: {command_line}"
