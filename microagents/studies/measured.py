@@ -373,8 +373,9 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         law = None if self.pilot is None else self.law(self.pilot.k)
         if self.pilot is None or law is None or law.right is None or self.pilot.right is None:
             return False
-        seen, said = (self.pilot.calls, self.pilot.right), (law.calls, law.right)
-        return any(held.high < by_law.low or by_law.high < held.low for held, by_law in zip(seen, said, strict=True))
+        calls, right = self.pilot.calls, self.pilot.right
+        takes_other = calls.high < law.calls.low or law.calls.high < calls.low
+        return takes_other or right.high < law.right.low or law.right.high < right.low
 
     def lost_if_independent(self, k: int) -> float:
         """Compute the chance that votes ahead by k do not decide a step right, if all steps have the mean error rate."""

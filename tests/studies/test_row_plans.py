@@ -91,7 +91,7 @@ def test_without_an_oracle_calls_and_open_rows_are_those_of_the_pilot(tmp_path: 
 @pytest.mark.parametrize(
     ("fields", "changed", "said"),
     [
-        (5, {}, "is of votes on field0, field1, field2, field3, and here they are on field0"),
+        (3, {}, "is of votes on field0, field1, field2, field3, and here they are on field0"),
         (4, {"held": None, "right": None}, "has neither an oracle nor a pilot"),
     ],
 )

@@ -9,10 +9,10 @@ from msgspec import structs
 
 from microagents.cli.reporting import echo, json_text
 from microagents.cli.views.tables import Columns, report_text
+from microagents.elections.laws import Proportion
 from microagents.elections.step_rates import Interval
 from microagents.runs.words.money import are_simulated, money
 from microagents.runs.words.verdict import counted
-from microagents.studies.measured import Proportion
 from microagents.studies.row_plans import PlannedTable, PlannedVotes
 
 HEAD = ["", "k", "by", "field right", "row right", "open", "calls a row", "a field", "a row", "calls", "cost"]
