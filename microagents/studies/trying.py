@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -12,6 +13,7 @@ from msgspec import Struct, structs
 
 from microagents.actors.registry import MODELS, STRATEGIES, TASKS
 from microagents.actors.role import Strategy
+from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage, MicroagentsError, Stopped
 from microagents.base.messages import address_of
 from microagents.base.user_code import called
@@ -20,16 +22,22 @@ from microagents.models.capabilities import UNKNOWN, capabilities_of
 from microagents.models.http.provider import HttpModel
 from microagents.models.model import Model, ModelSpec
 from microagents.runs.doctor import examined_model
-from microagents.runs.driver.keywords import SharedKeywords, is_ended_by_caller
+from microagents.runs.driver.keywords import SharedKeywords, is_ended_by_caller, without_control
+from microagents.runs.plan import RunPlan
+from microagents.runs.settings import Settings, validated
+from microagents.runs.strategies import model_pools
 from microagents.runs.task_list import dump_options, tasks_of
 from microagents.runs.words.money import prices_of
 from microagents.runs.words.verdict import counted
 from microagents.studies.measure import measure
 from microagents.studies.measured import FEWEST_DRAWS, ModelMeasurement
 from microagents.studies.measuring import FIRST, GivenState
+from microagents.studies.preview import ShownStep, show_step
 from microagents.studies.series import short_digest
 from microagents.studies.states import States
 from microagents.systems.agents.agent import AgentTask
+from microagents.systems.chains.maker import Maker
+from microagents.systems.chains.row_task import RowTask
 from microagents.task import ChainTask, Task
 
 KNOWN_STEPS = 3
@@ -42,6 +50,8 @@ TOKENS_ROUNDED, ROOM = 64, 4
 """The advised limit of a reply is so many times the mean length, rounded up to a multiple."""
 TARGET = 0.95
 """Chance that all steps come out right at the advised k."""
+FIRST_ROWS = 5
+"""Number of rows that are shown with their prompts and replies."""
 NONE_SEEN = 3
 """No error among n samples excludes at 95 % an error rate of more than 3 / n."""
 
@@ -138,6 +148,8 @@ class Tried(Struct, frozen=True, kw_only=True):
     """Calls that ``-s certain=on`` would spare, in words; None if it spares none."""
     hard: list[int] = []
     """Numbers of the hard steps that were seen."""
+    rows: tuple[ShownStep, ...] = ()
+    """The first rows of a table, each with its prompt and one reply in the best form; empty of other work."""
     is_interrupted: bool = False
 
     def as_json(self) -> dict[str, Any]:
@@ -197,7 +209,24 @@ async def try_model(
         more = await _tried(best, task, steps, runs_dir, given)
         best = more if more.found is not None else best
     found = _advised(name, model, tasks, best, forms)
+    if best is not None and isinstance(first, RowTask) and not is_ended_by_caller(given):
+        found = structs.replace(found, rows=await _first_rows(tasks, best, given))
     return structs.replace(found, is_interrupted=is_ended_by_caller(given))
+
+
+async def _first_rows(tasks: Sequence[Task], form: TriedForm, given: SharedKeywords) -> tuple[ShownStep, ...]:
+    """Ask for one reply to each of the first rows; none if that takes too long."""
+    strategy = Maker(k=1, max_draws=1)
+    pools = model_pools(form.model, [strategy]).pools
+    asked = {**without_control(given), **form.settings, "models": pools, "run_id": "try"}
+    settings = validated(Settings, "the try", asked)
+    plans = [RunPlan(tasks=[each], listed=False, strategy=strategy, settings=settings) for each in tasks[:FIRST_ROWS]]
+    with suppress(MicroagentsError, TimeoutError):
+        async with asyncio.timeout(FORM_S), TaskScope() as scope:
+            shown = [scope.start(show_step(each, 0)) for each in plans]
+            await scope.join()
+            return tuple([each.result() for each in shown])
+    return ()
 
 
 def _provider(spec: ModelSpec) -> type[HttpModel] | None:

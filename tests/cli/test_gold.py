@@ -160,3 +160,24 @@ def test_gold_is_read_as_the_reply_reads_its_values_in_python_too_also_without_a
     assert result.accuracy is not None
     assert (result.accuracy.right, result.accuracy.judged, result.right) == (1, 2, False)
     assert [(each.right, each.given) for each in result.accuracy.confused] == [("Rome", "rom")]
+
+
+def test_a_try_shows_the_first_five_rows_with_prompt_reply_and_fields() -> None:
+    rows = "place,kind\n" + "".join(f"{name},city\n" for name in ("Paris", "Bonn", "Rome", "Ulm", "Nice", "Oslo"))
+    found = ran("try", "--gold", "kind", rows=rows)
+    lines = [line.split() for line in found.out.splitlines()]
+    head = lines.index(["input", "prompt", "reply", "kind", "size", "right"])
+    assert [line[0] for line in lines[head + 1 : head + 6]] == ["0", "1", "2", "3", "4"]
+    assert lines[head + 1][-3:] == ['"city"', "5", "yes"]
+    assert lines[head + 2][-3:] == ['"village"', "4", "WRONG"]
+    assert not lines[head + 6]
+    shown = ran("try", "--json", rows=rows.replace("kind", "sort")).json["rows"]
+    assert [each["user"] for each in shown][1] == "What is it?\n\nplace: Bonn\nsort: city"
+    assert [reply["vote"]["kind"] for each in shown for reply in each["replies"]][:2] == ["city", "village"]
+
+
+def test_a_question_about_any_row_of_a_file_is_shown_in_full() -> None:
+    shown = ran("try", "--one", "--input", "1", "-k", "1", *GOLD)
+    assert (shown.code, "place: Bonn" in shown.out, "gold:" in shown.out) == (COMPLETED, True, False)
+    assert "decided, WRONG by the task's own oracle; 1 call" in shown.out
+    assert "input 9 is not there; inputs are numbered from 0 to 4" in ran("try", "--one", "--input", "9").reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -31,7 +32,6 @@ from microagents.cli.options import (
     check_typed,
     models_of,
     strategy_named,
-    task_of,
     with_settings,
     with_tools,
 )
@@ -41,11 +41,22 @@ if TYPE_CHECKING:
     from microagents.actors.role import Strategy
     from microagents.task import Task
 
-OF_TRY = ("inputs", "steps", "write", "yes")
+OF_TRY = ("steps", "write", "yes")
 """Parameters of a try that --one and --setup do not have."""
-OF_QUESTION = ("strategy", "set_", "k", "step", "format", "reasoning", "reading")
+OF_QUESTION = ("strategy", "set_", "k", "step", "number", "format", "reasoning", "reading")
 """Parameters of --one alone."""
-OF_BOTH = ("task", "option", "tool", "seed", "max_output_tokens", "flag_above_tokens", "max_outage_s", "prices")
+OF_BOTH = (
+    "task",
+    "option",
+    "tool",
+    "inputs",
+    "gold",
+    "seed",
+    "max_output_tokens",
+    "flag_above_tokens",
+    "max_outage_s",
+    "prices",
+)
 """Parameters that only --setup lacks."""
 
 
@@ -81,6 +92,10 @@ def command(
             help="With --one: number of a chain's step, from 0. The task's oracle does the steps before it.",
         ),
     ] = 0,
+    number: Annotated[
+        int,
+        typer.Option("--input", min=0, metavar="N", help="With --one and --inputs: number of the input, from 0."),
+    ] = 0,
     seed: Seed = 0,
     write: Annotated[
         bool, typer.Option("--write", help=f"Write the settings that follow into {PROJECT}. [default: a terminal asks]")
@@ -114,20 +129,22 @@ def command(
         raise InvalidUsage("name the task to try, such as microagents try hanoi; or give --setup")
     changed.pop("runtime", None)
     words = with_tools(option, tool)
+    from microagents.cli.inputs import given_by
+
+    given_inputs = given_by(task, words, inputs, gold)
     if one:
         check_typed(context, "without --one", *OF_TRY)
-        asked = task_of(task, words)
+        asked = _numbered(given_inputs.work, number)
         chosen = strategy_named(strategy, options, asked)
         _show_question(asked, chosen, model, step, {"seed": seed, **changed}, as_json=as_json)
     check_typed(context, "with --one", *OF_QUESTION)
     if len(model) > 1:
         raise InvalidUsage("a try is of one model; give one --model, or --one to ask them in turn")
-    from microagents.cli.inputs import given_by
     from microagents.cli.views.tried import report_tried
     from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
     from microagents.studies.trying import try_model
 
-    work = given_by(task, words, inputs, gold).work
+    work = given_inputs.work
     spec = model[0] if model else DEFAULT_MODEL
     given = {name: value for name, value in changed.items() if name in OF_BOTH}
     found = run_in_terminal(
@@ -138,6 +155,14 @@ def command(
         yes=yes,
     )
     report_tried(found, as_json=as_json, write=write)
+
+
+def _numbered(work: Task | Sequence[Task], number: int) -> Task:
+    """Return one of many inputs; of a single task itself."""
+    inputs = work if isinstance(work, Sequence) else [work]
+    if number >= len(inputs):
+        raise InvalidUsage(f"input {number} is not there; inputs are numbered from 0 to {len(inputs) - 1:,}")
+    return inputs[number]
 
 
 def _check_setup(models: list[str], runs_dir: Path, *, on_ray: bool, as_json: bool) -> NoReturn:
