@@ -20,7 +20,6 @@ from microagents.base.plain_values import read_as
 from microagents.base.user_code import called, called_aside, mistyped
 from microagents.replies.chat import (
     NO_PROSE,
-    A,
     Format,
     Prompt,
     ProseByTool,
@@ -32,11 +31,14 @@ from microagents.replies.chat import (
 )
 from microagents.replies.data_prompts import prompt_of
 from microagents.replies.mistakes import one_field_altered
+from microagents.replies.model_replies import as_reply, reply_of
 from microagents.replies.rollouts import Rollout, default_rollout_prompt
 from microagents.replies.trajectories import Trajectory
 from microagents.tools.toolbox import GivenTool, Toolbox
 
 S = TypeVar("S")
+A = TypeVar("A", bound=Reply | BaseModel)
+"""The reply of a model: a reply class, or a model of pydantic."""
 V = TypeVar("V", default=Any)
 """The result of a task: `Result.value`."""
 R = TypeVar("R", default=S)
@@ -205,13 +207,13 @@ class Task(BaseModel, Generic[V]):
         """Return the vote of a reply, without the prose in its calls. For kinds of tasks."""
         return vote_of(self.as_declared(reply), self.prose_in(type(reply)))
 
-    def expert(self, prompt: Prompt, reply: type[Reply], /) -> Reply:
+    def expert(self, prompt: Prompt, reply: type[Reply], /) -> Reply | BaseModel:
         """Work out the right reply from nothing but the prompt's text. Only the simulated model calls it."""
         raise NotImplementedError(f"{type(self).__name__} has no expert for {reply.__name__}: {prompt.user[:80]!r}")
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random, /) -> Reply:  # noqa: ARG002 - for tasks to override
         """Make a plausible wrong reply, for the simulated model; by default the right one with one field altered."""
-        return one_field_altered(right, rng)
+        return one_field_altered(as_reply(right), rng)
 
     def difficulty(self, prompt: Prompt, reply: type[Reply], /) -> float | None:  # noqa: ARG002 - for tasks to override
         """Return the error rate of the simulated model at this question; None for the rate of the model's profile."""
@@ -424,10 +426,10 @@ class ChainTask(Task[R], Generic[S, A, R]):
 
         None without an oracle.
         """
-        right: A | None = called(self.oracle, state, gives=(self.reply_type(), NoneType))
+        right: Reply | None = called(self.oracle, state, gives=(self.reply_type(), NoneType))
         if right is None:
             return None
-        return self.vote_of(right) == self.vote_of(reply)
+        return self.vote_of(right) == self.vote_of(as_reply(reply))
 
 
 @lru_cache(maxsize=256)
@@ -453,6 +455,8 @@ def reply_named(task: type[Task], reply: Any) -> type[Reply]:
     """Read the reply type that a task names, checked."""
     if isinstance(reply, type) and issubclass(reply, Reply):
         return reply
+    if isinstance(reply, type) and issubclass(reply, BaseModel):
+        return reply_of(reply)
     name = getattr(reply, "__name__", repr(reply))
     raise InvalidDefinition(
         f"write class {name}(Reply, frozen=True): {task.__qualname__} names {name} as its reply, which is not a Reply"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, ValuesView
+from collections.abc import Callable, Mapping, ValuesView
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import date, timedelta
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, get_args, get_origin
 
 import msgspec
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_jsonable_python
+from pydantic_core.core_schema import DecimalSchema
 
 MAX_DIGITS = 1_000
 """Places of a decimal that are written out; beyond them it has an exponent."""
@@ -78,7 +80,7 @@ def read_as(kind: Any, found: Any) -> Any:
     Raises:
         Exception: they are not of the type, or have more parts. A validator of the user may raise anything.
     """
-    read = msgspec.convert(found, kind, dec_hook=_read_by_pydantic, str_keys=True)
+    read = msgspec.convert(found, kind, dec_hook=read_by_pydantic, str_keys=True)
     if not _is_whole(found, msgspec.json.decode(encode(read))):
         raise ValueError(f"they have more parts than a {kind}")
     return read
@@ -88,7 +90,7 @@ def read_cell(kind: Any, cell: Any) -> Any:
     """Read a cell of a table as a type: a text also as the number, date or JSON that it writes; raises as `read_as`."""
     if isinstance(cell, str):
         try:
-            return msgspec.convert(cell, kind, strict=False, dec_hook=_read_by_pydantic)
+            return msgspec.convert(cell, kind, strict=False, dec_hook=read_by_pydantic)
         except msgspec.ValidationError:
             cell = msgspec.json.decode(cell)
     return read_as(kind, cell)
@@ -104,8 +106,27 @@ def _is_whole(found: Any, written: Any) -> bool:
     return True
 
 
-def _read_by_pydantic(kind: type, found: object) -> Any:
-    return TypeAdapter(kind).validate_json(msgspec.json.encode(found))
+class WithNumbers(GenerateJsonSchema):
+    """Generator of schemas in which a decimal is a number: that a text is accepted, too, helps nobody who writes nothing but texts."""
+
+    def decimal_schema(self, schema: DecimalSchema) -> dict[str, Any]:
+        """Return the schema of a decimal."""
+        found: dict[str, Any] = {"type": "number", "format": "decimal"}
+        self.update_with_validations(found, schema, self.ValidationsMapping.numeric)
+        return found
+
+
+adapter_of: Callable[[Any], TypeAdapter[Any]] = lru_cache(maxsize=256)(TypeAdapter)
+"""Returns pydantic's validator of a type."""
+
+
+def read_by_pydantic(kind: type, found: object, *, strict: bool | None = None) -> Any:
+    """Read JSON-like values as a type that pydantic knows, whether they name fields by alias or not.
+
+    Raises:
+        Exception: they are not of the type. A validator of the user may raise anything.
+    """
+    return adapter_of(kind).validate_json(msgspec.json.encode(found), strict=strict, by_alias=True, by_name=True)
 
 
 def field_names(kind: Any) -> tuple[str, ...]:

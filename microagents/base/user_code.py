@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType, NoneType
-from typing import Any
+from typing import Any, ClassVar
 
 from microagents.base.aio import is_cancelled
 from microagents.base.errors import Aborted, MicroagentsError, RoleFailed, TaskFailed
@@ -19,10 +19,42 @@ MAX_TRACEBACK_CHARS = 8_000
 """Of a longer traceback the first and the last half of this number are kept: it travels, and the journal keeps it."""
 
 
+class StandIn:
+    """Base of values that stand for a value of a class of the user's, except in the user's own code."""
+
+    __slots__ = ()
+    __stands_for__: ClassVar[type]
+
+    def users_value(self) -> object:
+        """Return the value of the user's class."""
+        raise NotImplementedError
+
+    @classmethod
+    def standing_for(cls, value: Any) -> Any:
+        """Return the value that stands for one of the user's class."""
+        raise NotImplementedError
+
+
+def _for_user(value: object) -> object:
+    if isinstance(value, StandIn):
+        return value.users_value()
+    if isinstance(value, type) and issubclass(value, StandIn):
+        return value.__stands_for__
+    return value
+
+
+def standing_in(value: object, gives: Any) -> object:
+    """Return the value that stands for a user's, if it is one that an instance of ``gives``, a class or a tuple of some, stands for."""
+    for kind in gives if isinstance(gives, tuple) else (gives,):
+        if issubclass(kind, StandIn) and isinstance(value, kind.__stands_for__):
+            return kind.standing_for(value)
+    return value
+
+
 def called(method: Callable[..., Any], *given: object, gives: Any = object, at: int | str = "") -> Any:
     """Call a method of a task; `TaskFailed` if it raises, or its result has another type. ``at`` says where in the work."""
     try:
-        result = method(*given)
+        result = standing_in(method(*map(_for_user, given)), gives)
     except MicroagentsError:
         raise
     except (Exception, asyncio.CancelledError, SystemExit) as error:
@@ -41,7 +73,7 @@ async def called_aside(method: Callable[..., Any], *given: object) -> Any:
     if not inspect.iscoroutinefunction(method):
         return await asyncio.to_thread(called, method, *given)
     try:
-        return await method(*given)
+        return await method(*map(_for_user, given))
     except MicroagentsError:
         raise
     except (Exception, asyncio.CancelledError, SystemExit) as error:

@@ -14,10 +14,13 @@ from microagents.models.http.sending import Client, Sender, headers_of
 from microagents.models.http.usage import sum_of
 from microagents.models.json_schema import strict_schema
 from microagents.models.model import Most
+from microagents.replies.chat import json_form
+from microagents.replies.json_forms import AGAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from microagents.actors.role import Context
     from microagents.models.model import Call, ModelSpec
     from microagents.replies.chat import Sample
 
@@ -48,6 +51,16 @@ class AnthropicModel(HttpModel):
     def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
         super().__init__(spec, prices)
         self._thinking = _thinking(spec.options.get("thinking"))
+
+    def join(self, context: Context) -> None:
+        """Take the name of a run, and check the options against its task."""
+        super().join(context)
+        reply = context.tasks[0].reply_type() if context.tasks else None
+        if self._has_schema and reply is not None and AGAIN in json_form(reply):
+            raise InvalidUsage(
+                f"{reply.__name__} has a type that contains itself, which Anthropic takes in no schema; leave json_schema=true out: the "
+                "prompt shows the form, and each reply is checked"
+            )
 
     def _connect(self) -> Client:
         from anthropic import AsyncAnthropic  # noqa: PLC0415 - costs 1 s

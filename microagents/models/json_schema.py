@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import lru_cache
 from typing import Any
 
 from microagents.replies.chat import Reply, schema
 
-_NOT_TAKEN = ("default", "title", "uniqueItems")
+_NOT_TAKEN = (
+    *("default", "title", "uniqueItems", "examples", "deprecated", "readOnly", "writeOnly"),
+    *("discriminator", "propertyNames", "format"),
+)
 """Keywords that providers refuse, or do not need."""
+_FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
+"""Formats of texts that providers know."""
 _BOUNDS = (
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
     *("minLength", "maxLength", "pattern", "minItems", "maxItems", "minProperties", "maxProperties"),
@@ -27,8 +33,17 @@ def strict_schema(reply: type[Reply], *, has_bounds: bool = True) -> dict[str, A
     whole = schema(reply)
     left_out = _NOT_TAKEN if has_bounds else (*_NOT_TAKEN, *_BOUNDS)
     parts = {name: _closed(part, left_out) for name, part in whole.get("$defs", {}).items()}
-    root = parts.pop(whole["$ref"].rpartition("/")[2]) if "$ref" in whole else _closed(whole, left_out)
-    return {**root, "$defs": parts} if parts else root
+    name = whole["$ref"].rpartition("/")[2]
+    root: dict[str, Any] = parts[name]
+    if not _is_named(whole["$ref"], parts):
+        del parts[name]
+    if not parts:
+        return root
+    return {**root, "$defs": parts}
+
+
+def _is_named(reference: str, parts: dict[str, Any]) -> bool:
+    return json.dumps({"$ref": reference})[1:-1] in json.dumps(parts)
 
 
 def schema_name(reply: type[Reply]) -> str:
@@ -41,9 +56,15 @@ def _closed(part: Any, left_out: tuple[str, ...]) -> Any:
         return [_closed(each, left_out) for each in part]
     if not isinstance(part, dict):
         return part
+    if "$ref" in part:  # beside which OpenAI takes nothing
+        return {"$ref": part["$ref"]}
     if "prefixItems" in part:
         part = _as_plain_array(part)
+    if "oneOf" in part:
+        part = {("anyOf" if name == "oneOf" else name): value for name, value in part.items()}
     closed = {name: _closed(value, left_out) for name, value in part.items() if name not in left_out}
+    if part.get("format") in _FORMATS:
+        closed["format"] = part["format"]
     if "properties" in part:  # a field may be called title
         fields = {name: _closed(value, left_out) for name, value in part["properties"].items()}
         closed |= {"properties": fields, "required": list(fields), "additionalProperties": False}

@@ -10,6 +10,7 @@ import json
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import is_dataclass
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
@@ -20,11 +21,15 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import Meta, Struct, StructMeta, structs
 from msgspec import inspect as types
+from pydantic import BaseModel
 
 from microagents.base.errors import InvalidDefinition
 from microagents.base.foreign_text import fenced, visible
 from microagents.base.messages import register
+from microagents.base.plain_values import field_names, number_in
 from microagents.base.user_code import called, mistyped
+from microagents.replies import pydantic_types
+from microagents.replies.json_forms import form_of
 from microagents.replies.masses import Mass
 
 A = TypeVar("A", bound="Reply")
@@ -143,6 +148,11 @@ class _ReplyClass(StructMeta):
         if made.__struct_config__.array_like:
             raise InvalidDefinition(
                 f"{name} is array_like, so its JSON would name no field; leave array_like out, or put it on a field's type"
+            )
+        if "vote" in made.__struct_fields__:
+            raise InvalidDefinition(
+                f"{name} has a field called vote, but replies are compared by their method vote(); give the field another name, and "
+                'its name in JSON beside it: vote_: str = msgspec.field(name="vote")'
             )
         return made
 
@@ -285,10 +295,10 @@ def hashable(value: object) -> Hashable:
             return frozenset((key, hashable(item)) for key, item in value.items())
         if isinstance(value, set | frozenset):
             return frozenset(hashable(item) for item in value)
-        if isinstance(value, Struct):
-            return (type(value), *(hashable(getattr(value, name)) for name in value.__struct_fields__))
         if isinstance(value, list | tuple):
             return tuple(hashable(item) for item in value)
+        if (fields := attributes(value)) is not None:
+            return (type(value), hashable(fields))
         raise InvalidDefinition(
             f"{type(value).__name__} {value!r} cannot be compared in a vote; override vote()"
         ) from None
@@ -308,6 +318,15 @@ def differs(reply: Reply, name: str, right: object) -> bool:
     return hashable(getattr(put, name)) != hashable(getattr(reply, name))
 
 
+def attributes(value: Any) -> dict[str, Any] | None:
+    """Return the fields of a struct, dataclass or model, and what a model has beside its fields; None of any other value."""
+    if isinstance(value, BaseModel):
+        return dict(value)
+    if isinstance(value, Struct) or is_dataclass(value):
+        return {name: getattr(value, name) for name in field_names(type(value))}
+    return None
+
+
 def voted_fields(reply: type[Reply]) -> list[str]:
     """List the fields that are not marked `Unvoted`, in their order."""
     return [field.name for field in fields_of(reply) if _is_voted(field.type)]
@@ -316,11 +335,19 @@ def voted_fields(reply: type[Reply]) -> list[str]:
 @lru_cache(maxsize=256)
 def has_prose(reply: type[Reply]) -> bool:
     """Return whether a vote may contain text of a model's own: two votes may then mean the same without being equal."""
-    return any(_contains_text(field.type) for field in fields_of(reply) if _is_voted(field.type))
+    voted = [field.type for field in fields_of(reply) if _is_voted(field.type)]
+    return any(isinstance(each, _WITH_TEXT) for each in _types_in(*voted))
 
 
-def _contains_text(info: types.Type) -> bool:
-    return isinstance(info, types.StrType | types.DictType | types.AnyType) or any(map(_contains_text, _parts(info)))
+_WITH_TEXT = types.StrType | types.DictType | types.AnyType | types.CustomType
+
+
+def _types_in(*infos: types.Type) -> list[types.Type]:
+    """List types, and all that they are made of: each once, since a type may contain itself."""
+    found = [*infos]
+    for info in found:  # which grows
+        found += [part for part in _parts(info) if not any(part is each for each in found)]
+    return found
 
 
 def _parts(info: types.Type) -> Iterable[types.Type]:
@@ -336,7 +363,7 @@ def _parts(info: types.Type) -> Iterable[types.Type]:
             return (info.item_type,)
         case types.DictType():
             return (info.key_type, info.value_type)
-        case types.StructType():
+        case types.StructType() | types.DataclassType() | types.TypedDictType() | types.NamedTupleType():
             return [field.type for field in info.fields]
     return ()
 
@@ -356,11 +383,9 @@ def _voted(reply: type[Reply]) -> Callable[[Reply], object]:
     )
 
 
-def _mixes_numbers(info: types.Type, above: tuple[types.Type, ...] = ()) -> bool:
+def _mixes_numbers(info: types.Type) -> bool:
     """Return whether values of a type may be equal although they are different JSON: ``1``, ``true`` and ``1.0``."""
-    if any(info is each for each in above):  # a struct that contains itself
-        return False
-    return len(_number_types(info)) > 1 or any(_mixes_numbers(part, (*above, info)) for part in _parts(info))
+    return any(len(_number_types(each)) > 1 for each in _types_in(info))
 
 
 def _number_types(info: types.Type) -> set[type]:
@@ -375,7 +400,7 @@ def _number_types(info: types.Type) -> set[type]:
             if issubclass(info.cls, int | float):
                 return {info.cls}
             return set()
-        case types.AnyType():
+        case types.AnyType() | types.CustomType():
             return {bool, int, float}
     if type(info) in _NUMBERS:
         return {_NUMBERS[type(info)]}
@@ -401,8 +426,9 @@ def _typed(value: object) -> Hashable:
             return frozenset(_typed(item) for item in value)
         case list() | tuple():
             return tuple(_typed(item) for item in value)
-        case Struct():
-            return (type(value), *(_typed(getattr(value, name)) for name in value.__struct_fields__))
+    fields = attributes(value)
+    if fields is not None:
+        return (type(value), _typed(fields))
     return hashable(value)
 
 
@@ -429,19 +455,46 @@ def is_unvoted(annotation: object) -> bool:
     return any(isinstance(each, Meta) and each == Unvoted for each in getattr(annotation, "__metadata__", ()))
 
 
-@lru_cache(maxsize=256)
 def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
     """List the fields of a reply class, as msgspec describes them."""
+    return _info_of(reply).fields
+
+
+@lru_cache(maxsize=256)
+def _info_of(reply: type[Reply]) -> types.StructType:
     try:
         info = types.type_info(reply)
     except (TypeError, NameError) as error:
-        raise InvalidDefinition(f"the fields of {reply.__qualname__} cannot be read from JSON: {error}") from None
+        way_out = f"; make {reply.__name__} a BaseModel" if "custom type" in str(error) else ""
+        raise InvalidDefinition(
+            f"the fields of {reply.__qualname__} cannot be read from JSON: {error}{way_out}"
+        ) from None
     assert isinstance(info, types.StructType)
     if not reply.__struct_config__.frozen:
         raise InvalidDefinition(
             f"write class {reply.__name__}(Reply, frozen=True): {reply.__qualname__} can be changed after its vote"
         )
-    return info.fields
+    _refuse_unread(reply, info)
+    return info
+
+
+def _refuse_unread(reply: type[Reply], info: types.StructType) -> None:
+    """Refuse checks of pydantic outside of its models: msgspec would leave them out without a word."""
+    for part in _types_in(info):
+        kind = getattr(part, "cls", None)
+        if kind is None or isinstance(part, types.CustomType | types.EnumType) or kind is Struct:
+            continue
+        if hasattr(kind, "__pydantic_validator__"):
+            raise InvalidDefinition(
+                f"make {kind.__qualname__} a BaseModel: {reply.__qualname__} would leave the checks of a dataclass out"
+            )
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            for each in getattr(hint, "__metadata__", ()):
+                if type(each).__module__.startswith(("pydantic", "annotated_types")):
+                    raise InvalidDefinition(
+                        f"{kind.__qualname__}.{name} has a check of pydantic, {each!r:.60}, which only its models make; write "
+                        f"Annotated[..., msgspec.Meta(ge=0)] or the like, or make {kind.__qualname__} a BaseModel"
+                    )
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------------------
@@ -463,7 +516,13 @@ _EARLIER = "\n\nYour earlier answer was:\n"
 @lru_cache(maxsize=256)
 def instructions(reply: type[Reply], form: Format = "lines", reasoning: bool = True) -> str:  # noqa: FBT001, FBT002 - cached by place
     """Write the format instructions at the end of a prompt: exactly the form that `replies.parsing.parse` accepts."""
-    notes = [f"- {field.encode_name}: {note}" for field in fields_of(reply) if (note := _note(field))]
+    whole = schema(reply)
+    root = whole["$defs"][whole["$ref"].rpartition("/")[2]]
+    fields, required = root["properties"], root.get("required", ())
+    said = {name: [each["description"]] if "description" in each else [] for name, each in fields.items()}
+    for name in fields.keys() - set(required):
+        said[name].append("may be left out")
+    notes = [f"- {name}: {'; '.join(each)}" for name, each in said.items() if each]
     if form == "lines":
         rule = (
             "Every value is plain JSON, in the form shown, directly behind its name; no bold, no quotes around a line."
@@ -476,26 +535,23 @@ def instructions(reply: type[Reply], form: Format = "lines", reasoning: bool = T
 def template_of(reply: type[Reply], form: Format) -> str:
     """Write the form of a reply, for a model to fill in."""
     if form == "lines":
-        lines = [f"{name} = {wanted}" for name, wanted in _forms(reply).items()]
+        lines = [f"{name} = {wanted}" for name, wanted in forms_of(reply).items()]
         return "\n".join(lines)
     return json_form(reply)
 
 
 def json_form(reply: type[Reply]) -> str:
     """Write the form of a reply as one JSON object, such as ``{"value": <integer>}``."""
-    members = [f"{json.dumps(name)}: {wanted}" for name, wanted in _forms(reply).items()]
+    members = [f"{json.dumps(name)}: {wanted}" for name, wanted in forms_of(reply).items()]
     return "{" + ", ".join(members) + "}"
 
 
-def _forms(reply: type[Reply]) -> dict[str, str]:
-    try:
-        return {field.encode_name: template(field.type) for field in fields_of(reply)}
-    except RecursionError:
-        raise InvalidDefinition(
-            f"{reply.__qualname__} contains itself, which no prompt can show; give it a flat form"
-        ) from None
-    except InvalidDefinition as error:
-        raise InvalidDefinition(f"{reply.__qualname__} cannot be asked for: {error}") from None
+def forms_of(reply: type[Reply]) -> dict[str, str]:
+    """Write the form of each field of a reply."""
+    whole = schema(reply)
+    name = whole["$ref"].rpartition("/")[2]
+    defs = whole["$defs"]
+    return {field: form_of(each, defs, (name,)) for field, each in defs[name]["properties"].items()}
 
 
 @lru_cache(maxsize=256)
@@ -523,114 +579,6 @@ def without_feedback(asked: Prompt) -> tuple[Prompt, int]:
     return (asked, 0)
 
 
-def _note(field: types.Field) -> str:
-    info, notes = field.type, []
-    while isinstance(info, types.Metadata):
-        notes += [str((info.extra_json_schema or {}).get("description", ""))]
-        info = info.type
-    if not field.required:
-        notes.append("may be left out")
-    return "; ".join(note for note in notes if note)
-
-
-JSON_FORMS: dict[type[types.Type], str] = {
-    types.IntType: "<integer>",
-    types.FloatType: "<number>",
-    types.DecimalType: "<decimal number>",
-    types.BoolType: "true or false",
-    types.NoneType: "null",
-    types.DateType: '"<YYYY-MM-DD>"',
-    types.DateTimeType: '"<date and time as in ISO 8601>"',
-    types.TimeType: '"<hh:mm:ss>"',
-    types.TimeDeltaType: '"<duration as in ISO 8601>"',
-    types.UUIDType: '"<UUID>"',
-    types.AnyType: "<any JSON value>",
-}
-
-
-def template(info: types.Type) -> str:
-    """Write the form of a JSON value of this type for a model to fill in, such as ``[<integer from 1 to 5>, <text>]``.
-
-    It states all that the parser demands: bounds, lengths, patterns and the values to choose from.
-    """
-    match info:
-        case types.Metadata():
-            return template(info.type)
-        case types.TupleType():
-            return "[" + ", ".join(template(item) for item in info.item_types) + "]"
-        case types.CollectionType():
-            return f"[{template(info.item_type)}, ...]{_counted_form(info, 'item')}"
-        case types.DictType():
-            return f'{{"<key>": {template(info.value_type)}, ...}}{_counted_form(info, "key")}'
-        case types.LiteralType():
-            return " or ".join(json.dumps(value) for value in info.values)
-        case types.EnumType():
-            return " or ".join(json.dumps(member.value) for member in info.cls)
-        case types.UnionType():
-            return " or ".join(template(item) for item in info.types)
-        case types.StructType():
-            return _struct_form(info)
-    return _scalar_form(info)
-
-
-def _scalar_form(info: types.Type) -> str:
-    match info:
-        case types.IntType() | types.FloatType():
-            return JSON_FORMS[type(info)].replace(">", f"{_bounds_form(info)}>")
-        case types.StrType():
-            pattern = "" if info.pattern is None else f" that matches the pattern {info.pattern}"
-            return f'"<text{_length_form(info, "character")}{pattern}>"'
-        case types.BytesType():
-            return f'"<base64{_length_form(info, "byte")}>"'
-    if type(info) not in JSON_FORMS:
-        raise InvalidDefinition(f"use JSON's own types or a msgspec Struct: {info} has no form to ask for")
-    return JSON_FORMS[type(info)]
-
-
-def _bounds_form(info: types.IntType | types.FloatType) -> str:
-    """Write the bounds of a number, such as `` from 1 to 5``."""
-    bounds = {"of at least": info.ge, "of at most": info.le, "above": info.gt, "below": info.lt}
-    if info.ge is not None and info.le is not None:
-        bounds = {f"from {info.ge} to": info.le}
-    said = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if bound is not None)
-    if info.multiple_of is not None:
-        said += f", a multiple of {info.multiple_of}"
-    if not said:
-        return ""
-    return f" {said}"
-
-
-def _length_form(info: types.StrType | types.BytesType | types.CollectionType | types.DictType, unit: str) -> str:
-    """Write the bounds of a length, such as `` of 1 to 20 characters``."""
-    least, most = info.min_length or 0, info.max_length
-    if most is None:
-        if not least:
-            return ""
-        return f" of at least {least} {unit}{'s' * (least != 1)}"
-    many = f"{unit}{'s' * (most != 1)}"
-    if least == most:
-        return f" of exactly {most} {many}"
-    if least:
-        return f" of {least} to {most} {many}"
-    return f" of at most {most} {many}"
-
-
-def _counted_form(info: types.CollectionType | types.DictType, unit: str) -> str:
-    said = _length_form(info, unit).removeprefix(" of ")
-    if not said:
-        return ""
-    return f" ({said})"
-
-
-def _struct_form(info: types.StructType) -> str:
-    """Write the form of a struct: its tag first, if it has one; a list if it is array-like."""
-    tag = [] if info.tag is None else [(info.tag_field, json.dumps(info.tag))]
-    forms = [*tag, *((field.encode_name, template(field.type)) for field in info.fields)]
-    if info.array_like:
-        return "[" + ", ".join(form for _, form in forms) + "]"
-    return "{" + ", ".join(f'"{name}": {form}' for name, form in forms) + "}"
-
-
 @lru_cache(maxsize=256)
 def fingerprint(reply: type[Reply]) -> bytes:
     """Digest a reply class: its JSON schema and the names of its voted fields. It is part of a question's digest."""
@@ -641,12 +589,13 @@ def fingerprint(reply: type[Reply]) -> bytes:
 
 def schema(reply: type[Reply]) -> dict[str, Any]:
     """Build the JSON schema of a reply class, for providers that constrain their output by one."""
+    info_of_reply = _info_of(reply)
     try:
-        return msgspec.json.schema(reply)
+        whole = msgspec.json.schema(reply, schema_hook=pydantic_types.json_schema)
     except TypeError as error:
         for name, hint in get_type_hints(reply, include_extras=True).items():
             try:
-                msgspec.json.schema(hint)
+                msgspec.json.schema(hint, schema_hook=pydantic_types.json_schema)
             except TypeError:
                 kind = getattr(hint, "__name__", hint) if isinstance(hint, type) else hint
                 raise InvalidDefinition(
@@ -654,9 +603,34 @@ def schema(reply: type[Reply]) -> dict[str, Any]:
                 ) from None
         why = " ".join(str(error).split())
         raise InvalidDefinition(f"{reply.__qualname__} has no JSON schema: {why}") from None
+    definitions, declared = dict[str, Any](), dict[frozenset[Any], list[Any]]()
+    for info in _types_in(info_of_reply):
+        match info:
+            case types.LiteralType():
+                declared[frozenset(info.values)] = list(info.values)
+            case types.EnumType():
+                values = [each.value for each in info.cls]
+                declared[frozenset(values)] = values
+    found: dict[str, Any] = _in_order(whole, definitions, declared)
+    return {**found, "$defs": definitions}
 
 
-_WRITER = msgspec.json.Encoder(decimal_format="number")  # a prompt asks for a number
+def _in_order(part: Any, found: dict[str, Any], declared: Mapping[frozenset[Any], list[Any]]) -> Any:
+    """Move definitions inside the parts of a schema, as pydantic gives them, to one place, and values that msgspec sorts to theirs."""
+    if isinstance(part, list):
+        return [_in_order(each, found, declared) for each in part]
+    if not isinstance(part, dict):
+        return part
+    for name, each in part.get("$defs", {}).items():
+        if name not in found:
+            found[name] = _in_order(each, found, declared)
+    moved = {name: _in_order(each, found, declared) for name, each in part.items() if name != "$defs"}
+    if isinstance(part.get("enum"), list):
+        moved["enum"] = declared.get(frozenset(part["enum"]), part["enum"])
+    return moved
+
+
+_WRITER = msgspec.json.Encoder(decimal_format="number", enc_hook=pydantic_types.write)  # a prompt asks for a number
 
 
 def write(reply: Reply, form: Format = "lines") -> str:
@@ -672,9 +646,17 @@ def write(reply: Reply, form: Format = "lines") -> str:
 
 @lru_cache(maxsize=256)
 def decoder_of(reply: type[A]) -> msgspec.json.Decoder[A]:
-    """Build the decoder from the JSON of a ballot to its reply."""
-    return msgspec.json.Decoder(reply)
+    """Build the decoder from JSON to a reply, or to the type of one of its fields. No digit of a number is lost."""
+    return msgspec.json.Decoder(reply, dec_hook=pydantic_types.read, float_hook=_exact_number)
 
 
-encode_reply = msgspec.json.Encoder().encode
+def _exact_number(text: str) -> float | Decimal:
+    """Read a fraction that has no type of its own, such as one in the arguments of a tool."""
+    found = number_in(text)
+    if isinstance(found, str):
+        return Decimal(found)
+    return found
+
+
+encode_reply = msgspec.json.Encoder(enc_hook=pydantic_types.write).encode
 """Encode a reply as the JSON of a ballot."""

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect as types
+from pydantic import BaseModel
 
-from microagents.replies.chat import Reply, fields_of
+from microagents.replies.chat import Reply, decoder_of, encode_reply, fields_of, vote_of
 
 A = TypeVar("A", bound=Reply)
 _TRIES = 100
@@ -23,14 +24,12 @@ def one_field_altered(right: A, rng: Random) -> A:
     for field in rng.sample(fields, len(fields)):
         for _ in range(_TRIES):
             try:  # a mistake has to respect the bounds in the annotation
-                altered = {
-                    **msgspec.structs.asdict(right),
-                    field.name: _altered(getattr(right, field.name), field.type, rng),
-                }
-                wrong = msgspec.convert(altered, type(right))
-            except (msgspec.ValidationError, OverflowError):
+                value = _altered(getattr(right, field.name), field.type, rng)
+                altered = encode_reply(msgspec.structs.replace(right, **{field.name: value}))
+                wrong: A = decoder_of(type(right)).decode(altered)
+            except (ValueError, OverflowError):
                 continue
-            if wrong.vote() != right.vote():
+            if vote_of(wrong) != vote_of(right):
                 return wrong
     raise ValueError(f"no field of {right!r} can be altered; define the method `mistake` of the task")
 
@@ -39,16 +38,19 @@ def _altered(value: Any, info: types.Type, rng: Random) -> Any:
     match info:
         case types.Metadata():
             return _altered(value, info.type, rng)
-        case types.LiteralType():
-            return rng.choice([other for other in info.values if other != value] or [value])
-        case types.EnumType():
-            return rng.choice([other for other in info.cls if other != value] or [value])
+        case types.LiteralType() | types.EnumType():
+            values = info.cls if isinstance(info, types.EnumType) else info.values
+            return rng.choice([other for other in values if other != value] or [value])
         case types.UnionType():
             return _altered(value, _member(value, info), rng)
         case types.StructType() if info.fields:
             field = rng.choice(info.fields)
             return msgspec.structs.replace(value, **{field.name: _altered(getattr(value, field.name), field.type, rng)})
     match value:
+        case BaseModel():
+            name = rng.choice(list(type(value).model_fields))
+            changed = {**dict(value), name: _altered(getattr(value, name), types.AnyType(), rng)}
+            return type(value).model_validate(changed, by_name=True)
         case bool():
             return not value
         case int():

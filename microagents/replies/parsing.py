@@ -15,12 +15,10 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
-from msgspec import inspect as types
 
 from microagents.base.errors import MicroagentsError
-from microagents.replies.chat import JSON_FORMS, A, Format, Reading, Reply, instructions
-from microagents.replies.tool_calls import number_hook
+from microagents.replies.chat import A, Format, Reading, Reply, attributes, decoder_of, instructions
+from microagents.replies.json_forms import AGAIN, ANYTHING
 
 MAX_REPLY_CHARS = 200_000
 """A longer answer is malformed without being parsed, which bounds the time of parsing."""
@@ -73,12 +71,12 @@ def parse(text: str, reply: type[A], form: Format = "lines", reading: Reading = 
 
 @lru_cache(maxsize=256)
 def _accepts_more(reply: type[Reply]) -> bool:
-    """Return whether msgspec accepts more values for a reply class than its instructions ask for."""
-    return any(JSON_FORMS[kind] in instructions(reply) for kind in (types.DecimalType, types.AnyType))
+    """Return whether more values may be accepted for a reply class than its instructions ask for."""
+    return any(form in instructions(reply) for form in ("number", ANYTHING, AGAIN))
 
 
 def _refuse_unwanted(value: object, depth: int = 0) -> None:
-    """Refuse values that msgspec accepts but no prompt asks for: decimals that are no numbers, and too deep nesting."""
+    """Refuse values that are accepted but that no prompt asks for: decimals that are no numbers, and too deep nesting."""
     if depth > MAX_DEPTH:
         raise Malformed(f"nested more than {MAX_DEPTH} deep")
     match value:
@@ -86,15 +84,14 @@ def _refuse_unwanted(value: object, depth: int = 0) -> None:
             exponent = value.as_tuple().exponent
             if not isinstance(exponent, int) or exponent > MAX_EXPONENT or value.adjusted() < -MAX_EXPONENT:
                 raise Malformed("a decimal that is out of range or no number")
-        case Struct():
-            for name in value.__struct_fields__:
-                _refuse_unwanted(getattr(value, name), depth + 1)
         case dict():
-            for key, item in value.items():
-                _refuse_unwanted(key, depth + 1)
+            for item in (*value, *value.values()):
                 _refuse_unwanted(item, depth + 1)
         case list() | tuple() | set() | frozenset():
             for item in value:
+                _refuse_unwanted(item, depth + 1)
+        case _:
+            for item in (attributes(value) or {}).values():
                 _refuse_unwanted(item, depth + 1)
 
 
@@ -117,7 +114,7 @@ def _fields(reply: type[Reply]) -> list[_Field]:
             name=field.name,
             written=field.encode_name,
             required=field.required,
-            decoder=msgspec.json.Decoder(field.type, float_hook=number_hook(reply)),
+            decoder=decoder_of(field.type),
             assignment=re.compile(rf"{re.escape(field.encode_name)}[ \t]*=(?!=)[ \t]*"),
         )
         for field in msgspec.structs.fields(reply)
@@ -275,9 +272,10 @@ def _parse_json(text: str, reply: type[A], reading: Reading) -> A:
     if not found:
         raise Malformed(reason)
     try:
-        return msgspec.json.Decoder(reply, float_hook=number_hook(reply)).decode(found)
+        read: A = decoder_of(reply).decode(found)
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise Malformed(_said(error, found)) from None
+    return read
 
 
 _OPENED = re.compile(r"^[ \t]*\{", re.MULTILINE)

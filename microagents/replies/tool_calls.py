@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -11,8 +11,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.base.foreign_text import fenced, visible
-from microagents.base.plain_values import number_in
-from microagents.replies.chat import CheckedReply, Format, Prompt, Reply, template_of
+from microagents.replies.chat import CheckedReply, Format, Prompt, template_of
 
 MAX_CALLS = 16
 """Number of calls that one reply may ask for side by side."""
@@ -59,20 +58,6 @@ class LookUp(CheckedReply, frozen=True):
     def flaw(self) -> str | None:
         """No call at all, or too many."""
         return how_many(self.look_up)
-
-
-def number_hook(reply: type[Reply]) -> Callable[[str], float | Decimal] | None:
-    """Return the reader of fractions in arguments, whose types are those of a tool; None for a reply without calls."""
-    if not issubclass(reply, Calls | LookUp):
-        return None
-    return _exact_number
-
-
-def _exact_number(text: str) -> float | Decimal:
-    found = number_in(text)
-    if isinstance(found, str):
-        return Decimal(found)
-    return found
 
 
 def how_many(calls: Sequence[ToolCall]) -> str | None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, get_type_hints
 
 from msgspec import Struct
-from pydantic import BaseModel, PydanticUserError, TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core.core_schema import DecimalSchema
+from pydantic import BaseModel, PydanticUserError
 
 from microagents.base.docstrings import described_fields
+from microagents.base.plain_values import WithNumbers, adapter_of
 
 NOT_BLANK = r"\S"
 """The pattern of texts that have more than blanks."""
@@ -25,14 +24,6 @@ _NOUNS = {
     "null": ("nothing", "nothing"),
 }
 _FORMATS = {"date": "a date such as 2026-01-31", "date-time": "a time such as 2026-01-31T08:00:00", "path": "a path"}
-
-
-class _Schema(GenerateJsonSchema):
-    def decimal_schema(self, schema: DecimalSchema) -> dict[str, Any]:
-        """A decimal is a number; that a text is accepted, too, does not help the user, who writes nothing but texts."""
-        found: dict[str, Any] = {"type": "number"}
-        self.update_with_validations(found, schema, self.ValidationsMapping.numeric)
-        return found
 
 
 class FieldInWords(Struct, frozen=True, kw_only=True):
@@ -65,10 +56,6 @@ def fields_in_words(model: type[BaseModel]) -> list[FieldInWords]:
     ]
 
 
-adapter_of: Callable[[Any], TypeAdapter[Any]] = lru_cache(maxsize=256)(TypeAdapter)
-"""Returns the validator of a model or of a typed dict."""
-
-
 @lru_cache(maxsize=256)
 def annotations_of(model: type) -> Mapping[str, Any]:
     """Return the types of the fields of a model or of a typed dict, by name."""
@@ -84,7 +71,7 @@ def allowed_values(model: type, name: str) -> str | None:
 
 def _json_schema(model: type) -> dict[str, Any]:
     try:
-        return adapter_of(model).json_schema(schema_generator=_Schema)
+        return adapter_of(model).json_schema(schema_generator=WithNumbers)
     except PydanticUserError:  # a field has a type that JSON does not have
         return {}
 

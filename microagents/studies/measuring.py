@@ -339,7 +339,7 @@ def _given(chain: Chain, strategy: Measuring) -> Iterator[_Step]:
         if each.reply is None:
             decided = None
         else:
-            decided = json.decode(json.encode(each.reply), type=chain.reply_type)
+            decided = decoder_of(chain.reply_type).decode(json.encode(each.reply))
         yield _Step(each.number, state, right, decided)
 
 

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
-import msgspec
 from msgspec import Raw, Struct
 
 from microagents.base.messages import reply_type
 from microagents.elections.rules import FirstTo
-from microagents.replies.chat import Reply, Sampling
+from microagents.replies.chat import Reply, Sampling, encode_reply
 from microagents.replies.data_prompts import prompt_of
 from microagents.task import Task, prompt_about
 from microagents.work.absence import flush_if_slow
@@ -63,7 +62,7 @@ class Consult(DurableRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only
     def answered(self, replies: Sequence[Any]) -> tuple[A, ...]:
         """Return the answer to it, with these replies of models."""
         kept = self.kept(replies)
-        return tuple([Raw(msgspec.json.encode(each)) for each in kept] if named_reply(type(self)) is Raw else kept)
+        return tuple([Raw(encode_reply(each)) for each in kept] if named_reply(type(self)) is Raw else kept)
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from microagents import InvalidUsage, ModelUnavailable, Reply, resume, run
+from microagents import InvalidUsage, ModelUnavailable, Reply, RowTask, resume, run
 from microagents.actors.role import Context
 from microagents.models.capabilities import TABLE, UNKNOWN, capabilities_of, has_ended, nearest_model
 from microagents.models.json_schema import schema_name, strict_schema
@@ -193,6 +193,22 @@ def test_a_schema_leaves_out_what_a_provider_refuses() -> None:
         {"type": "integer"},
         {"type": "array", "items": {"type": "integer"}},
     )
+
+
+class Comment(Reply, frozen=True):
+    text: str
+    answers: tuple[Comment, ...] = ()
+
+
+class Commented(RowTask[Comment]):
+    format = "json"
+
+
+def test_a_schema_of_a_type_that_contains_itself_is_refused_where_the_provider_takes_none() -> None:
+    context = Context(run_id="r", seed=0, tasks=[Commented(row={"text": "a"})], strategy=Maker())
+    open_model("openai:m@base_url=http://localhost:1/v1,json_schema=true", context)
+    with pytest.raises(InvalidUsage, match="Comment has a type that contains itself, which Anthropic takes in no"):
+        open_model("anthropic:m@base_url=http://localhost:1,json_schema=true", context)
 
 
 def test_a_schema_is_refused_for_a_task_that_asks_for_lines() -> None:

@@ -106,26 +106,6 @@ def test_descriptions_and_defaults_are_told_and_stand_behind_the_form(form: Form
     assert parse('{"firstDisk": 2}' if form == "json" else "firstDisk = 2", Renamed, form) == Renamed(first_disk=2)
 
 
-class Tree(Reply, frozen=True):
-    """A reply that holds itself."""
-
-    x: int
-    parts: list[Tree]
-
-
-class Unreadable(Reply, frozen=True):
-    """A field that JSON has no form for."""
-
-    x: complex
-
-
-@both_forms
-@pytest.mark.parametrize("reply", [Tree, Unreadable])
-def test_a_reply_that_cannot_be_asked_for_is_refused_by_name(reply: type[Reply], form: Format) -> None:
-    with pytest.raises(InvalidDefinition, match=reply.__name__):
-        instructions(reply, form)
-
-
 def test_only_the_first_sample_is_drawn_at_temperature_zero() -> None:
     assert [Sampling().temperature_of(seq) for seq in range(3)] == [0.0, 0.1, 0.1]
     assert Prompt(user="x").system == ""

@@ -20,7 +20,7 @@ from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Fl
 from microagents.elections.red_flags import MALFORMED
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import KeptText, Reader
-from microagents.replies.chat import Reply
+from microagents.replies.chat import Reply, decoder_of
 from microagents.replies.parsing import malformed_reason
 from microagents.replies.persons import PERSON_REPLIES
 from microagents.runs.cells import cells_in
@@ -305,7 +305,7 @@ def _count(election: ElectionId, ballots: Sequence[Ballot | Flagged], question: 
 def _judged(asked: RebuiltQuestion, value: bytes) -> bool | None:
     if asked.step is None or asked.chain is None:
         return None
-    reply: Reply = msgspec.json.decode(value, type=resolve(asked.question.reply, Reply))
+    reply: Reply = decoder_of(resolve(asked.question.reply, Reply)).decode(value)
     try:
         return asked.chain.correct(asked.step.state, reply, asked.step.number)
     except TaskFailed:  # a user's code raised; the decision was judged when it was taken

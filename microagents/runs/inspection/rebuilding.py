@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors.role import Messenger
@@ -19,6 +18,7 @@ from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.elections.count import Count
 from microagents.elections.election import ESCALATED, Question, input_of
 from microagents.journal.reading import Reader
+from microagents.replies.chat import decoder_of
 from microagents.runs.inspection.climbs import RUNG_DEPTH, step_of
 from microagents.runs.inspection.replay import conducted, replay_of, replayed_question
 from microagents.runs.plan import RunPlan, plan_of, settings_of
@@ -142,7 +142,7 @@ class _Steps:
             if value is None:
                 reply = chain.oracle(state, done)
             else:
-                reply = msgspec.json.decode(value, type=chain.reply_type)
+                reply = decoder_of(chain.reply_type).decode(value)
             if done >= number - self._history:  # rollouts of a climb start there
                 chain.go_on(Past(number=done, state=state, reply=reply), reply)
             state = chain.next_state(state, reply, done)
@@ -198,7 +198,7 @@ def decided_steps(reader: Reader) -> Iterator[tuple[int, Any, Any]]:
 
 def _walked(reader: Reader, chain: Chain, of_input: int, *, knows_inputs: bool) -> Iterator[tuple[int, Any, Any]]:
     """Yield number, state and decided reply of each step of a chain up to the first open one. With known inputs a reply may be None."""
-    decoder, next_number = msgspec.json.Decoder(chain.reply_type), 0
+    decoder, next_number = decoder_of(chain.reply_type), 0
     try:
         state = chain.start()
         for number, value in _decided(reader, of_input):

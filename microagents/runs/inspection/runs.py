@@ -25,9 +25,8 @@ from microagents.journal.messages import RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import SUFFIX, Reader, journal_of, reader_of
 from microagents.journal.requests import Decide, decided_already, pause_among, said_by
-from microagents.replies.chat import Reply, json_form
+from microagents.replies.chat import Reply, decoder_of, encode_reply, json_form
 from microagents.replies.persons import ANSWERED, CustomerAnswer, PersonReply
-from microagents.replies.tool_calls import number_hook
 from microagents.runs.accuracy import Accuracy, accuracy_of
 from microagents.runs.cells import cells_in
 from microagents.runs.inspection.rebuilding import asked_at
@@ -370,8 +369,8 @@ def _parse_reply(value: str, kind: type[Reply]) -> Reply:
                 f"say {' or '.join(f'`{each}`' for each in kind.words)} there, not {value!r:.100}; nothing was changed"
             )
     try:
-        reply = msgspec.json.Decoder(kind, float_hook=number_hook(kind)).decode(value)
-        given, known = msgspec.json.decode(value), msgspec.json.decode(msgspec.json.encode(reply))
+        reply: Reply = decoder_of(kind).decode(value)
+        given, known = msgspec.json.decode(value), msgspec.json.decode(encode_reply(reply))
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise InvalidUsage(
             f"{value!r:.100} is no {kind.__name__}: {error}; write it as JSON, of the form {json_form(kind)}"

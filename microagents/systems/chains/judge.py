@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 
 from microagents.base.user_code import called
 from microagents.elections.rules import FirstToAheadBy
-from microagents.replies.chat import Prompt, Reply, Sampling
+from microagents.replies.chat import Prompt, Reply, Sampling, decoder_of
 from microagents.replies.data_prompts import prompt_of
 from microagents.systems.questions.candidates import MAX_ORDERS, in_orders, labels_of
 from microagents.task import Task
@@ -78,7 +78,7 @@ class Ruling(Reply, frozen=True):
         assert reply is not None
         right: Reply = called(task.expert, Prompt(system=asked.system, user=asked.user), reply, gives=reply)
         candidates = [
-            (task.vote_of(msgspec.json.decode(each.reply, type=reply)) != task.vote_of(right), each.label)
+            (task.vote_of(decoder_of(reply).decode(each.reply)) != task.vote_of(right), each.label)
             for each in asked.candidates
         ]
         return cls(choice=min(candidates)[1])

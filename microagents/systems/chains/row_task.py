@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from operator import not_
-from typing import Any, ClassVar, Generic, Literal, Self, get_type_hints
+from typing import Any, ClassVar, Generic, Literal, Self
 
 import msgspec
 from pydantic import Field, model_validator
 
 from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.base.plain_values import is_table, jsonable, read_cell, read_fields
-from microagents.replies.chat import A, Prompt, Reply, differs, fields_of, template, voted_fields
-from microagents.task import ChainTask, Task
+from microagents.replies.chat import Prompt, Reply, differs, encode_reply, fields_of, forms_of, voted_fields
+from microagents.replies.model_replies import as_reply, hints_of
+from microagents.task import A, ChainTask, Task
 
 Row = dict[str, Any]
 """Values by the name of their column."""
@@ -109,7 +110,7 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
             return {}
         kind, found = self.reply_type(), dict[str, Any]()
         fields = {each.encode_name: each for each in fields_of(kind) if each.name in voted_fields(kind)}
-        hints = get_type_hints(kind, include_extras=True)
+        hints = hints_of(kind)
         named = list(self.gold.values())
         for column, name in self.gold.items():
             if name not in fields or named.count(name) > 1:
@@ -124,7 +125,7 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
                 found[field.name] = read_cell(hints[field.name], cell)
             except Exception:  # noqa: BLE001 - a validator of the user may raise anything
                 raise ValueError(
-                    f"the gold column {column!r} has {cell!r:.80}, and the field {name} allows {template(field.type)}"
+                    f"the gold column {column!r} has {cell!r:.80}, and the field {name} allows {forms_of(kind)[name]}"
                 ) from None
         return found
 
@@ -146,7 +147,7 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
             return super().correct(state, reply)
         if not self.gold_values:
             return None
-        return not any(differs(reply, name, right) for name, right in self.gold_values.items())
+        return not any(differs(as_reply(reply), name, right) for name, right in self.gold_values.items())
 
     def start(self) -> Row:
         """The row without its gold columns."""
@@ -162,7 +163,7 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
 
     def advance(self, state: Row, reply: A, /) -> Row:  # noqa: ARG002 - the reply is all
         """Put the reply in the place of the row."""
-        return {REPLY: msgspec.to_builtins(reply)}
+        return {REPLY: msgspec.json.decode(encode_reply(as_reply(reply)))}
 
     def result(self, state: Row, /) -> Row:
         """The reply by its fields: the new columns."""

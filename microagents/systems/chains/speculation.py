@@ -13,13 +13,11 @@ from collections.abc import Hashable
 from contextlib import aclosing
 from typing import Any
 
-from msgspec import json
-
 from microagents.base.aio import TaskScope
 from microagents.base.logs import log
 from microagents.elections.election import Ballot, Verdict
 from microagents.elections.rules import Tally
-from microagents.replies.chat import Reply, decoder_of, vote_of
+from microagents.replies.chat import Reply, decoder_of, encode_reply, vote_of
 from microagents.systems.chains.chain import Chain, ChainStep
 from microagents.work.elections import no_verdict
 
@@ -71,7 +69,7 @@ class _Window:
         """Close the first step with its decided reply; returns the state after it. Steps on another guess are dropped."""
         first = self._steps.popleft()
         # Equal replies may still lead to different states: 0.0 and -0.0, dicts in another order.
-        if self._steps and json.encode(first.guess) == json.encode(reply):
+        if self._steps and encode_reply(first.guess) == encode_reply(reply):
             state = self._steps[0].step.state
         else:
             state = self._chain.advance(first.step, reply)

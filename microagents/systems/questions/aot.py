@@ -18,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 
 from microagents.actors.role import Deployment, Strategy
 from microagents.base.errors import InvalidUsage
-from microagents.replies.chat import Prompt, Reply, decoder_of
+from microagents.replies.chat import Prompt, Reply, decoder_of, encode_reply
 from microagents.replies.trajectories import Trajectory, trajectory_of
 from microagents.systems.questions.candidates import merged
 from microagents.systems.questions.chain_of_thought import REASONED
@@ -306,7 +306,7 @@ class _Chains:
     def _ensemble(self, ways: Sequence[str], answers: Sequence[Reply]) -> ToEnsemble:
         """Return the question for a judge that writes, with the solutions in an order that does not depend on the origin of each."""
         solutions = [
-            ReasonedAnswer(reasoning=way, answer=Raw(msgspec.json.encode(answer)))
+            ReasonedAnswer(reasoning=way, answer=Raw(encode_reply(answer)))
             for way, answer in zip(ways, answers, strict=True)
         ]
         by_hash = sorted(solutions, key=_hash_of)
@@ -329,7 +329,7 @@ class _Chains:
         asked = ToSolve(problem=node.problem)
         ask = Reasoned(at=f"{node.at}/{Turn.ANSWER}", asked=asked, system=REASONED, needed=needed, **self._draws)
         solved = await self._turns.take(node, ask)
-        node.answer = None if solved is None else Raw(msgspec.json.encode(solved.answer))
+        node.answer = None if solved is None else Raw(encode_reply(solved.answer))
         return solved
 
 
@@ -373,7 +373,7 @@ def _leaf(state: State) -> ChainEnd:
 def _ended(state: State, node: ProblemNode, answer: Reply, ending: Ending) -> ChainEnd:
     """Return the end of a chain after a state. ``node`` belongs to the transition that ended it, or to the state itself."""
     if node.branch is not None:
-        node.branch.ending, node.branch.answer = ending, Raw(msgspec.json.encode(answer))
+        node.branch.ending, node.branch.answer = ending, Raw(encode_reply(answer))
     return ChainEnd(
         at=node.at, question=state.node.problem, answer=answer, transitions=state.transitions, ending=ending
     )

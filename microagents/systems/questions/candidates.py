@@ -8,11 +8,10 @@ from hashlib import blake2b
 from random import Random
 from typing import Generic, TypeVar
 
-import msgspec
 from msgspec import Raw, Struct
 
 from microagents.base.errors import InvalidUsage
-from microagents.replies.chat import A
+from microagents.replies.chat import A, encode_reply
 
 LABEL_CHARS = 4
 """Length of a label, unless two candidates of a vote would share it."""
@@ -31,7 +30,7 @@ class Candidate(Struct, Generic[A], frozen=True, kw_only=True):
     @property
     def json(self) -> Raw:
         """Reply as JSON."""
-        return Raw(msgspec.json.encode(self.reply))
+        return Raw(encode_reply(self.reply))
 
 
 def merged(replies: Sequence[A]) -> list[Candidate[A]]:
@@ -40,7 +39,7 @@ def merged(replies: Sequence[A]) -> list[Candidate[A]]:
     first: dict[Hashable, A] = {}
     votes: dict[bytes, Hashable] = {}
     for reply in replies:
-        written = msgspec.json.encode(reply)
+        written = encode_reply(reply)
         # Identical JSON has an identical vote: `vote()` may be slow, and most replies are identical.
         vote = votes[written] if written in votes else votes.setdefault(written, reply.vote())
         first.setdefault(vote, reply)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-import msgspec
 from msgspec import Raw
 from pydantic import Field
 
 from microagents.actors.role import Strategy
+from microagents.replies.chat import encode_reply
 from microagents.replies.trajectories import Trajectory, trajectory_of
 from microagents.systems.questions.problem import Problem, answer_type_of, text_of
 from microagents.systems.questions.problem_conductor import ProblemConductor, concluded_by_plurality
@@ -56,7 +56,7 @@ class SelfRefineConductor(ProblemConductor["SelfRefine"]):
         sampling = sampling_at(work.task, strategy.temperature)
         (best,) = await _reasoned(work, strategy.temperature, samples=1, max_draws=strategy.max_draws)
         for number in range(1, strategy.rounds + 1):
-            answer = Raw(msgspec.json.encode(best.answer))
+            answer = Raw(encode_reply(best.answer))
             criticize = prompt_about(
                 work.task, CRITICIZE, ToCriticize(problem=problem, reasoning=best.reasoning, answer=answer)
             )

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct, field, structs
 
 from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged, total_usd
-from microagents.replies.chat import A, decoder_of
+from microagents.replies.chat import A, decoder_of, encode_reply
 from microagents.replies.trajectories import Trajectory
 from microagents.systems.questions.candidates import Candidate, labels_of, merged
 from microagents.systems.questions.questions import Choice
@@ -163,7 +163,7 @@ def turn_result(
     turn: Turn, drawn: ElectionRecord, vote: ElectionRecord | None, candidates: Sequence[Candidate[A]]
 ) -> TurnResult:
     """Return the result of a turn with these candidates."""
-    replies = [msgspec.json.encode(each.reply) for each in candidates]
+    replies = [encode_reply(each.reply) for each in candidates]
     labels = labels_of(replies)
     if vote is None:
         votes = []

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from types import NoneType
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from microagents.actors.role import G
 from microagents.base.user_code import called
 from microagents.elections.election import ElectionId, Verdict
 from microagents.journal.messages import RecordDecision
-from microagents.replies.chat import Reply
+from microagents.replies.chat import Reply, encode_reply
 from microagents.systems.questions.candidates import merged
 from microagents.systems.questions.problem import Problem, text_of
 from microagents.systems.questions.questions import problem_id
@@ -41,7 +40,7 @@ def concluded(
     the answer is right, unless ``correct`` knows.
     """
     work.progress(problems, problems)
-    value = msgspec.json.encode(answer)
+    value = encode_reply(answer)
     judged: bool | None = (
         called(work.task.correct, answer, gives=(bool, NoneType)) if isinstance(correct, UnsetType) else correct
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, Self
 
-import msgspec
 from msgspec import Raw, Struct
 from pydantic import Field, model_validator
 
 from microagents.actors.role import Deployment, Strategy
+from microagents.replies.chat import decoder_of
 from microagents.systems.questions.composer import Compose, Composer
 from microagents.systems.questions.decomposer import Decompose, Decomposer
 from microagents.systems.questions.discriminator import Discriminate, Discriminator
@@ -64,7 +64,7 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
         work.progress(0)
         problem = text_of(work.task)
         solved = await work.ask(Solve(at=ROOT, problem=problem, depth=0, width=work.strategy.width))
-        answer = msgspec.json.decode(solved.answer, type=answer_type_of(work.task))
+        answer = decoder_of(answer_type_of(work.task)).decode(solved.answer)
         return self.concluded(work, answer, problems=solved.problems, argmax=solved.argmax)
 
     async def solve(self, request: Solve) -> RecursiveSolution:

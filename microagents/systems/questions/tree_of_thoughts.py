@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-import msgspec
 from msgspec import Raw
 from pydantic import Field, model_validator
 
 from microagents.actors.role import Deployment, Strategy
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt, Reply, encode_reply
 from microagents.systems.questions.aot import Reasoned
 from microagents.systems.questions.candidates import merged
 from microagents.systems.questions.discriminator import Discriminate, Discriminator
@@ -148,7 +147,7 @@ class _Tree:
         ask = Reasoned(at=at, asked=asked, system=CONCLUDE, needed=True, samples=BRANCHES, **self._draws)
         solved = await self._turns.take(state.node, ask, ToSolve(problem=self._root.problem))
         assert solved is not None
-        state.node.answer = Raw(msgspec.json.encode(solved.answer))
+        state.node.answer = Raw(encode_reply(solved.answer))
         return LeafAnswer(solved.answer, state.node.at)
 
 

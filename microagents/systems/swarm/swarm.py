@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Annotated, Any, Self
 
-import msgspec
 from msgspec import Raw, structs
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
@@ -110,7 +109,7 @@ class SwarmConductor(ProblemConductor["Swarm"]):
             best = min(loops, key=lambda each: (each.answer is None, len(each.unverified)))
         if best.answer is None:
             raise Undecided(work.path_of(best.at), len(loops), best.lesson)
-        answer = msgspec.json.decode(best.answer, type=answer_type_of(work.task))
+        answer = decoder_of(answer_type_of(work.task)).decode(best.answer)
         if not best.passed:  # the run ends undecided with the best answer as its result
             value = bytes(best.answer)
             place = ElectionId(path=work.path_of(f"{ROOT}/verified"), question_digest=problem_id(text_of(work.task)))

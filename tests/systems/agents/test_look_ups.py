@@ -93,7 +93,8 @@ def curious(kind: type[Task]) -> Callable[..., Task]:
     def expert(self: Any, prompt: Prompt, reply: type[Reply]) -> Reply:
         if SEEN not in prompt.user:
             return LookUp(look_up=[ToolCall("price_of", {"item": len(prompt.user) % 2})])
-        found: Reply = kind.expert(self, alone(prompt), reply)
+        found = kind.expert(self, alone(prompt), reply)
+        assert isinstance(found, Reply)
         return found
 
     def mistake(self: Any, prompt: Prompt, right: Reply, rng: Random) -> Reply:

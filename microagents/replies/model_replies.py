@@ -1,0 +1,97 @@
+"""Models of pydantic in the place of reply classes: ``RowTask[Cleaned]``, whose methods take and give instances of the model."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import new_class
+from typing import Annotated, Any, ClassVar, get_type_hints
+
+from msgspec import UNSET, Meta, structs
+from pydantic import BaseModel
+
+from microagents.base.errors import InvalidDefinition
+from microagents.base.messages import make_on_demand
+from microagents.base.user_code import StandIn
+from microagents.replies import pydantic_types
+from microagents.replies.chat import Reply, Unvoted
+
+
+class ModelReply(Reply, StandIn, frozen=True):
+    """The fields of a model, which reads and checks them."""
+
+    __stands_for__: ClassVar[type[BaseModel]]
+
+    def __post_init__(self) -> None:
+        """Let the model read the fields.
+
+        Raises:
+            ValueError: it refuses them.
+        """
+        read = self.users_value()
+        for name, field in zip(self.__struct_fields__, type(read).model_fields, strict=True):
+            structs.force_setattr(self, name, getattr(read, field))
+
+    def users_value(self) -> BaseModel:
+        """Return the instance of the model."""
+        named = zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True)
+        given = {written: getattr(self, name) for written, name in named}
+        found = {name: value for name, value in given.items() if value is not UNSET}
+        value: BaseModel = pydantic_types.read(self.__stands_for__, pydantic_types.write(found))
+        return value
+
+    @classmethod
+    def standing_for(cls, value: Any) -> ModelReply:
+        """Return the reply of an instance of the model."""
+        fields = cls.__stands_for__.model_fields
+        return cls(**{name: getattr(value, field) for name, field in zip(cls.__struct_fields__, fields, strict=True)})
+
+
+@lru_cache(maxsize=256)
+def reply_of(model: type[BaseModel], _number: int = 0) -> type[ModelReply]:
+    """Make the reply class of a model.
+
+    Raises:
+        InvalidDefinition: the model has no fields by name, or one of a type that JSON lacks.
+    """
+    try:
+        schema = pydantic_types.json_schema(model)
+    except NotImplementedError:
+        raise InvalidDefinition(
+            f"a field of {model.__qualname__} has a type that JSON lacks; give it another"
+        ) from None
+    defs = schema["$defs"]
+    whole = defs[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    if "properties" not in whole:
+        raise InvalidDefinition(f"a reply has fields, but {model.__qualname__} has none; make it a field of a model")
+    annotations, body, renamed = dict[str, Any](), dict[str, Any](), dict[str, str]()
+    for (field, info), (written, part) in zip(model.model_fields.items(), whole["properties"].items(), strict=True):
+        name = f"{field}_" if hasattr(Reply, field) else field
+        extra = Unvoted.extra if Unvoted in info.metadata else None
+        annotations[name] = Annotated[Any, Meta(extra_json_schema={**part, "$defs": defs}, extra=extra)]
+        renamed[name] = written
+        if not info.is_required():
+            body[name] = UNSET
+    body |= {"__annotations__": annotations, "__stands_for__": model, "__doc__": model.__doc__}
+    body |= {"__module__": model.__module__, "__qualname__": f"{model.__qualname__}.reply_{_number}"}
+    options = {"frozen": True, "kw_only": True, "rename": renamed}
+    options["forbid_unknown_fields"] = model.model_config.get("extra") == "forbid"
+    return new_class(model.__name__, (ModelReply,), options, lambda made: made.update(body))
+
+
+make_on_demand("reply", reply_of)
+
+
+def hints_of(reply: type[Reply]) -> dict[str, Any]:
+    """Return the types of the fields of a reply class, as its model declares them if it stands for one."""
+    if not issubclass(reply, ModelReply):
+        return get_type_hints(reply, include_extras=True)
+    declared = get_type_hints(reply.__stands_for__, include_extras=True)
+    fields = zip(reply.__struct_fields__, reply.__stands_for__.model_fields, strict=True)
+    return {name: declared[field] for name, field in fields}
+
+
+def as_reply(value: Reply | BaseModel) -> Reply:
+    """Return a reply as it is, or make one of an instance of a model."""
+    if isinstance(value, Reply):
+        return value
+    return reply_of(type(value)).standing_for(value)
