@@ -96,7 +96,7 @@ def read_input_sums(rows: Rows, inputs: int) -> bytes:
 
 
 def read_row_elections(rows: Rows) -> Iterator[tuple[int, Recalled | None]]:
-    """Yield the elections of the rows of a table, those that another model took up after their first one: input and decision.
+    """Yield the elections of the rows of a table, and the number of the row; after a first election its repetition by another model.
 
     The decision is None if all samples agree.
     """

@@ -34,7 +34,7 @@ class ShownRow(Struct, frozen=True, kw_only=True):
     row: dict[str, Any]
     """The columns of the input."""
     reply: dict[str, Any] | None = None
-    """The fields of the result; None without one."""
+    """The fields of the result, or ``result`` for one without fields; None if it has none."""
     outcome: str | None = None
     """Outcome of the input; None if it has not ended."""
     reason: str | None = None
@@ -67,7 +67,17 @@ class ShownRow(Struct, frozen=True, kw_only=True):
 def is_table(reader: Reader) -> bool:
     """Whether the inputs of a run are rows."""
     experiment = reader.experiment
-    return experiment.listed and isinstance(experiment.recipe.options.get("row"), dict)
+    if not experiment.listed or not isinstance(experiment.recipe.options.get("row"), dict):
+        return False
+    kind = _kind_of(reader)
+    return kind is None or issubclass(kind, RowTask)
+
+
+def _kind_of(reader: Reader) -> type[Task] | None:
+    """Return the class of the task; None if its code is not here, or may not be imported."""
+    with suppress(MicroagentsError):
+        return TASKS.find(reader.experiment.recipe.task, Task)
+    return None
 
 
 def table_rows(reader: Reader, numbers: Sequence[int]) -> list[ShownRow]:
@@ -89,7 +99,8 @@ def table_rows(reader: Reader, numbers: Sequence[int]) -> list[ShownRow]:
         if ending is not None:
             found |= {"outcome": ending.outcome, "reason": ending.reason}
         if ending is not None and ending.result is not None:
-            found["reply"] = msgspec.json.decode(ending.result)
+            result = msgspec.json.decode(ending.result)
+            found["reply"] = result if isinstance(result, dict) else {"result": result}
             found |= _judged(judge, number, ending.result)
         votes = trusted.votes_of(number, ending)
         if votes is not None:
@@ -216,7 +227,8 @@ class _Judge:
 
 
 def _trusted(reader: Reader) -> TrustColumns:
-    recipe, reply = reader.experiment.recipe, None
-    with suppress(InvalidUsage):  # its code is not here, or may not be imported: all fields are taken as voted on
-        reply = TASKS.find(recipe.task, Task).reply_at("step/0")
-    return TrustColumns(reader, recipe.deciding_votes, reader.settled_at(), () if reply is None else unvoted_in(reply))
+    kind, reply = _kind_of(reader), None
+    with suppress(MicroagentsError):  # a damaged class
+        reply = None if kind is None else kind.reply_at("step/0")
+    unvoted = () if reply is None else unvoted_in(reply)
+    return TrustColumns(reader, reader.experiment.recipe.deciding_votes, reader.settled_at(), unvoted)

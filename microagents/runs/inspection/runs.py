@@ -34,6 +34,7 @@ from microagents.runs.inspection.replay import drawn_work
 from microagents.runs.plan import plan_of, settings_of
 from microagents.runs.result import Result, Results, WaitingCall, calls_waiting_in, results_of
 from microagents.runs.words.verdict import go_on_text
+from microagents.systems.chains.row_task import RowTask
 from microagents.task import flag_of
 
 MAX_UNSOLVED = 500
@@ -221,7 +222,7 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = 
         undecided = _decidable(reader, path, is_live=is_live)
         task = plan_of(reader).tasks[input_of(path)]  # this imports the module of the reply class, too
         kind = resolve(undecided.reply, Reply)
-        if task.fields_of_vote(kind):
+        if isinstance(task, RowTask):
             value = _with_leading_cells(reader, path, value)
         reply = task.as_declared(_parse_reply(value, kind))
         if undecided.choices and reply.vote() not in undecided.choices:

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from textwrap import dedent, indent
 from typing import Any
 
 import pytest
@@ -40,9 +41,11 @@ SHEET = """
 NOISY = ("-k", "2", "-s", "max_draws=5", "--model", "sim:perfect@error=0.4,flag=0.1", "--run-id", "r")
 
 
-def run_sheet(*words: str, rows: int = ROWS, do: Callable[..., Ran] = microagents) -> list[dict[str, Any]]:
+def run_sheet(
+    *words: str, rows: int = ROWS, do: Callable[..., Ran] = microagents, more: str = ""
+) -> list[dict[str, Any]]:
     """Run a table with errors; returns the rows of its output. Row 1 has a text like markup, and row 2 equals row 0."""
-    write("sheet.py", SHEET)
+    write("sheet.py", dedent(SHEET) + indent(dedent(more), "    "))
     places = [f"place {number}, land {number % 7}" for number in range(rows)]
     places[1:3] = [f"{MARKUP}, 50%", places[0]]
     Path("in.jsonl").write_text("".join(json.dumps({"place": each, "no": no}) + "\n" for no, each in enumerate(places)))
@@ -140,6 +143,35 @@ def test_a_person_decides_cells_and_they_are_marked_before_and_after_the_run_goe
         assert not agreed & set(found["person_fields"]) - {field}
     assert (waiting["reply"], waiting["waits"]) == (None, True)
     assert (taken["reply"], taken["waits"]) == (taken["person"], False)
+
+
+WHOLE = """
+    vote_by = "row"
+
+    def result(self, state: dict) -> str:
+        return f"{super().result(state)['name']}!"
+"""
+
+
+def test_cells_of_rows_that_are_voted_on_as_a_whole_are_decided_and_results_need_no_fields() -> None:
+    run_sheet(more=WHOLE)
+    shown = all_rows()
+    done, row = (next(each for each in shown if each["waits"] is waits) for waits in (False, True))
+    assert done["reply"]["result"].endswith("!")
+    assert set(done["cells"]) == {"name", "country", "year"}
+    assert "are no replies" in get("/api/run/r/wrong")[2]["note"]
+    sent = {"path": row["path"], "value": '{"year": 1234}'}
+    decided = asked("POST", "/api/run/r/decide", "t", headers={"authorization": "Bearer t"}, json=sent)
+    assert asyncio.run(decided)[0] == 200
+    (now,) = get(f"/api/run/r/rows?of={row['input']}")[2]
+    assert now["person"] == {**{name: votes[0][0] for name, votes in row["cells"].items()}, "year": 1234}
+
+
+def test_a_chain_with_an_option_called_row_has_no_table() -> None:
+    write("other.py", "from microagents.tasks.drift import Drift\n\nclass Other(Drift):\n    row: dict = {}\n")
+    Path("in.jsonl").write_text('{"row": {"a": 1}, "length": 2}\n' * 2)
+    microagents("run", "other.py", "--inputs", "in.jsonl", "--model", "sim:perfect", "--run-id", "r")
+    assert get("/api/run/r")[2]["is_table"] is False
 
 
 @pytest.mark.slow

@@ -60,7 +60,9 @@ export function rowPanel(run, row, { field = null, after = null } = {}) {
   };
   const send = async (event) => {
     event.preventDefault();
-    const value = JSON.stringify(Object.fromEntries(fields.map((name) => [name, chosen.has(name) ? chosen.get(name)() : valueOf(row, name)])));
+    // The others stay as they lead.
+    const names = fields.filter((name) => chosen.has(name) || row.open.includes(name) || has(row.person, name));
+    const value = JSON.stringify(Object.fromEntries(names.map((name) => [name, chosen.has(name) ? chosen.get(name)() : valueOf(row, name)])));
     answer.textContent = "…";
     try {
       const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` }, body: JSON.stringify({ path: row.path, value, again }) });
