@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from microagents.base.errors import InvalidUsage
-from microagents.cli.commands.serve import place_in, token_in
+from microagents.cli.commands.serve import place_in
 from microagents.cli.options import DEFAULT_MODEL, task_of
 from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.runs.words.verdict import counted
+from microagents.web.endpoint.callers import token_in
 from tests.doubles.simulated.faults import Fault
 from tests.doubles.simulated.server import Endpoint, serving
 
@@ -48,7 +49,7 @@ def command(
             "seed": seed,
             "faults": [Fault.parse(each) for each in fault],
             **place_in(port),
-            "token": token_in(token_env),
+            "token": None if token_env is None else token_in(token_env),
         }
         asyncio.run(_serve(given, as_json=as_json))
 

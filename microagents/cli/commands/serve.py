@@ -47,6 +47,13 @@ def command(
         int | None,
         typer.Option(metavar="N", min=1, help="Most output tokens of a reply, whatever the client asks for."),
     ] = None,
+    max_cost: Annotated[
+        str | None,
+        typer.Option(
+            metavar="USD[/day]",
+            help="Most that all samples may cost: since the server began, or each day (UTC), also over restarts. Further requests get 402.",
+        ),
+    ] = None,
     prices: Annotated[str | None, typer.Option(metavar="FILE", help="Your own prices, as for `run`.")] = None,
     port: Annotated[
         str,
@@ -63,6 +70,10 @@ def command(
             help="Environment variable with a token that requests must have as their key.",
         ),
     ] = None,
+    tokens: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="TOML file with a table for each caller: token_env, max_cost, policy."),
+    ] = None,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
@@ -72,21 +83,27 @@ def command(
     Requests go on to the model as they came, k or more times, and the client gets one of the model's own replies: the first of those
     that do the same and lead by k votes. --json prints one line with the addresses once it is ready. Ctrl-C ends it.
     """
+    from microagents.web.endpoint.callers import Caller, CostLimit, read_callers, token_in
     from microagents.web.endpoint.policy import read_policy
 
     if not model:
         raise InvalidUsage("name the model that requests go on to: microagents serve --model openai:NAME")
+    default = read_policy(policy)
+    if tokens is not None:
+        callers = read_callers(tokens, default)
+    else:
+        callers = [Caller(token=None if token_env is None else token_in(token_env), policy=default)]
     stamp = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
     given = {
         "models": model,
         "k": k,
-        "policy": read_policy(policy),
         "ceiling": max_output_tokens,
         "run_id": f"serve-{stamp}",
         "runs_dir": runs_dir,
         "settings": {} if prices is None else {"prices": prices},
         **place_in(port),
-        "token": token_in(token_env),
+        "callers": callers,
+        "limit": None if max_cost is None else CostLimit.parse(max_cost),
     }
     asyncio.run(_serve(given, as_json=as_json))
 
@@ -97,16 +114,6 @@ def place_in(port: str) -> dict[str, Any]:
     if not number.isdecimal() or int(number) > MAX_PORT:
         raise InvalidUsage(f"--port must be a number up to {MAX_PORT}, perhaps behind HOST:, not {port!r:.100}")
     return {"host": host.strip("[]") or "127.0.0.1", "port": int(number)}
-
-
-def token_in(name: str | None) -> str | None:
-    """Read the token in an environment variable."""
-    if name is None:
-        return None
-    token = os.environ.get(name, "").strip()
-    if not token:
-        raise InvalidUsage(f"the environment variable {name} has no token")
-    return token
 
 
 async def _serve(given: dict[str, Any], *, as_json: bool) -> None:

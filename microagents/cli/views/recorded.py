@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import typer
 from msgspec import Struct
 
@@ -32,10 +33,12 @@ from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
 from microagents.runs.words.money import are_simulated, prices_of
 from microagents.runs.words.summary import summary
+from microagents.runs.words.verdict import counted
 from microagents.systems.agents.notes import AgentRecord
 from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.questions.tree import ProblemNode, fold
 from microagents.systems.swarm.notes import SwarmRecord
+from microagents.web.endpoint.agreement import Agreement, agreement_in
 
 SHOWN_DEPTH = 2
 """Number of cuts down to which a tree is drawn; --json has all of it."""
@@ -61,11 +64,13 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         changes, requests = reader.changes(), reader.requests()
         looked_up = Counter(row.tool for row in look_up_rows(reader))
         problems = reader.verify() if verify else []
+        agreement = agreement_in(reader)
     if as_json:
         verified = {"verified": not problems} if verify else {}
         solution = {} if tree is None else {"solution": tree}
         climbed = {} if climbs is None else {"climbs": climbs}
-        echo(json_text(result.as_json() | solution | climbed | verified))
+        agreed = {} if agreement is None else {"agreement": msgspec.to_builtins(agreement)}
+        echo(json_text(result.as_json() | solution | climbed | verified | agreed))
     else:
         echo(summary(result, with_text=False))
         if looked_up:
@@ -75,6 +80,7 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         if verify and not problems:
             echo("verified: every row was read, and the account and the digests match the rows")
         _print_work(result, tree)
+        _print_agreement(agreement or ())
         if climbs:
             echo("\n" + draw_climbs(climbs))
             if are_simulated(result.models):
@@ -84,6 +90,15 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
     for problem in problems:
         typer.echo(f"microagents: {printable(problem)}; keep the file for inspection, and begin another run", err=True)
     raise typer.Exit(FAILURE if problems else 0)
+
+
+def _print_agreement(agreement: Sequence[Agreement]) -> None:
+    """Print how often the samples of an endpoint agree, by tool and argument."""
+    if agreement:
+        echo("\nsamples that agree, by tool and argument (a low one leaves votes open: see `ignore` in a policy)")
+    for each in agreement:
+        named = f"{each.tool}.{each.argument}" if each.argument else each.tool
+        echo(printable(f"  {each.share:4.0%}  {named}  ({counted(each.elections, 'election')})"))
 
 
 def watch(run: str, runs_dir: Path, *, as_json: bool) -> NoReturn:

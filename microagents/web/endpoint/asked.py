@@ -17,8 +17,8 @@ from microagents.web.endpoint.wires import CHAT, MESSAGES, RESPONSES, NotForward
 
 FORWARDED_HEADERS = ("anthropic-beta", "anthropic-version", "openai-beta")
 """Headers of clients that go on. Keys, cookies and all others do not."""
-DEFAULT_CAP = 8192
-"""Output tokens that are reserved for a request without a cap."""
+UNSTATED_CAP = 2**17
+"""Output tokens of a request without a cap, for limits by the minute: no model writes more."""
 _STORED = ("previous_response_id", "conversation")
 _top_level = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -101,7 +101,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
             InvalidUsage: the cap of the request is no number.
         """
         given = [cap for name in self.wire.caps if (cap := self._number(name)) is not None]
-        return min([*given, *([] if ceiling is None else [ceiling])], default=DEFAULT_CAP)
+        return min([*given, *([] if ceiling is None else [ceiling])], default=UNSTATED_CAP)
 
     def body(self, model: str, *, ceiling: int | None, seq: int, temperature: float) -> bytes:
         """Write the body of a sample: as it came but for the fields that are the endpoint's to set."""

@@ -17,9 +17,12 @@ from microagents.models.http.replies import UNREADABLE, decode, name_in, object_
 from microagents.models.http.sending import MAX_BODY_BYTES, Response
 from microagents.models.model import Call, Model, Most
 from microagents.replies.chat import Sample, Usage
+from microagents.roles.limits.reservations import units
+from microagents.roles.solver.gates import MAY_BE_BILLED
 from microagents.web.endpoint.acts import vote_text
 from microagents.web.endpoint.asked import ForwardedRequest
 from microagents.web.endpoint.assembly import Assembly
+from microagents.web.endpoint.caps import CapReached, Caps
 from microagents.web.endpoint.policy import Policy
 
 MAX_WORDS = 300
@@ -55,6 +58,8 @@ class Exchange:
         """Replies by their place in the order of launches."""
         self.refusal: Response | None = None
         """The last answer of a provider that is no reply."""
+        self.over_cap: CapReached | None = None
+        """Why a sample was not sent; None while none was refused."""
         self.failure: ModelUnavailable | None = None
         """Why the last sample without a reply has none."""
         self.is_wanted = asyncio.Event()
@@ -80,7 +85,7 @@ class Exchange:
     def taken(self, answer: Response, provider: HttpModel) -> ForwardedReply | ModelUnavailable:
         """Read the answer of a provider; one that is no reply is a failure, and kept."""
         if len(answer.content) > MAX_BODY_BYTES:
-            return ModelUnavailable("server", f"the reply is longer than {MAX_BODY_BYTES} bytes")
+            return ModelUnavailable("broken", f"the reply is longer than {MAX_BODY_BYTES} bytes")
         try:
             found, is_whole = _read(answer)
         except UNREADABLE:
@@ -91,7 +96,7 @@ class Exchange:
             words = words_in(found)[:MAX_WORDS] or f"HTTP {status}"
             return ModelUnavailable(failure_kind(status), words, status, retry_after_s(answer.headers))
         if not is_whole:
-            return ModelUnavailable("server", "the reply is no whole reply of its wire")
+            return ModelUnavailable("broken", "the reply is no whole reply of its wire")
         acts = vote_text(
             found,
             lambda: self.schemas,
@@ -129,9 +134,11 @@ class ForwardingModel(Model):
     Args:
         provider: sends requests, with its own key.
         exchanges: the open exchanges, by the path of their elections.
+        caps: bound the cost of all samples.
     """
 
-    def __init__(self, provider: HttpModel, exchanges: Mapping[str, Exchange]) -> None:
+    def __init__(self, provider: HttpModel, exchanges: Mapping[str, Exchange], caps: Caps) -> None:
+        self._caps = caps
         self._provider = provider
         self._exchanges = exchanges
         self.priced = provider.priced
@@ -165,8 +172,35 @@ class ForwardingModel(Model):
         exchange, seq = self._exchanges[call.id.election.path], call.id.seq
         if seq not in exchange.replies:
             await exchange.is_wanted.wait()
-            exchange.replies[seq] = await self._forwarded(exchange, seq)
+            try:
+                exchange.replies[seq] = await self._paid(exchange, call)
+            except ModelUnavailable as error:
+                exchange.failure = error
+                # A reply that cannot be read says nothing of the others, while a run ends at some in a row.
+                kind = "server" if error.is_unread else error.kind
+                raise ModelUnavailable(kind, *error.args[1:]) from None
         return exchange.sample(seq, self._provider.name)
+
+    async def _paid(self, exchange: Exchange, call: Call) -> ForwardedReply:
+        """Forward the request once the caps have room for its cost, and note the cost."""
+        caller, seq = exchange.asked.caller, call.id.seq
+        most_usd = self.at_most(call).cost_usd or 0.0
+        election = int(call.id.election.path.rpartition("/")[2])
+        try:
+            reserved = await self._caps.reserve(caller, election, seq, most_usd)
+        except CapReached as reached:
+            exchange.over_cap = reached
+            raise ModelUnavailable("refused", str(reached)) from None
+        with self._caps.settled(caller, reserved):
+            try:
+                reply = await self._forwarded(exchange, seq)
+            except ModelUnavailable as error:
+                if error.kind not in MAY_BE_BILLED:
+                    reserved.spent = 0
+                raise
+            if reply.usage.cost_usd is not None:
+                reserved.spent = units(reply.usage.cost_usd)
+            return reply
 
     async def _forwarded(self, exchange: Exchange, seq: int) -> ForwardedReply:
         asked = exchange.asked
@@ -177,8 +211,5 @@ class ForwardingModel(Model):
         answer = await self._provider.forward(path, body, asked.headers, lambda _: exchange.first_event.set())
         reply = exchange.taken(answer, self._provider) if isinstance(answer, Response) else answer
         if isinstance(reply, ModelUnavailable):
-            exchange.failure = reply
-            # A reply that cannot be read says nothing of the others, while a run ends at some in a row.
-            kind = "server" if reply.is_unread else reply.kind
-            raise ModelUnavailable(kind, *reply.args[1:])
+            raise reply
         return reply

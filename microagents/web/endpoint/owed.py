@@ -60,6 +60,11 @@ class Debts:
             raise
         self._remove(debt)
 
+    @property
+    def left(self) -> int:
+        """Number of replies that are owed to clients which have left."""
+        return sum(each.expiry is not None for debts in self._owed.values() for each in debts)
+
     async def close(self) -> None:
         """End all elections."""
         for debts in list(self._owed.values()):

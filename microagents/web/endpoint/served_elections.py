@@ -16,14 +16,15 @@ import microagents.roles  # noqa: F401 - names the roles of an election
 from microagents.actors.role import Context, Deployment, Strategy
 from microagents.base.errors import InvalidUsage, ModelUnavailable, Undecided
 from microagents.base.messages import address_of
-from microagents.elections.election import Ballot, Elect, Question, Verdict
+from microagents.elections.count import Count
+from microagents.elections.election import Ballot, Elect, ElectionId, Question, Verdict
 from microagents.journal.messages import Recall, RecordDecision
 from microagents.journal.reading import journal_of
 from microagents.journal.sitting import JournalConfig
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Response
 from microagents.models.model import ModelSpec, open_model
-from microagents.replies.chat import Format, Prompt, Sampling, decoder_of, fingerprint
+from microagents.replies.chat import Format, Prompt, Sampling, decoder_of, encode_reply, fingerprint
 from microagents.replies.tool_calls import canonical
 from microagents.roles.limits.limiter import Limiter
 from microagents.roles.recorder import RecordEnding, Recorder
@@ -33,6 +34,7 @@ from microagents.runtimes.local import LocalRuntime
 from microagents.task import Task
 from microagents.web.endpoint.acts import Acts
 from microagents.web.endpoint.asked import ForwardedRequest
+from microagents.web.endpoint.caps import Caps
 from microagents.web.endpoint.exchange import Exchange, ForwardedReply, ForwardingModel
 from microagents.web.endpoint.wires import WIRES, Wire
 
@@ -138,7 +140,7 @@ class ServedElections:
             MicroagentsError: a sample has no reply.
         """
         number = next(self._numbers)
-        rule, path = exchange.policy.rule(self._k), f"0/{number}"
+        rule, path = exchange.policy.rule(self._k), f"0/request/{number}"
         question = Question(
             prompts=(Prompt(user=exchange.asked.digest.hex()),),
             reply=_ACTS,
@@ -150,27 +152,48 @@ class ServedElections:
             prose=exchange.policy.unvoted,
         )
         self._exchanges[path] = exchange
+        election = question.id_at(path)
         try:
-            election = question.id_at(path)
             verdict = await self._messenger.ask(Elect(id=election, question=question))
-            self._messenger.tell(RecordDecision(id=election, verdict=verdict, correct=None, reply=_ACTS))
+        except ModelUnavailable:
+            if exchange.over_cap is None or 0 not in exchange.replies:
+                raise
+            verdict = _led(election, question, exchange)
         finally:
             del self._exchanges[path]
+        self._messenger.tell(RecordDecision(id=election, verdict=verdict, correct=None, reply=_ACTS))
         if verdict.winner is None:
             raise exchange.failure or Undecided(path, len(verdict.ballots), "no reply")
         first = next(each.seq for each in verdict.ballots if isinstance(each, Ballot) and each.value == verdict.winner)
         return Elected(number=number, verdict=verdict, reply=exchange.replies[first], exchange=exchange)
 
 
+def _led(election: ElectionId, question: Question, exchange: Exchange) -> Verdict:
+    """Return the verdict of the replies that the caps had room for."""
+    count = Count(election, question)
+    for seq in range(len(exchange.replies)):
+        if seq in exchange.replies and not count.is_over:
+            value = encode_reply(decoder_of(Acts).decode(exchange.replies[seq].acts))
+            count.add(Ballot(seq=seq, value=value, cost_usd=exchange.replies[seq].usage.cost_usd))
+    return count.verdict()
+
+
 @asynccontextmanager
 async def elections(
-    models: Sequence[str], *, k: int, run_id: str, runs_dir: Path | None, settings: Mapping[str, object]
+    models: Sequence[str],
+    *,
+    k: int,
+    caps: Caps,
+    run_id: str,
+    runs_dir: Path | None,
+    settings: Mapping[str, object],
 ) -> AsyncIterator[ServedElections]:
     """Begin the run of an endpoint, which lasts as long as the block.
 
     Args:
         models: specs of its models; the models of one SDK are the pool of its wires.
         k: lead of texts, and of tools without an effect.
+        caps: bound the cost of all samples.
         run_id: name of the run.
         runs_dir: folder of its journal; None for none.
         settings: settings of the run.
@@ -180,13 +203,19 @@ async def elections(
     """
     exchanges: dict[str, Exchange] = {}
     providers = {spec: _provider_of(spec, settings) for spec in models}
+    unpriced = [spec for spec, each in providers.items() if not each.priced]
+    if caps.are_set and unpriced:
+        raise InvalidUsage(
+            f"the price of {unpriced[0]!r} is unknown, so no cap can be kept; give it in the spec, @price_in=...,price_out=..., or in a "
+            "file, --prices FILE"
+        )
     named = {"models": {"": tuple(providers)}, "run_id": run_id, "max_outage_s": OUTAGE_S, "resend_stragglers": False}
     plan = RunPlan(
         tasks=[Requests()],
         listed=False,
         strategy=Voted(k=k),
         settings=validated(Settings, "the endpoint", {**settings, **named}),
-        model_objects={spec: ForwardingModel(each, exchanges) for spec, each in providers.items()},
+        model_objects={spec: ForwardingModel(each, exchanges, caps) for spec, each in providers.items()},
     )
     experiment, own = experiment_of(plan)
     journal = None if runs_dir is None else journal_of(runs_dir, run_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,6 +16,8 @@ from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavail
 from microagents.base.logs import log
 from microagents.models.http.refusals import retry_after_s
 from microagents.web.endpoint.asked import COUNT_TOKENS, ForwardedRequest
+from microagents.web.endpoint.callers import Caller, CostLimit, caller_of
+from microagents.web.endpoint.caps import Caps
 from microagents.web.endpoint.exchange import Exchange
 from microagents.web.endpoint.marks import headers_of, joined, marked, sums_of
 from microagents.web.endpoint.owed import Debt, Debts
@@ -32,6 +33,8 @@ BUSY_S = 5
 """Seconds after which a request may be sent again that came while there were more."""
 BODY_S = 60.0
 """Seconds that the body of a request may take."""
+CAPPED_TOKENS = 32_000
+"""Most output tokens of a reply under a cap of cost, unless the operator says otherwise: its cost is reserved."""
 OK = 200
 MARKS = [f"x-microagents-{name}" for name in ("election", "elected", "votes", "samples", "cost-usd")]
 COMMENT_S = 5.0
@@ -44,7 +47,6 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     models: Sequence[str]
     """Specs of models, which take turns on the wires of their SDK."""
     k: int = 3
-    policy: Policy = Policy()
     ceiling: int | None = None
     """Most output tokens of a reply; None for the client's own cap."""
     run_id: str = "serve"
@@ -55,18 +57,22 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 0
     """0 takes a free one."""
-    token: str | None = None
-    """Token that requests must have as their key; None admits all who reach it; then only this machine may."""
+    callers: Sequence[Caller] = (Caller(policy=Policy()),)
+    """Who may use it, each by a token."""
+    limit: CostLimit | None = None
+    """CostLimit of the cost of all callers together."""
 
 
 class Serving:
     """An endpoint while it is being served."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, debts: Debts) -> None:
+        self.url = ""
         """Its address, such as ``http://127.0.0.1:8399``."""
         self.counts = Counter[str]()
         """Requests, elections, and replies that were not elected."""
+        self.debts = debts
+        """Replies that are owed."""
         self.cost_usd: float | None = 0.0
         """Cost of all samples; None if a price is unknown."""
 
@@ -78,15 +84,20 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
     Raises:
         InvalidUsage: a model is refused, the port is taken, or others could use it without a token.
     """
-    if endpoint.token is None and not is_loopback(endpoint.host):
+    is_open = any(each.token is None for each in endpoint.callers)
+    if is_open and not is_loopback(endpoint.host):
         raise InvalidUsage(
             f"host {endpoint.host!r} lets other machines use the models: name the environment variable of a token with --token-env"
         )
+    limits = {each.name: each.limit for each in (*endpoint.callers, Caller(limit=endpoint.limit, policy=Policy()))}
+    caps = Caps({name: limit for name, limit in limits.items() if limit is not None}, endpoint.runs_dir)
     async with AsyncExitStack() as stack:
+        stack.callback(caps.close)
         held = await stack.enter_async_context(
             elections(
                 endpoint.models,
                 k=endpoint.k,
+                caps=caps,
                 run_id=endpoint.run_id,
                 runs_dir=endpoint.runs_dir,
                 settings=endpoint.settings,
@@ -94,7 +105,7 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
         )
         debts = Debts(held.hold)
         stack.push_async_callback(debts.close)
-        handler = _Handler(endpoint, held, debts)
+        handler = _Handler(endpoint, held, debts, has_caps=caps.are_set)
         application = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[handler.admit])
         application.router.add_get("/v1/models", handler.models)
         application.router.add_post(COUNT_TOKENS, handler.count_tokens)
@@ -107,13 +118,16 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
 class _Handler:
     """Handles the requests to one endpoint."""
 
-    def __init__(self, endpoint: Endpoint, held: ServedElections, debts: Debts) -> None:
+    def __init__(self, endpoint: Endpoint, held: ServedElections, debts: Debts, *, has_caps: bool) -> None:
         self._endpoint = endpoint
         self._elections = held
         self._debts = debts
         self._spoken = wires_of(endpoint.models)
+        self._ceiling = endpoint.ceiling
+        if self._ceiling is None and has_caps:
+            self._ceiling = CAPPED_TOKENS
         self._bytes_in_hand = 0
-        self.served = Serving("")
+        self.served = Serving(debts)
 
     @web.middleware
     async def admit(
@@ -121,12 +135,10 @@ class _Handler:
     ) -> web.StreamResponse:
         """Refuse requests without the token, and requests that a web page in a browser of this machine could send."""
         wire = next((wire for wire in WIRES if request.path.startswith(wire.path)), CHAT)
-        token = self._endpoint.token
-        if token is not None:
-            sent = request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
-            if not hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode()):
-                return _error(wire, 401, "the token is missing or wrong")
-        elif not is_loopback(host_of(request)):
+        caller = self._caller(request)
+        if caller is None:
+            return _error(wire, 401, "the token is missing or wrong")
+        if caller.token is None and not is_loopback(host_of(request)):
             return _error(wire, 403, "without a token only this machine is served, under its own name")
         origin = request.headers.get("origin")
         if origin is not None and origin.partition("://")[2] != request.host:
@@ -175,24 +187,31 @@ class _Handler:
                 raise busy("the requests in hand are too large together; try again later", BUSY_S)
             self._bytes_in_hand += size
             try:
-                asked = ForwardedRequest.read(wire, await self._body(request), request.headers, request.query_string)
+                caller = self._caller(request)
+                assert caller is not None
+                body = await self._body(request)
+                asked = ForwardedRequest.read(wire, body, request.headers, request.query_string, caller.name)
                 if asked.streams:
-                    return await self._stream(request, asked)
-                return await self._whole(asked)
+                    return await self._stream(request, asked, caller.policy)
+                return await self._whole(asked, caller.policy)
             finally:
                 self._bytes_in_hand -= size
 
         return answer
 
+    def _caller(self, request: web.Request) -> Caller | None:
+        sent = request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
+        return caller_of(self._endpoint.callers, sent)
+
     async def _body(self, request: web.Request) -> bytes:
         async with asyncio.timeout(BODY_S):
             return await request.read()
 
-    async def _whole(self, asked: ForwardedRequest) -> web.StreamResponse:
+    async def _whole(self, asked: ForwardedRequest, policy: Policy) -> web.StreamResponse:
         """Answer a request whose reply is not streamed; one for several choices holds an election for each."""
         answers = []
         for _ in range(asked.choices):
-            with self._debts.taken(self._exchange(asked)) as debt:
+            with self._debts.taken(Exchange(asked, policy, self._ceiling)) as debt:
                 await asyncio.wait([debt.election])
                 answers.append(self._answer(asked, debt))
             if answers[-1].status != OK:
@@ -201,11 +220,11 @@ class _Handler:
             answers[-1].body = joined([each.body for each in answers if isinstance(each.body, bytes)])
         return answers[-1]
 
-    async def _stream(self, request: web.Request, asked: ForwardedRequest) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, asked: ForwardedRequest, policy: Policy) -> web.StreamResponse:
         """Send comments while the election is open, then the events of its winner as they came."""
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
         _ = asked.choices
-        with self._debts.taken(self._exchange(asked)) as debt:
+        with self._debts.taken(Exchange(asked, policy, self._ceiling)) as debt:
             while not (await asyncio.wait([debt.election], timeout=COMMENT_S))[0]:
                 if not response.prepared:
                     await response.prepare(request)
@@ -233,9 +252,6 @@ class _Handler:
         if refusal is not None:
             return refusal
         return web.Response(body=marked(elected), content_type="application/json", headers=self._noted(elected))
-
-    def _exchange(self, asked: ForwardedRequest) -> Exchange:
-        return Exchange(asked, self._endpoint.policy, self._endpoint.ceiling)
 
     def _refused(self, elected: Elected) -> web.Response | None:
         """Refuse a reply that was not elected and calls a tool that is declared destructive; None for any other."""
@@ -267,6 +283,8 @@ class _Handler:
 
 def _refusal(wire: Wire, error: MicroagentsError, exchange: Exchange | None) -> web.Response:
     """Answer with a provider's own refusal, as it came, or with the error in the form of the wire."""
+    if exchange is not None and exchange.over_cap is not None:
+        return _json(wire.error(402, str(exchange.over_cap)), 402, {"x-should-retry": "false"})
     answer, headers = None, dict[str, str]()
     if exchange is not None and exchange.failure is not None and isinstance(error, ModelUnavailable | Stopped):
         answer, error = exchange.refusal, exchange.failure

@@ -16,20 +16,25 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from microagents.base.errors import InvalidUsage
+from microagents.web.endpoint.callers import Caller
 from microagents.web.endpoint.policy import Policy, ToolPolicy
 from microagents.web.endpoint.server import Endpoint, Serving, serving
 from tests.doubles.acting import Acting, Answer, Request, acting
 
+ANY = Policy()
 READ, DROP = ("read", {"path": "a.txt"}), ("drop", {"table": "users"})
 TOOLS: Any = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}]
 ASKED: dict[str, Any] = {"model": "any", "messages": [{"role": "user", "content": "Go on."}], "tools": TOOLS}
 
 
 @asynccontextmanager
-async def voted(answer: Answer, **options: Any) -> AsyncIterator[tuple[Acting, Serving]]:
+async def voted(
+    answer: Answer, policy: Policy = ANY, *, price: str = "", **options: Any
+) -> AsyncIterator[tuple[Acting, Serving]]:
     """Serve an endpoint before a double that speaks all wires."""
+    options = {"callers": [Caller(policy=policy)], **options}
     async with acting(answer) as double:
-        models = [f"openai:gpt@base_url={double.url}/v1", f"anthropic:claude@base_url={double.url}"]
+        models = [f"openai:gpt@base_url={double.url}/v1{price}", f"anthropic:claude@base_url={double.url}{price}"]
         async with serving(Endpoint(models=models, **options)) as served:
             yield double, served
 

@@ -1,0 +1,40 @@
+"""`show` on the run of an endpoint: how often samples agree by tool and argument, so that the policy writes itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.commands import COMPLETED, microagents
+from tests.web.endpoint.test_forwarding import ASKED, posted, saying, voted
+
+
+def read_all(folder: str) -> bytes:
+    return b"".join(each.read_bytes() for each in Path(folder).iterdir())
+
+
+async def test_show_prints_how_often_samples_agree_on_each_argument() -> None:
+    calls = [[("write", {"path": "a", "content": f"{number}" * 300, "mode": "x"})] for number in range(12)]
+    async with voted(saying(*calls), runs_dir=Path("runs"), run_id="served") as (_, served):
+        assert (await posted(served, "chat/completions", ASKED))[0] == 200
+    shown = microagents("show", "served", "--json").json
+    assert [(each["tool"], each["argument"], each["share"]) for each in shown["agreement"]] == [
+        ("write", "", 1.0),
+        ("write", "content", 1 / 12),
+        ("write", "mode", 1.0),
+        ("write", "path", 1.0),
+    ]
+    printed = microagents("show", "served")
+    assert printed.code == COMPLETED
+    assert "8%  write.content  (1 election)" in printed.out
+    assert "111111" not in printed.out
+
+
+async def test_a_journal_has_long_arguments_by_their_digest() -> None:
+    async with voted(saying([("write", {"content": "private " * 100})]), runs_dir=Path("runs"), run_id="r") as (
+        _,
+        served,
+    ):
+        assert (await posted(served, "chat/completions", ASKED))[0] == 200
+    written = read_all("runs")
+    assert b"private" not in written
+    assert b"800 characters, blake2b" in written

@@ -1,0 +1,156 @@
+"""Caps: never above, no request locked out while reservations may settle, and the server goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from microagents.base.errors import InvalidUsage
+from microagents.web.endpoint.callers import CostLimit, read_callers
+from microagents.web.endpoint.caps import LEDGER, CapReached, Caps
+from microagents.web.endpoint.policy import Policy
+from tests.cli.commands import write
+from tests.web.endpoint.test_forwarding import ASKED, READ, posted, saying, voted
+
+DEAR = ",price_in=1000,price_out=1000"
+"""A tenth of a cent a token."""
+SAMPLE_USD = 0.11
+"""Of a prompt of 100 tokens and a reply of 10."""
+SHORT = {**ASKED, "max_tokens": 10, "max_completion_tokens": 10}
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
+async def test_a_request_that_can_never_fit_gets_402_at_once_in_the_form_of_its_wire(path: str) -> None:
+    async with voted(saying("x"), price=DEAR, limit=CostLimit(0.5)) as (double, served):
+        status, reply, headers = await posted(served, path, {**SHORT, "input": "x"})
+        assert (await posted(served, path, {**SHORT, "input": "x"}))[0] == 402  # the server goes on
+    assert (status, headers["x-should-retry"]) == (402, "false")
+    assert "the cap of $0.5 is reached: $0.5000 left" in reply["error"]["message"]
+    assert reply["error"]["type"] == "billing_error"
+    assert double.requests == []
+
+
+async def test_reservations_wait_for_each_other_and_the_cap_is_never_passed() -> None:
+    async with voted(saying("x"), price=DEAR, limit=CostLimit(4.0)) as (double, served):
+        found = await asyncio.gather(
+            *[posted(served, "chat/completions", {**SHORT, "user": str(n)}) for n in range(20)]
+        )
+        spent_usd = SAMPLE_USD * len(double.requests)
+        statuses = [status for status, _, _ in found]
+        assert set(statuses) == {200, 402}
+        assert 4.0 - 0.8 < spent_usd <= 4.0  # what is left is less than a sample may cost
+        assert double.most_in_flight <= 6
+        assert served.cost_usd == pytest.approx(SAMPLE_USD * 3 * statuses.count(200), rel=0.3)
+
+
+async def test_an_election_that_the_cap_ends_is_answered_by_its_leader() -> None:
+    async with voted(saying([READ]), price=DEAR, limit=CostLimit(0.85)) as (double, served):
+        status, reply, headers = await posted(served, "chat/completions", SHORT)
+    assert status == 200
+    assert len(double.requests) == 2
+    assert (headers["x-microagents-elected"], headers["x-microagents-votes"]) == ("false", "2 of 2")
+    assert reply["id"].endswith("-not-elected")
+
+
+async def test_a_reply_without_a_usage_counts_at_its_most() -> None:
+    body = json.dumps({"id": "c", "choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}).encode()
+    async with voted(saying(body), price=DEAR, limit=CostLimit(3.0), k=1) as (double, served):
+        statuses = [(await posted(served, "chat/completions", SHORT))[0] for _ in range(6)]
+    assert statuses == [200] * len(double.requests) + [402] * (6 - len(double.requests))
+    assert 3 <= len(double.requests) <= 4
+
+
+async def test_a_failure_that_is_not_billed_costs_nothing() -> None:
+    async with voted(saying(400), price=DEAR, limit=CostLimit(1.0), k=1) as (double, served):
+        statuses = [(await posted(served, "chat/completions", SHORT))[0] for _ in range(6)]
+    assert statuses == [400] * 6
+    assert len(double.requests) >= 6
+
+
+async def test_the_ceiling_of_the_operator_bounds_what_is_asked_and_reserved() -> None:
+    many = {**ASKED, "max_completion_tokens": 64_000}
+    async with voted(saying("x"), price=DEAR, limit=CostLimit(5.0), ceiling=20) as (double, served):
+        assert (await posted(served, "chat/completions", many))[0] == 200
+        assert (await posted(served, "chat/completions", ASKED))[0] == 200
+    assert {each.json["max_completion_tokens"] for each in double.requests} == {20}
+
+
+async def test_a_model_without_a_price_takes_no_cap() -> None:
+    with pytest.raises(InvalidUsage, match=r"the price of 'openai:gpt.*' is unknown, so no cap can be kept"):
+        async with voted(saying("x"), limit=CostLimit(5.0)):
+            pass
+
+
+async def test_each_caller_has_its_own_cap_and_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN_OF_ANN", "ann-token")
+    monkeypatch.setenv("TOKEN_OF_BOB", "bob-token")
+    write("own.toml", "[tools.read]\neffect = 'read_only'\n")
+    write(
+        "tokens.toml",
+        "[ann]\ntoken_env = 'TOKEN_OF_ANN'\nmax_cost = '0.7/day'\npolicy = 'own.toml'\n[bob]\ntoken_env = 'TOKEN_OF_BOB'\n",
+    )
+    callers = read_callers("tokens.toml", Policy())
+    async with voted(saying([READ]), price=DEAR, callers=callers) as (double, served):
+
+        async def asked(token: str) -> tuple[int, int]:
+            before = len(double.requests)
+            status, _, _ = await posted(served, "chat/completions", SHORT, {"authorization": f"Bearer {token}"})
+            return status, len(double.requests) - before
+
+        assert await asked("ann-token") == (200, 1)
+        assert await asked("bob-token") == (200, 3)
+        assert await asked("ann-token") == (402, 0)
+        assert await asked("bob-token") == (200, 3)
+        assert await asked("eve-token") == (401, 0)
+
+
+async def test_the_cap_of_a_day_holds_over_restarts_and_a_kill_spends_what_was_reserved(tmp_path: Path) -> None:
+    limits = {"": CostLimit(1.0, each_day=True)}
+    first = Caps(limits, tmp_path)
+    done, killed = await first.reserve("", 1, 0, 0.3), await first.reserve("", 1, 1, 0.4)
+    with first.settled("", done):
+        done.spent = 100_000_000
+    first._ledger.begin("", killed.spent)
+    first.close()  # killed amid the second
+    with (tmp_path / LEDGER).open("ab") as file:
+        file.write(b'{"number": 7, "sp')
+    second = Caps(limits, tmp_path)
+    with pytest.raises(CapReached, match=r"the cap of \$1/day is reached: \$0.5000 left"):
+        await second.reserve("", 1, 0, 0.51)
+    assert (await second.reserve("", 1, 0, 0.5)).spent == 500_000_000
+    second.close()
+
+
+async def test_a_client_that_leaves_while_it_waits_for_room_holds_nothing() -> None:
+    caps = Caps({"": CostLimit(1.0)}, None)
+    held = await caps.reserve("", 1, 0, 0.9)
+    waiting = asyncio.create_task(caps.reserve("", 2, 0, 0.9))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with caps.settled("", held):
+        held.spent = 0
+    assert (await caps.reserve("", 3, 0, 1.0)).spent == 1_000_000_000
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "five", "5/week", "1e400", "nan"])
+def test_a_limit_is_a_number_of_dollars_perhaps_by_day(text: str) -> None:
+    with pytest.raises(InvalidUsage, match="such as 5 or 20/day"):
+        CostLimit.parse(text)
+    assert (CostLimit.parse("5"), CostLimit.parse("20/day")) == (CostLimit(5.0), CostLimit(20.0, each_day=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "name no caller"),
+        ("[a]\n", "missing required field `token_env`"),
+        ("[a]\ntoken_env = 'NONE'", "has no token"),
+    ],
+)
+def test_wrong_tokens_are_refused_in_one_sentence(text: str, said: str) -> None:
+    write("tokens.toml", text)
+    with pytest.raises(InvalidUsage, match=said):
+        read_callers("tokens.toml", Policy())
