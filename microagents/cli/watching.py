@@ -34,6 +34,8 @@ ALL_ENDED = ("completed", "undecided", "failed", "refused")
 """Outcomes with which all of many inputs have ended. The list of results is printed only then: otherwise most of it is missing."""
 STDERR = 2
 RESULTS_PER_WRITE = 1000
+FIRST_ROWS = 5
+"""Number of rows that are done and shown before a person decides about the others."""
 _RESULTS = "\0 results \0"
 """Stands for the results of many inputs in an object whose other values are encoded at once."""
 T = TypeVar("T")
@@ -57,12 +59,17 @@ class Watched(NamedTuple):
     """What is kept after the work was left at once, and how to continue it, in one sentence; empty without a journal."""
 
 
+class FirstRowsWanted(Exception):
+    """The first rows are to be done and shown before the others are begun."""
+
+
 def run_in_terminal(
     watched: Watched,
     start: Start[T],
     *,
     stream: bool = False,
     yes: bool = False,
+    offers_rows: bool = False,
 ) -> T:
     """Execute a run, or several, with a live display.
 
@@ -71,8 +78,13 @@ def run_in_terminal(
         start: starts the run.
         stream: whether to print the ending of each of many inputs.
         yes: whether to begin without a question, whatever it is expected to cost.
+        offers_rows: whether the question offers to do the first rows before.
+
+    Raises:
+        FirstRowsWanted: the person chose that; nothing was started.
     """
-    return asyncio.run(_run_with_display(watched, start, stream=stream, yes=yes))
+    ask = None if yes else partial(_ask_to_begin, offers_rows=offers_rows)
+    return asyncio.run(_run_with_display(watched, start, stream=stream, ask=ask))
 
 
 def answered_in_terminal(watched: Watched, result: Result, runs_dir: Path, *, stream: bool = False) -> Result:
@@ -155,7 +167,7 @@ def _print_results(results: Results, between: str) -> None:
         echo(between * bool(start) + between.join(some), nl=False)
 
 
-async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, yes: bool) -> T:
+async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, ask: Callable[[], None] | None) -> T:
     """Execute a run, and end it on signals.
 
     The first Ctrl-C ends it after the calls in flight, SIGTERM and SIGHUP end it at once; its journal is complete in both cases. A second
@@ -198,7 +210,7 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
             on_start=partial(_tell, display),
             on_progress=display.show,
             on_ending=print_ending if stream else None,
-            on_forecast=partial(_tell_forecast, display=display, signals=signals, asks=not yes),
+            on_forecast=partial(_tell_forecast, display=display, signals=signals, ask=ask),
             interrupt=interrupt,
             terminate=terminate,
         )
@@ -233,24 +245,42 @@ def _tell(display: Display, text: str) -> None:
         typer.echo(f"microagents: {printable(text)}", err=True)
 
 
-def _tell_forecast(forecast: Forecast, *, display: Display, signals: _Signals, asks: bool) -> None:
+def _tell_forecast(forecast: Forecast, *, display: Display, signals: _Signals, ask: Callable[[], None] | None) -> None:
     """Print the expected cost, and ask whether to begin if it is high and a person is there."""
     _tell(display, str(forecast))
     with display.paused():
-        if asks and has_terminal() and not forecast.is_simulated and (forecast.cost_usd or 0.0) > ASKED_FROM_USD:
+        if (
+            ask is not None
+            and has_terminal()
+            and not forecast.is_simulated
+            and (forecast.cost_usd or 0.0) > ASKED_FROM_USD
+        ):
             signals.leave()
-            _ask_to_begin()
+            ask()
             signals.follow()
 
 
-def _ask_to_begin() -> None:
+def _ask_to_begin(*, offers_rows: bool) -> None:
     try:
-        may_begin = typer.confirm("Begin?", err=True)
+        may_begin = _begins_or_shows() if offers_rows else typer.confirm("Begin?", err=True)
     except typer.Abort:  # Ctrl-C, or the end of the input
         may_begin = False
     if not may_begin:
         typer.echo("microagents: nothing was started", err=True)
         raise typer.Exit(EXIT_CODES["interrupted"])
+
+
+def _begins_or_shows() -> bool:
+    """Ask whether to begin with all rows.
+
+    Raises:
+        FirstRowsWanted: the first rows are wanted before.
+    """
+    words = f"Begin? y or n; {FIRST_ROWS} does the first {FIRST_ROWS} rows and shows them"
+    answer = typer.prompt(words, default="n", err=True).strip().lower()
+    if answer == str(FIRST_ROWS):
+        raise FirstRowsWanted
+    return answer in ("y", "yes")
 
 
 def _ending_text(ending: InputEnding) -> str:

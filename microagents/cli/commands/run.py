@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,6 +35,11 @@ from microagents.cli.options import (
     with_settings,
     with_tools,
 )
+from microagents.cli.reporting import echo
+
+if TYPE_CHECKING:
+    from microagents.runs.driver.keywords import RunControl
+    from microagents.runs.result import Result
 
 
 @with_settings
@@ -82,10 +88,22 @@ def command(
     by the task's own oracle, check or result, 6 refused by the provider for what an input says, 130 interrupted.
     """
     from microagents.cli.inputs import given_by
-    from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
+    from microagents.cli.views.first_rows import done_rows
+    from microagents.cli.views.tables import report_text
+    from microagents.cli.watching import (
+        FIRST_ROWS,
+        FirstRowsWanted,
+        Watched,
+        answered_in_terminal,
+        kept_in,
+        run_in_terminal,
+        show_and_exit,
+    )
     from microagents.runs.driver.begin import new_run_id, run
     from microagents.runs.words.money import specs_in
+    from microagents.runs.words.verdict import resume_command
     from microagents.studies.measure import model_measured
+    from microagents.systems.chains.row_task import RowTask
 
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
     option = with_output(option, output, changed)
@@ -107,9 +125,9 @@ def command(
     with given.name_lines():
         kept = "" if no_journal else kept_in(named, runs_dir)
         watched = Watched(task, type(given.first).progress_unit, specs_in(models), kept)
-        result = run_in_terminal(
-            watched,
-            lambda control, _: run(
+
+        def start(only: Sequence[int] | None, control: RunControl) -> Coroutine[None, None, Result]:
+            return run(
                 given.work,
                 models=models,
                 strategy=chosen,
@@ -117,11 +135,21 @@ def command(
                 runs_dir=None if no_journal else runs_dir,
                 run_id=named,
                 accept_changes=accept_change,
+                inputs=only,
                 **control,
                 **changed,
-            ),
-            stream=stream,
-            yes=yes,
-        )
+            )
+
+        may_show = isinstance(given.first, RowTask) and not no_journal and len(given.numbers) > FIRST_ROWS
+        try:
+            result = run_in_terminal(
+                watched, lambda control, _: start(None, control), stream=stream, yes=yes, offers_rows=may_show
+            )
+        except FirstRowsWanted:
+            result = run_in_terminal(watched, lambda control, _: start(range(FIRST_ROWS), control), yes=True)
+            assert isinstance(given.work, Sequence)
+            echo(report_text([done_rows(result, given.work[:FIRST_ROWS])]), err=True)
+            echo(f"microagents: these rows are kept; all others: {resume_command(named, runs_dir)}", err=True)
+            result = run_in_terminal(watched, lambda control, _: start(None, control), stream=stream)
     result = answered_in_terminal(watched, result, runs_dir, stream=stream)
     show_and_exit(result, as_json=as_json, stream=stream)

@@ -67,6 +67,8 @@ class RunKeywords(ResumeKeywords, total=False):
     """The folder of journals, by default ``runs``; None for a run that cannot be resumed."""
     accept_changes: Sequence[str]
     """Names of fields that may differ from the recorded experiment."""
+    inputs: Sequence[int] | None
+    """Numbers of the inputs to do in this sitting, from 0; None for all."""
 
 
 @overload
@@ -100,7 +102,8 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
             if name not in given
         }
         plan = structs.replace(plan, settings=plan.settings | kept)
-    return await _execute(plan, given, runs_dir=runs_dir, accepted=given.get("accept_changes", ()))
+    only, accepted = given.get("inputs"), given.get("accept_changes", ())
+    return await _execute(plan, given, runs_dir=runs_dir, only=only, accepted=accepted)
 
 
 def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> RunPlan:
