@@ -166,7 +166,8 @@ async def test_what_is_no_exception_ends_a_run_that_can_go_on_at_once(
         (DRIFT, {"accept_changes": "k"}, "accept_changes must be a list of names, not 'k'"),
         (DRIFT, {"on_progress": 3}, "on_progress must be a function or None, not 3"),
         (DRIFT, {"interrupt": True}, "interrupt must be an asyncio.Event or None, not True"),
-        (DRIFT, {"inputs": [1]}, r"there is no argument of run\(\) called 'inputs'"),
+        (DRIFT, {"inputs": [0]}, r"inputs must be numbers of a list of tasks, counted from 0, not \[0\]"),
+        ([DRIFT], {"inputs": [1]}, r"inputs must be numbers of a list of tasks, counted from 0, not \[1\]"),
     ],
 )
 async def test_an_argument_of_a_wrong_type_is_refused_in_one_sentence(

@@ -103,6 +103,10 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
         }
         plan = structs.replace(plan, settings=plan.settings | kept)
     only, accepted = given.get("inputs"), given.get("accept_changes", ())
+    if only is not None and not {*only} <= {*range(len(plan.tasks) if plan.listed else 0)}:
+        raise InvalidUsage(
+            f"inputs must be numbers of a list of tasks, counted from 0, not {only!r:.100}; nothing was started"
+        )
     return await _execute(plan, given, runs_dir=runs_dir, only=only, accepted=accepted)
 
 
