@@ -88,10 +88,6 @@ class LiveRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def _decide(rows: Rows, _request: LiveRequest, ask: Decide, _is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
-    key = key_at(rows.db, ask.path)
-    row = None if key is None else rows.first(DecidedRow, OF_KEY, (key,))
-    if row is not None and row.outcome not in OPEN_CODES:
-        return f"{ask.path} is decided already"
     return refusal_of(rows, ask)
 
 
@@ -221,6 +217,10 @@ def persons_in(rows: Rows) -> dict[str, PersonDecision]:
 
 def refusal_of(rows: Rows, ask: Decide) -> str | None:
     """Return why a person's decision has no effect; None if it has."""
+    key = key_at(rows.db, ask.path)
+    row = None if key is None else rows.first(DecidedRow, OF_KEY, (key,))
+    if row is not None and row.outcome not in OPEN_CODES:
+        return f"{ask.path} is decided already; nothing was changed"
     before = None if ask.again else persons_in(rows).get(ask.path)
     if before is None or before.value == ask.value:
         return None

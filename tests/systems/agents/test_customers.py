@@ -18,7 +18,7 @@ from msgspec import Struct
 from microagents import AgentTask, Prompt, Prose, Reply, Result, ask, resume, run, run_sync, tool
 from microagents.base.errors import AlreadyDecided, InvalidUsage
 from microagents.base.foreign_text import fenced_in
-from microagents.journal.interventions import ask_live
+from microagents.journal.interventions import ask_live, decide_in
 from microagents.journal.reading import reader_of
 from microagents.journal.requests import Decide
 from microagents.journal.sitting import Sitting
@@ -232,6 +232,19 @@ def test_an_answer_that_comes_while_the_next_sitting_opens_the_journal_is_taken(
     assert (result.outcome, orders()) == ("completed", [7])
     with reader_of(Path("runs"), "r") as reader:
         assert reader.verify() == []
+
+
+def test_an_answer_that_comes_just_after_the_callbacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk()
+
+    def after_the_callback(journal: Path, ask: Decide) -> None:
+        desk(on_ask=lambda _: "order 7")
+        decide_in(journal, ask)
+
+    monkeypatch.setattr("microagents.runs.inspection.runs.decide_in", after_the_callback)
+    with pytest.raises(AlreadyDecided, match="0/step/0/call/0/answer is decided already; nothing was changed"):
+        decide(Path("runs"), "r", "step/0", "answer order 8")
+    assert orders() == [7]
 
 
 def replies(*texts: str, step: int = 0) -> None:
