@@ -151,7 +151,7 @@ class Totals(Struct, kw_only=True):
             flagged.update(each.flagged)
         account.flagged = dict(flagged)
         # A solver that died may not have reported its last calls. Every counted ballot proves one call, or one joined sample.
-        account.calls = max(account.calls, account.valid + flagged.total() - account.joined)
+        account.calls = max(account.calls, account.valid + flagged.total() - account.joined - account.reused)
         waiting = self.waiting()
         account.undecided_at = tuple(waiting)
         account.contested_at = {path: each.contested for path, each in waiting.items() if each.contested}

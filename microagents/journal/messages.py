@@ -365,6 +365,10 @@ class Account(Struct, kw_only=True):
     """Decided elections that the masses of replies decided."""
     shared: int = 0
     """Rows that took the result of an earlier row that asks the same question."""
+    reused: int = 0
+    """Samples that an earlier run has paid for; they are no calls."""
+    saved_usd: float | None = 0.0
+    """What they cost the earlier run; None if a price is unknown."""
     by_field: int = 0
     """Decided elections in which each field was voted on by itself."""
     composed: int = 0

@@ -16,6 +16,7 @@ from microagents.journal.books import AccountRecord, Totals
 from microagents.journal.ending import RunEnding
 from microagents.journal.experiment import INPUTS, Change, Experiment, Recipe, RunRecord
 from microagents.journal.lease import LeaseRecord, read_lease
+from microagents.journal.messages import RecordSample
 from microagents.journal.opening import connect_to_read, unreadable, watch_unclear
 from microagents.journal.queries import (
     first_record,
@@ -35,6 +36,14 @@ IN_MEMORY = Path(":memory:")
 """SQLite's name for a database in memory."""
 
 
+class Reused(Struct, frozen=True, kw_only=True):
+    """Samples that a new run takes over from an earlier one."""
+
+    samples: tuple[RecordSample, ...] = ()
+    saved_usd: float | None = 0.0
+    """What they cost the earlier run; None if a price is unknown."""
+
+
 class JournalConfig(Struct, frozen=True, kw_only=True):
     """Location of the journal, and how it is written. A missing file is created."""
 
@@ -45,6 +54,7 @@ class JournalConfig(Struct, frozen=True, kw_only=True):
     """For each input its options that differ from the first one's, as JSON; empty for a single input."""
     accepted: tuple[str, ...] = ()
     """Fields that may differ from the recorded experiment; the last part of a name is enough."""
+    reused: Reused = Reused()
     full: bool = True
     """Whether a commit must survive a power cut, or only a kill of the process."""
 

@@ -206,6 +206,8 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
         if (limit := settings[name]) is not None:
             yield name, str(limit)
     yield "reading", settings["reading"] or task.reading
+    if settings["reuse"] is not None:
+        yield "reuse", settings["reuse"]
     if (reply := type(task).reply_type()) is None:
         return
     yield "reply", fingerprint(reply).hex()

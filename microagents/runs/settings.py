@@ -183,6 +183,9 @@ whatever stands around it. [default: the task's, strict unless it says otherwise
 option turns this off."""
     share: Annotated[Literal["on", "off"], Field(default="on"), Flag("on|off")]
     """`on`: rows that ask the same question are asked once, and share the result of the first of them. `off`: each is asked."""
+    reuse: Annotated[str | None, Field(default=None)]
+    """Name of an earlier run of the same folder. Replies that it has paid for are the first samples of rows of the same prompt, form \
+of reply, sampling and model."""
     concurrency: Annotated[Count | None, Field(default=None), Flag("N")]
     """Maximum number of calls in flight over the whole run. \
 [default: no bound, but what each model behind HTTP turns out to take]"""

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import structs
 
-from microagents.base.errors import JournalMismatch, MicroagentsError
+from microagents.base.errors import InvalidUsage, JournalMismatch, MicroagentsError
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import journal_of, reader_of
 from microagents.runs.driver.budget import Budget
@@ -69,6 +69,8 @@ class Series:
         ended: Collection[str],
         accepted: Sequence[str] = (),
     ) -> None:
+        if any(plan.settings["reuse"] is not None for plan in runs.values()):
+            raise InvalidUsage(f"a {kind} draws its own samples; leave out reuse")
         self._runs = runs
         self._runs_dir = runs_dir
         self._ended = ended

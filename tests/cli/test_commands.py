@@ -53,6 +53,8 @@ BEYOND = {
         "masses",
         "composed",
         "shared",
+        "reused",
+        "saved_usd",
         "by_field",
     ),
     *("repeated", "refused", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),

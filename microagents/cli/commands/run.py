@@ -71,6 +71,13 @@ def command(
     inputs: InputsFile = None,
     gold: GoldColumns = [],  # noqa: B006
     output: RowsOut = None,
+    reuse: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Of a table: replies that this run has paid for are the first samples of rows that ask the same.",
+        ),
+    ] = None,
     stream: AsStream = False,
     as_json: AsJson = False,
     yes: Yes = False,
@@ -108,6 +115,8 @@ def command(
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
     option = with_output(option, output, changed)
     given = given_by(task, with_tools(option, tool), inputs, gold)
+    if reuse is not None:
+        changed["reuse"] = reuse
     if "output" in changed:
         changed["output_dialect"] = given.dialect
     measurement = None if from_ is None else model_measured(runs_dir, from_, given.first)

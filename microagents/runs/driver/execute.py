@@ -44,6 +44,7 @@ from microagents.runs.driver.deploying import deployments_of
 from microagents.runs.driver.following import follow_solution, is_followed
 from microagents.runs.driver.forecast import forecast_of
 from microagents.runs.driver.keywords import RunControl
+from microagents.runs.driver.reuse import reused_samples
 from microagents.runs.inspection.runs import recorded_result, remove_run
 from microagents.runs.plan import RunPlan, check_reading, experiment_of
 from microagents.runs.result import Result, results_of
@@ -105,6 +106,7 @@ async def execute_plan(
             experiment=experiment,
             own=own,
             accepted=tuple(accepted),
+            reused=reused_samples(plan, journal),
             full=_needs_full_durability(plan),
         )
         options = {

@@ -148,6 +148,7 @@ def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[tuple[str,
         ("accuracy", _accuracy_text(result.accuracy)),
         ("confused", _confused_text(result.accuracy)),
         ("shared", _shared_text(account)),
+        ("reused", _reused_text(account)),
         ("voting", _voting_text(result)),
         ("certified", _certified_text(account)),
         ("contested", _contested_text(account)),
@@ -195,6 +196,13 @@ def _shared_text(account: Account) -> str | None:
     if not account.shared:
         return None
     return f"{counted(account.shared, 'row')} took the result of an earlier row that asks the same"
+
+
+def _reused_text(account: Account) -> str | None:
+    if not account.reused:
+        return None
+    saved = "" if account.saved_usd is None else f", which saved {money(account.saved_usd)}"
+    return f"{counted(account.reused, 'sample')} that an earlier run has paid for{saved}"
 
 
 def _how_text(result: RunFacts) -> str:
