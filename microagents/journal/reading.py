@@ -56,7 +56,7 @@ from microagents.journal.queries import (
 )
 from microagents.journal.requests import PersonDecision, logged_changes, persons_in, taken_requests
 from microagents.journal.rows import Rows
-from microagents.journal.statements import OF_ID, OF_INPUT, OF_KEY, OF_KEY_BY_SEQ, reading
+from microagents.journal.statements import BY_INPUT, OF_ID, OF_INPUT, OF_KEY, OF_KEY_BY_SEQ, reading
 from microagents.journal.tables import DecidedRow, InputRow, LogRow, ReplyRow
 from microagents.journal.verifying import damage, damaged_inputs, differences_from_rows
 
@@ -225,13 +225,13 @@ class Reader:
             first = msgspec.json.encode(self.experiment.recipe.options.get("row"))
             return read_rows_with(self._rows, text, first.decode())
 
-    def inputs_at(self, numbers: Sequence[int]) -> Iterator[tuple[int, dict[str, Any], InputEnding | None]]:
-        """Yield some of many inputs: their number, their options, and how they ended; None if they have not."""
+    def inputs(self, numbers: Sequence[int] | None = None) -> Iterator[tuple[int, dict[str, Any], InputEnding | None]]:
+        """Yield many inputs, all or those with some numbers: number, options, and how it ended; None if it has not."""
         with self._reading():
             check_inputs(self._rows)
-            for number in numbers:
-                row = self._input(number)
-                yield number, next(options_of(self.experiment.recipe.options, [row.options])), ending_of(row)
+            chosen = self._rows.select(InputRow, BY_INPUT) if numbers is None else map(self._input, numbers)
+            for row in chosen:
+                yield row.input, next(options_of(self.experiment.recipe.options, [row.options])), ending_of(row)
 
     def differences(self, other: Reader, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
         """Yield the paths at which another run decided otherwise, and both values as JSON; None for no decision."""

@@ -17,9 +17,10 @@ from microagents.base.user_code import called
 from microagents.elections.election import ESCALATED, Flagged
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
-from microagents.replies.chat import unvoted_in
+from microagents.replies.chat import decoder_of, fields_of, unvoted_in
+from microagents.runs.accuracy import wrong_pairs
 from microagents.runs.cells import SHARED, RowVotes, TrustColumns
-from microagents.runs.plan import plan_of
+from microagents.runs.settings import validated
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import Task
 
@@ -59,9 +60,9 @@ class ShownRow(Struct, frozen=True, kw_only=True):
     waits: bool = False
     """Whether a person may decide it now."""
     is_wrong: bool = False
-    """Whether the task's oracle refuses the result."""
+    """Whether gold columns or the task's oracle refuse the result."""
     right: dict[str, Any] = {}
-    """The oracle's values of fields that it has otherwise."""
+    """Right values of fields that have other ones."""
 
 
 def is_table(reader: Reader) -> bool:
@@ -81,7 +82,7 @@ def _kind_of(reader: Reader) -> type[Task] | None:
 
 
 def table_rows(reader: Reader, numbers: Sequence[int]) -> list[ShownRow]:
-    """Return some rows of a table. The oracle of the task judges them, if its code is here and the run has errors.
+    """Return some rows of a table. Gold columns or the task's oracle judge them, if its code is here and the run has errors.
 
     Raises:
         InvalidUsage: the inputs of the run are no rows, or there is no input of a number.
@@ -94,14 +95,14 @@ def table_rows(reader: Reader, numbers: Sequence[int]) -> list[ShownRow]:
     waiting, persons = reader.undecided(), reader.persons()
     judge = _judge_of(reader) if account.errors else None
     rows = []
-    for number, options, ending in reader.inputs_at(numbers):
+    for number, options, ending in reader.inputs(numbers):
         found: dict[str, Any] = {"input": number, "row": options["row"]}
         if ending is not None:
             found |= {"outcome": ending.outcome, "reason": ending.reason}
         if ending is not None and ending.result is not None:
             result = msgspec.json.decode(ending.result)
             found["reply"] = result if isinstance(result, dict) else {"result": result}
-            found |= _judged(judge, number, ending.result)
+            found |= _judged(judge, number, options, ending.result)
         votes = trusted.votes_of(number, ending)
         if votes is not None:
             place = votes.path.removesuffix(ESCALATED)
@@ -121,11 +122,11 @@ def _judge_of(reader: Reader) -> _Judge | None:
     return None
 
 
-def _judged(judge: _Judge | None, number: int, result: bytes) -> dict[str, Any]:
+def _judged(judge: _Judge | None, number: int, options: dict[str, Any], result: bytes) -> dict[str, Any]:
     if judge is None:
         return {}
     with suppress(InvalidUsage):  # the list of wrong rows says why it marks none
-        is_wrong, right = judge.of(number, result)
+        is_wrong, right = judge.of(number, options, result)
         return {"is_wrong": is_wrong, "right": right}
     return {}
 
@@ -172,58 +173,56 @@ def _least_of(trusted: TrustColumns, decision: Recalled | None) -> tuple[float, 
 
 
 def wrong_rows(reader: Reader, within_s: float) -> tuple[list[int], int]:
-    """Return the rows whose results the task's oracle refuses, and the number of results that were judged in that time.
+    """Return the rows whose results gold columns or the task's oracle refuse, and the number of results that were judged in that time.
 
     Raises:
         InvalidUsage: the task's code cannot be found, or raised.
     """
     judge, ends_s = _Judge(reader), time.monotonic() + within_s
     wrong, judged = [], 0
-    for ending in reader.input_endings():
+    for number, options, ending in reader.inputs():
         if time.monotonic() > ends_s:
             break
-        if ending.result is not None:
+        if ending is not None and ending.result is not None:
             judged += 1
-            if judge.of(ending.input, ending.result)[0]:
-                wrong.append(ending.input)
+            is_wrong, _ = judge.of(number, options, ending.result)
+            if is_wrong:
+                wrong.append(number)
     return wrong, judged
 
 
 class _Judge:
-    """The oracle of a task of rows.
+    """The gold columns or the oracle of a task of rows.
 
     Raises:
         InvalidUsage: the task's code cannot be found.
     """
 
     def __init__(self, reader: Reader) -> None:
-        self._tasks = plan_of(reader).tasks
+        self._kind = TASKS.find(reader.experiment.recipe.task, Task)
 
-    def of(self, number: int, result: bytes) -> tuple[bool, dict[str, Any]]:
+    def of(self, number: int, options: dict[str, Any], result: bytes) -> tuple[bool, dict[str, Any]]:
         """Whether a result is wrong, and the right values of the fields that it has otherwise.
 
         Raises:
             InvalidUsage: the results of the task are no replies, or its code raised.
         """
-        task = self._tasks[number]
+        task = validated(self._kind, f"input {number}", options)
         assert isinstance(task, RowTask)
         kind = task.reply_type()
         try:
-            reply = msgspec.json.decode(result, type=kind)
-        except msgspec.MsgspecError:
-            raise InvalidUsage(
-                f"the results of {type(task).__name__} are no replies, which its oracle judges"
-            ) from None
+            reply = decoder_of(kind).decode(result)
+        except (msgspec.MsgspecError, ValueError):
+            raise InvalidUsage(f"the results of {type(task).__name__} are no replies, so they are not judged") from None
         try:
             state = called(task.start)
             if called(task.correct, state, reply) is not False:
                 return False, {}
-            right = called(task.oracle, state)
+            known = called(task.right_fields, state)
         except MicroagentsError as error:
             raise InvalidUsage(str(error)) from None
-        fields = {} if right is None else msgspec.to_builtins(right)
-        own = msgspec.to_builtins(reply)
-        return True, {name: value for name, value in fields.items() if own.get(name) != value}
+        names = {field.name: field.encode_name for field in fields_of(kind)}
+        return True, {names[name]: msgspec.json.decode(right) for name, right, _ in wrong_pairs(reply, known)}
 
 
 def _trusted(reader: Reader) -> TrustColumns:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import UNDECIDED, Ran, microagents, started, write
+from tests.cli.test_gold import GOLD, ran
 from tests.journal.seal import sealed
 from tests.web.viewer.test_server import MARKUP, asked, get
 
@@ -143,6 +144,14 @@ def test_a_person_decides_cells_and_they_are_marked_before_and_after_the_run_goe
         assert not agreed & set(found["person_fields"]) - {field}
     assert (waiting["reply"], waiting["waits"]) == (None, True)
     assert (taken["reply"], taken["waits"]) == (taken["person"], False)
+
+
+def test_cells_are_wrong_by_gold_columns() -> None:
+    ran("run", "--run-id", "r", *GOLD)
+    shown = all_rows(5)
+    assert get("/api/run/r/wrong")[2] == {"wrong": [1, 3], "judged": 5}
+    assert [row["right"] for row in shown] == [{}, {"kind": "city"}, {}, {"kind": "village"}, {}]
+    assert shown[3]["row"] == {"id": "4", "place": "Ulm", "kind": "village", "gold": "3"}
 
 
 WHOLE = """

@@ -3,7 +3,7 @@
 import { api, apiUrl, bytes, count, decisionUrl, h, json, money, plainMoney, plural, runUrl, said, say, section } from "./dom.js";
 
 const PAGE = 50, SHORT = 160, OPEN = [3, 6], FAILED = 4, DONE = [2, 5], LATER_MS = 250;
-const MARKS = { agreed: ["●", "all samples agree"], disputed: ["◆", "disputed"], open: ["◇", "open"], wrong: ["✗", "wrong by the oracle"], person: ["✎", "settled by a person"], none: ["", ""] };
+const MARKS = { agreed: ["●", "all samples agree"], disputed: ["◆", "disputed"], open: ["◇", "open"], wrong: ["✗", "wrong"], person: ["✎", "settled by a person"], none: ["", ""] };
 const written = (value) => (value === null || value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value));
 const short = (value) => { const text = written(value); return text.length > SHORT ? `${text.slice(0, SHORT)}…` : text; };
 const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
@@ -56,7 +56,7 @@ export function rowPanel(run, row, { field = null, after = null } = {}) {
       h("span", { class: "value" }, i ? differing(value, leading) : said(written(value) || "nothing")), h("span", { class: "soft" }, plural(number, "vote")), h("meter", { min: "0", max: String(all), value: String(number), "aria-hidden": "true" })];
     return h("fieldset", { class: "votes" }, h("legend", null, said(name), " ", h("span", { class: mark }, `${MARKS[mark][0]} ${MARKS[mark][1]} ${votesText(row, name)}`)),
       votes.map((each, i) => h("label", null, line(each, i))), row.waits ? h("label", null, radio, other) : null,
-      !votes.length || !same(valueOf(row, name), leading) ? h("p", null, "now: ", differing(valueOf(row, name), leading)) : null, has(row.right, name) ? h("p", { class: "wrong" }, "the oracle says: ", differing(row.right[name], valueOf(row, name))) : null);
+      !votes.length || !same(valueOf(row, name), leading) ? h("p", null, "now: ", differing(valueOf(row, name), leading)) : null, has(row.right, name) ? h("p", { class: "wrong" }, "right is: ", differing(row.right[name], valueOf(row, name))) : null);
   };
   const send = async (event) => {
     event.preventDefault();
@@ -80,7 +80,7 @@ export function rowPanel(run, row, { field = null, after = null } = {}) {
 // Facts of one row, in one line.
 export function rowFacts(row) {
   const state = row.outcome === null ? "not done yet" : row.outcome;
-  return h("p", { class: "soft" }, [state, row.is_wrong && "wrong by the oracle", row.settled_by && `settled by ${row.settled_by}`, plural(row.samples, "sample"), row.flagged && `▲ ${count(row.flagged)} flagged`, row.cost_usd !== null && money(row.cost_usd)].filter(Boolean).join(", "),
+  return h("p", { class: "soft" }, [state, row.is_wrong && "wrong", row.settled_by && `settled by ${row.settled_by}`, plural(row.samples, "sample"), row.flagged && `▲ ${count(row.flagged)} flagged`, row.cost_usd !== null && money(row.cost_usd)].filter(Boolean).join(", "),
     row.reason && !(row.waits && row.open.length) ? [": ", said(row.reason)] : null);
 }
 
@@ -120,15 +120,15 @@ export function rowTable(host, run, signal) {
     arrange();
     await fill();
   };
-  // The oracle judges all rows only for the filter: code of the task takes long.
+  // All rows are judged only for the filter: code of the task takes long.
   const judge = async () => {
-    place.textContent = "the oracle judges all rows …";
+    place.textContent = "all rows are judged …";
     try {
       const { wrong, judged, note: why } = await api(apiUrl(run, "wrong"), { signal });
       all.wrong = new Set(wrong);
       isJudged = true;
       note.hidden = !why && judged === all.codes.reduce((sum, code) => sum + DONE.includes(code), 0);
-      note.textContent = why ?? `the oracle judged the first ${plural(judged, "row")} in its time`;
+      note.textContent = why ?? `the first ${plural(judged, "row")} were judged in the time for it`;
       tally();
     } catch (error) { note.hidden = false; note.textContent = error.message; }
   };
@@ -156,9 +156,12 @@ export function rowTable(host, run, signal) {
     next.disabled = at >= last();
     place.textContent = order.length > PAGE ? `page ${count(at + 1)} of ${count(last() + 1)}, ${plural(order.length, "row")}` : plural(order.length, "row");
     let rows;
-    try { rows = of.length ? await api(apiUrl(run, "rows", `?of=${of.join(",")}`), { signal }) : []; } catch (error) { if (number === shown && !signal.aborted) body.replaceChildren(h("p", { class: "error" }, said(error.message))); return; }
+    body.setAttribute("aria-busy", "true");
+    try { rows = of.length ? await api(apiUrl(run, "rows", `?of=${of.join(",")}`), { signal }) : []; } catch (error) { if (number === shown && !signal.aborted) { body.removeAttribute("aria-busy"); body.replaceChildren(h("p", { class: "error" }, said(error.message))); } return; }
     const now = JSON.stringify(rows);
-    if (number !== shown || signal.aborted || now === drawn) return;
+    if (number !== shown || signal.aborted) return;
+    body.removeAttribute("aria-busy");
+    if (now === drawn) return;
     drawn = now;
     draw(rows);
     say(place.textContent);
