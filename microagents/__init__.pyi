@@ -11,7 +11,8 @@ from .elections.rules import FirstToAheadBy, Rule, Tally
 from .models.clients import client_model
 from .models.model import Call, Model
 from .replies.chat import Prompt, Prose, Reply, Sample, Sampling, Unvoted, Usage
-from .replies.tool_calls import LookUp, ToolCall
+from .replies.tool_calls import Calls, ToolCall
+from .replies.turns import Turn
 from .runs.driver.begin import resume, run, run_sync
 from .runs.result import Result
 from .studies.compare import compare
@@ -34,6 +35,7 @@ __all__ = [
     "AgentState",
     "AgentTask",
     "Call",
+    "Calls",
     "ChainTask",
     "Conductor",
     "Context",
@@ -43,7 +45,6 @@ __all__ = [
     "EffectKey",
     "FirstToAheadBy",
     "InvalidUsage",
-    "LookUp",
     "McpServer",
     "Measurement",
     "MicroagentsError",
@@ -68,6 +69,7 @@ __all__ = [
     "Tally",
     "Task",
     "ToolCall",
+    "Turn",
     "Unvoted",
     "Usage",
     "Work",

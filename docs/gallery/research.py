@@ -1,6 +1,6 @@
 """A research plan by a swarm: a planner cuts the question, workers look things up, a judge picks among their results."""
 
-from microagents import LookUp, Problem, Prompt, Reply, ToolCall, tool
+from microagents import Calls, Problem, Prompt, Reply, ToolCall, tool
 from microagents.systems.swarm import (
     Check,
     Pick,
@@ -51,7 +51,7 @@ class Research(Problem[Report]):
                 return Plan(steps=tuple(asked.problem.partition("? ")[2].split()))
             case ToWork():
                 if "<observation " not in observed:
-                    return LookUp(look_up=[ToolCall("length_km", {"river": asked.step})])
+                    return Calls(calls=[ToolCall("length_km", {"river": asked.step})])
                 length = observed.rpartition("<observation ")[2].split("\n")[1]
                 return StepResult(result=f"{asked.step}: {length} km", confidence=9)
             case ToAssemble():

@@ -33,6 +33,7 @@ from microagents.replies.chat import (
     wordings,
 )
 from microagents.replies.masses import Mass
+from microagents.replies.turns import Turn
 
 ElectionOutcome = Literal[
     "decided",
@@ -145,7 +146,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
     def id_at(self, path: str) -> ElectionId:
         """Build the id of this question's election at a place."""
-        asked = [(_digest(prompt.system), prompt.user) for prompt in self.prompts]
+        asked = [(_digest(prompt.system), prompt.user, *prompt.conversation) for prompt in self.prompts]
         terms = (
             self.reply,
             self.form,
@@ -207,6 +208,8 @@ class Ballot(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Spec of the fallback that gave it; empty for the model that the question names for its seq."""
     mass: Mass | None = None
     """Probability of its whole text; None if it is unknown, or another prompt or model than the question's gave it."""
+    turn: Turn | None = None
+    """Native calls of its sample, if their wire gave more with them; the journal keeps it until the election is decided."""
 
 
 class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -228,11 +231,13 @@ class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 class Rejection(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A valid reply that the task's `verify` found wrong, or one that asked to look something up first."""
 
-    value: str
-    """The reply, as JSON."""
-    feedback: str
-    """Feedback of the task's `verify`, or the calls with what they returned."""
-    is_look_up: bool = False
+    turns: tuple[Turn, ...]
+    """The reply, and the feedback of the task's `verify` or the results of its calls."""
+
+    @property
+    def is_look_up(self) -> bool:
+        """Whether it asked to look something up."""
+        return self.turns[-1].role == "tool"
 
 
 class Rejected(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -301,6 +306,12 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
         flagged = [each for each in self.ballots if isinstance(each, Flagged)]
         reasons = Counter(each.why for each in flagged if each.why)
         return max(reasons, key=reasons.__getitem__, default="")
+
+    @property
+    def winners_turn(self) -> Turn | None:
+        """Native calls of the first-launched ballot of the winner, if their wire gave more with them."""
+        ballots = [each for each in self.ballots if isinstance(each, Ballot) and each.value == self.winner]
+        return ballots[0].turn if ballots else None
 
     @property
     def winner(self) -> bytes | None:
@@ -420,8 +431,6 @@ class Draw(Request[Sample], frozen=True, kw_only=True):
     rejected: int = 0
     """Number of earlier replies to this sample that were not taken: `verify` rejected them, with feedback that the prompt has, or they
     asked to look something up, which it has, too."""
-    first_prompt: Prompt | None = None
-    """The prompt without feedback; None without earlier replies."""
     choices: tuple[str, ...] = ()
     """Votes that the reply may cast; empty for any vote."""
     is_followed: bool = False
@@ -430,8 +439,18 @@ class Draw(Request[Sample], frozen=True, kw_only=True):
     """The W3C trace context of the run, if its election was sampled for a trace; else empty."""
 
 
-class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):
-    """Flag a sample, or read a ballot from it."""
+class Wanted(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A reply that asks to look something up first. It is neither ballot nor flag yet."""
+
+    seq: int
+    turn: Turn
+    """Its calls."""
+    cost_usd: float | None = None
+    """Cost of its sample; None if the price is unknown."""
+
+
+class Screen(Request[Ballot | Flagged | Wanted], frozen=True, kw_only=True):
+    """Flag a sample, or read a ballot from it, or its look-ups."""
 
     id: SampleId
     sample: Sample

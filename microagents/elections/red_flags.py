@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from microagents.base.foreign_text import printable_line
 from microagents.replies.chat import Sample
+from microagents.tools.toolbox import BAD_ARGUMENTS
 
 TOO_LONG = "too_long"
 """The reply has more tokens than the limit of its length."""
@@ -59,7 +60,7 @@ _FINISHES = frozenset(
         "error",
         "abort",
     }
-    | {"model_context_window_exceeded", UNWEIGHED, ONLY_REASONING}
+    | {"model_context_window_exceeded", UNWEIGHED, ONLY_REASONING, BAD_ARGUMENTS}
 )
 
 

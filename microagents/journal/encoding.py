@@ -24,6 +24,7 @@ from microagents.journal.tables import (
     SampleRow,
 )
 from microagents.replies.masses import Mass
+from microagents.replies.turns import Turn
 
 MAX_TEXT_BYTES = 64 * 1024
 """Longer texts of replies are cut."""
@@ -147,15 +148,18 @@ def _encode_entry(ballot: Ballot | Flagged, value: bytes | None) -> str:
         )
         return msgspec.json.encode(ballot.flag if parts == (ballot.flag, None) else parts).decode()
     # Unambiguous: a reply is a struct, so its JSON is neither `true` nor a string nor an array.
-    return written_ballot(ballot if ballot.value != value else structs.replace(ballot, value=b"true"))
+    written = b"true" if ballot.value == value else ballot.value
+    return written_ballot(structs.replace(ballot, value=written, turn=None))
 
 
 def written_ballot(ballot: Ballot) -> str:
-    """A ballot as JSON: its reply, or an array of the reply, the probabilities of options, the fallback that gave it, and its mass."""
-    if _is_plain(ballot):
+    """A ballot as JSON: its reply, or an array of the reply, the shares of options, the fallback that gave it, its mass, and its turn."""
+    if _is_plain(ballot) and ballot.turn is None:
         return ballot.value.decode()
-    mass = () if ballot.mass is None else (ballot.mass,)
-    return msgspec.json.encode((msgspec.Raw(ballot.value), ballot.shares, ballot.fallback, *mass)).decode()
+    more = [ballot.shares, ballot.fallback, ballot.mass, ballot.turn]
+    while len(more) > 2 and more[-1] is None:  # noqa: PLR2004
+        more.pop()
+    return msgspec.json.encode((msgspec.Raw(ballot.value), *more)).decode()
 
 
 def _is_plain(ballot: Ballot) -> bool:
@@ -177,6 +181,7 @@ def read_ballot(seq: int, written: bytes, cost_usd: float | None = None, *, winn
         shares=read.shares,
         fallback=read.fallback,
         mass=read.mass,
+        turn=read.turn,
     )
 
 
@@ -188,6 +193,7 @@ class _Written(msgspec.Struct, array_like=True):
     shares: dict[str, float] = {}
     fallback: str = ""
     mass: Mass | None = None
+    turn: Turn | None = None
 
 
 _written = msgspec.json.Decoder(_Written)

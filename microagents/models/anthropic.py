@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msgspec import structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents.models.http.histories import messages_of
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.replies import Said, object_in
 from microagents.models.http.sending import Client, Sender, headers_of
@@ -18,9 +19,10 @@ from microagents.replies.chat import json_form
 from microagents.replies.json_forms import AGAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from microagents.actors.role import Context
+    from microagents.models.http.native_calls import NativeCall
     from microagents.models.model import Call, ModelSpec
     from microagents.replies.chat import Sample
 
@@ -62,6 +64,10 @@ class AnthropicModel(HttpModel):
                 "prompt shows the form, and each reply is checked"
             )
 
+    @property
+    def _wants_reasoning(self) -> bool:
+        return self._thinking is not None and self._thinking["type"] == "enabled"
+
     def _connect(self) -> Client:
         from anthropic import AsyncAnthropic  # noqa: PLC0415 - costs 1 s
 
@@ -76,23 +82,30 @@ class AnthropicModel(HttpModel):
             "thinking": self._thinking,
             self.effort_name: self._effort,
             "output_config.format": {"type": "json_schema", "schema": strict_schema(call.reply, has_bounds=False)}
-            if self._has_schema
+            if self._constrains(call)
             else None,
             "service_tier": self._options.get("service_tier"),
         }
         return {name: value for name, value in parameters.items() if value is not None}
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        system: Any = call.prompt.system
-        user: Any = call.prompt.user
-        if self._is_cached(call.prompt):
-            static, changing = call.prompt.user_parts
+        prompt, history = self._opened(call.prompt)
+        system: Any = prompt.system
+        user: Any = prompt.user
+        if self._is_cached(prompt):
+            static, changing = prompt.user_parts
             marked = {"type": "text", "text": static or system, "cache_control": {"type": "ephemeral"}}
             if static:
                 user = [marked, *([{"type": "text", "text": changing}] if changing.strip() else [])]
             else:
                 system = [marked]
-        content: dict[str, Any] = {"model": self.model, "messages": [{"role": "user", "content": user}]}
+        messages = messages_of(history, {"role": "user", "content": user})
+        content: dict[str, Any] = {"model": self.model, "messages": messages}
+        if prompt.tools:
+            content["tools"] = [
+                {"name": name, "description": said, "input_schema": schema}
+                for name, said, schema in history.tools.described
+            ]
         if system:
             content["system"] = system
         return content
@@ -118,13 +131,18 @@ class AnthropicModel(HttpModel):
             self._spent = usage if self._spent is None else sum_of(usage, self._spent)
         return True
 
-    def _read(self, reply: Mapping[str, Any], call: Call) -> Sample:  # noqa: ARG002 - the interface
+    def _items(self, said: Said, calls: Sequence[NativeCall]) -> list[dict[str, Any]] | None:  # noqa: ARG002 - the content has them
+        if not any("thinking" in str(each.get("type")) for each in said.parts):
+            return None
+        return said.parts
+
+    def _read(self, reply: Mapping[str, Any], call: Call) -> Sample:
         said = Said()
         said.add(reply.get("content"))
         if not said and not reply.get("stop_reason"):
             raise ValueError("Expected a content with a text")
         usage = self._meter.usage(reply, has_reasoning=said.has_reasoning, excludes_cached=True)
-        return self._samples_of.make(said, reply.get("stop_reason"), usage)
+        return self._sample(said, reply.get("stop_reason"), usage, call)
 
 
 def _thinking(given: str | None) -> dict[str, Any] | None:

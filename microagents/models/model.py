@@ -47,9 +47,8 @@ class Call(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     """Number of attempts at this sample before this one."""
     rejected: int = 0
-    """Number of earlier replies to this sample that the task's `verify` rejected. The prompt has them, with its feedback."""
-    first_prompt: Prompt | None = None
-    """The prompt without these; None if there are none."""
+    """Number of earlier replies to this sample that were not taken: the task's `verify` rejected them, or they looked something up. The
+    prompt has them, with its feedback and their results."""
     choices: tuple[str, ...] = ()
     """Votes that the reply may cast, such as the labels of candidates; empty for any vote."""
     is_followed: bool = False
@@ -58,6 +57,11 @@ class Call(Struct, frozen=True, kw_only=True):
     """Number of samples that its request asks for, this one included."""
     traceparent: str = ""
     """The W3C trace context of the run, if its election was sampled for a trace; else empty."""
+
+    @property
+    def question(self) -> Prompt:
+        """The prompt as one text, without the feedback of `verify`."""
+        return self.prompt.without_feedback(self.rejected).flat
 
 
 class Most(Struct, frozen=True, kw_only=True):
@@ -92,7 +96,7 @@ def keyed_by_sample(call: Call, run_id: str | None = None) -> KeyedBy:
 
 def most_tokens(prompt: Prompt) -> int:
     """Bound the tokens of a prompt: no token of a text is shorter than a byte."""
-    return len(prompt.system.encode("utf-8", "replace")) + len(prompt.user.encode("utf-8", "replace")) + TEMPLATE_TOKENS
+    return prompt.size + TEMPLATE_TOKENS * (1 + len(prompt.turns))
 
 
 _OPTIONS = re.compile(r"@(?=\s*[A-Za-z_]\w*\s*=|$)")
@@ -145,6 +149,8 @@ class Model:
     """Number of samples of one prompt that one request can give (`complete_several`)."""
     joins_guesses: bool = False
     """Whether a request asks for several samples even if someone waits for the first reply, to guess on."""
+    takes_turns: bool = False
+    """Whether it takes the turns and the tools of a prompt; any other model gets it as one text (`Prompt.flat`)."""
     answers_at_once: bool = False
     """Whether `complete` waits for nothing, so that no call has to be watched for taking too long, or needs a task of its own."""
 
@@ -300,6 +306,13 @@ ModelObject = Model | Completer | ModelFunction
 """A model that is given as an object."""
 
 
+def as_taken(call: Call, model: Model) -> Call:
+    """Return a call as a model takes it: with the turns and tools of its prompt, or as one text."""
+    if model.takes_turns or not call.prompt.is_conversation:
+        return call
+    return structs.replace(call, prompt=call.prompt.flat)
+
+
 class FunctionModel(Model):
     """A model that calls an async function.
 
@@ -307,12 +320,14 @@ class FunctionModel(Model):
         function: the function.
         spec: the name of the model in samples and errors.
         priced: whether the samples have a cost.
+        takes_turns: whether it takes the turns and the tools of a prompt.
     """
 
-    def __init__(self, function: ModelFunction, spec: str, *, priced: bool = False) -> None:
+    def __init__(self, function: ModelFunction, spec: str, *, priced: bool = False, takes_turns: bool = False) -> None:
         self._function = function
         self._spec = spec
         self.priced = priced
+        self.takes_turns = takes_turns
 
     async def complete(self, call: Call) -> Sample:
         """Call the function.
@@ -439,8 +454,9 @@ def open_model(text: str, context: Context) -> Model:
 
 
 def _of_function(given: Any, text: str) -> FunctionModel:
-    """Make a model of a function, or of an object with ``complete``. Either may have an attribute ``priced``."""
-    return FunctionModel(getattr(given, "complete", given), text, priced=getattr(given, "priced", False) is True)
+    """Make a model of a function, or of an object with ``complete``. Either may have the attributes ``priced`` and ``takes_turns``."""
+    stated = {name: getattr(given, name, False) is True for name in ("priced", "takes_turns")}
+    return FunctionModel(getattr(given, "complete", given), text, **stated)
 
 
 def _unknown_provider(text: str, provider: str) -> InvalidUsage:

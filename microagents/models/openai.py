@@ -14,6 +14,7 @@ from msgspec import structs
 
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
+from microagents.models.http.histories import chat_messages
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.replies import ChatChoice, Said, choices_in, name_in
 from microagents.models.http.sending import Client, Response, Sender, headers_of
@@ -29,6 +30,7 @@ from microagents.replies.chat import Sample, Usage
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
+    from microagents.models.http.native_calls import NativeCall
     from microagents.models.model import Call, ModelSpec
     from microagents.replies.chat import Prompt
     from microagents.replies.masses import LawOfMass
@@ -88,7 +90,7 @@ class OpenAIWire(HttpModel):
         """Return the law of the mass of a call; None if it needs none, or if the log-probabilities say nothing of the draw."""
         refused, cold = self._substitutes.refused, call.temperature
         # Several choices of a request may come from another state of the server than their numbers (llama.cpp beside a second client).
-        can_have = self.gives_masses and call.needs_mass and call.samples == 1
+        can_have = self.gives_masses and call.needs_mass and call.samples == 1 and not call.prompt.tools
         if not can_have or not refused.keys().isdisjoint(self.mass_parameters):
             return None
         if self._kind_of_logprobs == PROCESSED:
@@ -129,7 +131,7 @@ class OpenAIWire(HttpModel):
         return {name: value for name, value in parameters.items() if value is not None} | self._for_mass(call)
 
     def _messages(self, prompt: Prompt, kind: str) -> list[dict[str, Any]]:
-        """Write the prompt as messages of parts with a type; the last constant one ends the cached prefix."""
+        """Write the texts of a prompt as messages of parts with a type; the last constant one ends the cached prefix."""
         written = [("system", [prompt.system]), ("user", prompt.user_parts)]
         parts = [(role, [{"type": kind, "text": text} for text in texts if text]) for role, texts in written]
         ending: dict[str, Any] = parts[1 if prompt.user_parts[0] else 0][1][0]
@@ -224,7 +226,7 @@ class OpenAIModel(OpenAIWire):
             taking.add_done_callback(lambda _: arrived.put_nowait(None))
             while (choice := await arrived.get()) is not None:
                 early[choice.index] = self._meter.guessed(asked, choice.said.text or choice.said.refusal)
-                yield calls[choice.index], self._samples_of.make(choice.said, choice.reason, early[choice.index])
+                yield calls[choice.index], self._sample(choice.said, choice.reason, early[choice.index], asked)
             samples = dict(zip(client.indexes, taking.result(), strict=False))
         finally:
             await scope.close()
@@ -235,6 +237,11 @@ class OpenAIModel(OpenAIWire):
             usages = [samples[each].usage for each in samples if each in early or each == index]
             yield calls[index], structs.replace(samples[index], usage=what_is_left(usages, owed))
             early, owed = {}, []
+
+    @property
+    def takes_turns(self) -> bool:  # type: ignore[override]  # as the model's
+        """Whether it takes the turns and the tools of prompts; not while it weighs options."""
+        return super().takes_turns and not self._weighs
 
     @property
     def _weighs(self) -> bool:
@@ -267,7 +274,7 @@ class OpenAIModel(OpenAIWire):
         if self._weighs:
             parameters.pop("temperature", None)
             return {**parameters, self._cap_name(): 1, "logprobs": True, "top_logprobs": len(LETTERS)}
-        if self._has_schema:
+        if self._constrains(call):
             named = {"name": schema_name(call.reply), "schema": strict_schema(call.reply), "strict": True}
             parameters["response_format"] = {"type": "json_schema", "json_schema": named}
         if call.samples > 1:
@@ -294,13 +301,25 @@ class OpenAIModel(OpenAIWire):
         return None
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        prompt = by_letter(call) if self._weighs else call.prompt
+        prompt, history = self._opened(by_letter(call) if self._weighs else call.prompt)
         if "prompt_cache_options" in parameters and self._is_cached(prompt):
-            return {"model": self.model, "messages": self._messages(prompt, "text")}
-        messages = [{"role": "user", "content": prompt.user}]
-        if prompt.system:
-            messages.insert(0, {"role": "system", "content": prompt.system})
-        return {"model": self.model, "messages": messages}
+            messages = self._messages(prompt, "text")
+        else:
+            texts = (("system", prompt.system), ("user", prompt.user))
+            messages = [{"role": role, "content": text} for role, text in texts if text or role == "user"]
+        content = {"model": self.model, "messages": [*messages, *chat_messages(history)]}
+        if prompt.tools:
+            content["tools"] = [
+                {"type": "function", "function": {"name": name, "description": said, "parameters": schema}}
+                for name, said, schema in history.tools.described
+            ]
+        return content
+
+    def _items(self, said: Said, calls: Sequence[NativeCall]) -> dict[str, Any] | None:
+        extras = [each.extra for each in calls]
+        if not said.extras and not any(extras):
+            return None
+        return {"content": said.text, **said.extras, "extra_content": extras}
 
     def _cap_name(self) -> str:
         is_openai = urlsplit(self.base_url).hostname == "api.openai.com"
@@ -325,7 +344,7 @@ class OpenAIModel(OpenAIWire):
         return [self._sample_of(choice, each, call) for choice, each in zip(kept, usages, strict=True)]
 
     def _sample_of(self, choice: ChatChoice, usage: Usage, call: Call) -> Sample:
-        sample = self._samples_of.make(choice.said, choice.reason, usage)
+        sample = self._sample(choice.said, choice.reason, usage, call)
         if not (self._weighs or call.needs_mass) or sample.finish not in ("stop", "length"):
             return sample
         tokens = tokens_in(choice.logprobs)

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import structs
 
+from microagents.models.http.histories import responses_input
 from microagents.models.http.replies import Said, finish_of, name_in, object_in
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.openai import CACHING, OpenAIWire
 from microagents.models.token_masses import ALTERNATIVES, tokens_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from microagents.models.http.native_calls import NativeCall
     from microagents.models.model import Call
     from microagents.replies.chat import Sample
 
@@ -27,7 +29,7 @@ class ResponsesModel(OpenAIWire):
     path = "/responses"
     effort_name = "reasoning.effort"
     mass_parameters: ClassVar = {"include": ["message.output_text.logprobs"], "top_logprobs": ALTERNATIVES}
-    substitutes: ClassVar = {"temperature": None, "reasoning.effort": None, **CACHING}
+    substitutes: ClassVar = {"temperature": None, "reasoning.effort": None, "include": None, **CACHING}
 
     def _parameters(self, call: Call) -> dict[str, Any]:
         parameters = {
@@ -35,7 +37,9 @@ class ResponsesModel(OpenAIWire):
             "max_output_tokens": max(LEAST_OUTPUT_TOKENS, call.max_output_tokens),
             "store": False,
         }
-        if self._has_schema:
+        if call.prompt.tools:  # what is not stored at the provider comes back with the next request
+            parameters["include"] = ["reasoning.encrypted_content"]
+        if self._constrains(call):
             schema = strict_schema(call.reply)
             parameters["text.format"] = {
                 "type": "json_schema",
@@ -46,12 +50,27 @@ class ResponsesModel(OpenAIWire):
         return parameters
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        if "prompt_cache_options" in parameters and self._is_cached(call.prompt):
-            return {"model": self.model, "input": self._messages(call.prompt, "input_text")}
-        content: dict[str, Any] = {"model": self.model, "input": call.prompt.user}
-        if call.prompt.system:
-            content["instructions"] = call.prompt.system
+        prompt, history = self._opened(call.prompt)
+        further = list(responses_input(history))
+        content: dict[str, Any] = {"model": self.model, "input": prompt.user}
+        if "prompt_cache_options" in parameters and self._is_cached(prompt):
+            content["input"] = [*self._messages(prompt, "input_text"), *further]
+        else:
+            if further:
+                content["input"] = [{"role": "user", "content": prompt.user}, *further]
+            if prompt.system:
+                content["instructions"] = prompt.system
+        if prompt.tools:
+            content["tools"] = [
+                {"type": "function", "name": name, "description": said, "parameters": schema, "strict": False}
+                for name, said, schema in history.tools.described
+            ]
         return content
+
+    def _items(self, said: Said, calls: Sequence[NativeCall]) -> list[dict[str, Any]] | None:  # noqa: ARG002 - the output has them
+        if not any(each.get("type") == "reasoning" for each in said.parts):
+            return None
+        return said.parts
 
     def _read(self, reply: Mapping[str, Any], call: Call) -> Sample:
         said = Said()
@@ -64,7 +83,7 @@ class ResponsesModel(OpenAIWire):
         details = object_in(reply.get("incomplete_details"))
         reason = name_in(details.get("reason"))
         is_named = finish_of(reason) is not None
-        sample = self._samples_of.make(said, reason if is_named else reply.get("status"), usage)
+        sample = self._sample(said, reason if is_named else reply.get("status"), usage, call)
         if sample.finish == "stop" and usage.output_tokens == max(LEAST_OUTPUT_TOKENS, call.max_output_tokens):
             # llama.cpp says "completed" of replies that it cut off, too.
             sample = structs.replace(sample, finish="length")

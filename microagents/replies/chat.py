@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from decimal import Decimal
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from operator import attrgetter, is_, itemgetter
 from types import MappingProxyType, UnionType
@@ -24,13 +24,14 @@ from msgspec import inspect as types
 from pydantic import BaseModel
 
 from microagents.base.errors import InvalidDefinition
-from microagents.base.foreign_text import fenced, visible
+from microagents.base.foreign_text import fenced
 from microagents.base.messages import register
 from microagents.base.plain_values import field_names, number_in
 from microagents.base.user_code import called, mistyped
 from microagents.replies import pydantic_types
 from microagents.replies.json_forms import form_of
 from microagents.replies.masses import Mass
+from microagents.replies.turns import Turn, flat_text, flaw_of, without_feedback
 
 A = TypeVar("A", bound="Reply")
 Format = Literal["lines", "json"]
@@ -47,8 +48,8 @@ MAX_SHOWN, MAX_SHOWN_CHARS = 4, 60
 """Number of fields, and of values of each, that a message lists, and the length of a value in it."""
 
 
-class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One question to a model."""
+class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+    """One question to a model, perhaps with the turns of a conversation behind it, and tools to call."""
 
     user: str
     """The part that changes from question to question."""
@@ -56,8 +57,16 @@ class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The constant part, which providers cache."""
     static_chars: int = 0
     """Number of characters at the start of ``user`` that are constant, too, such as a document that all questions are about."""
+    turns: tuple[Turn, ...] = ()
+    """Turns that follow ``user``."""
+    tools: str = ""
+    """Tools that the model may call: a JSON list of objects with ``name``, ``description`` and ``parameters``; empty for none."""
+    calls_as_text: str = ""
+    """The part behind ``system`` that a model without native calls reads: its tools, and how to call them in a text."""
 
     def __post_init__(self) -> None:
+        if self.turns and (flaw := flaw_of(self.turns)) is not None:
+            raise TypeError(f"the turns of a Prompt cannot be sent: {flaw}")
         if (
             type(self.user) is str
             and type(self.system) is str
@@ -78,6 +87,38 @@ class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def user_parts(self) -> tuple[str, str]:
         """Constant and the changing part of the user's text; one of them may be empty."""
         return self.user[: self.static_chars], self.user[self.static_chars :]
+
+    @property
+    def is_conversation(self) -> bool:
+        """Whether it has turns or tools."""
+        return bool(self.turns or self.tools)
+
+    @cached_property
+    def flat(self) -> Prompt:
+        """The same question as one text of the user, for a model that takes no turns."""
+        if not self.is_conversation:
+            return self
+        system = "\n\n".join(filter(None, (self.system, self.calls_as_text)))
+        return Prompt(system=system, user=self.user + flat_text(self.turns), static_chars=self.static_chars)
+
+    @cached_property
+    def size(self) -> int:
+        """Most bytes that the question has as UTF-8, in either form."""
+        texts = (self.system, self.user, self.tools, self.calls_as_text)
+        return sum(len(text.encode("utf-8", "replace")) for text in texts) + sum(turn.size for turn in self.turns)
+
+    @property
+    def conversation(self) -> tuple[object, ...]:
+        """All that it has beyond its texts, for digests; empty for a question without turns and tools."""
+        if not self.is_conversation:
+            return ()
+        return (b"".join([turn.digest for turn in self.turns]), self.tools, self.calls_as_text)
+
+    def without_feedback(self, answers: int) -> Prompt:
+        """Return the question without its last answers that were found wrong, and without the feedback on them."""
+        if not answers:
+            return self
+        return structs.replace(self, turns=without_feedback(self.turns, answers))
 
 
 class Sampling(Struct, frozen=True, kw_only=True):
@@ -136,6 +177,8 @@ class Sample(Struct, frozen=True, kw_only=True):
     """Probability of each option, of a model that weighs the options of a reply; the text is then the likeliest one as JSON."""
     mass: Mass | None = None
     """Probability of the whole text, if the call asked for it and the provider gives it."""
+    turn: Turn | None = None
+    """The native calls of a reply, with all that their wire gives; None for a reply in text."""
     took_s: float = 0.0
     """Seconds from the sending of its call to its reply, in a run that is traced; else 0."""
 
@@ -510,7 +553,6 @@ BARE_HEADS: Mapping[Format, str] = {
     "json": "Write no reasoning. Answer with one JSON object of the form below and nothing else.",
 }
 """The same for replies without reasoning."""
-_EARLIER = "\n\nYour earlier answer was:\n"
 
 
 @lru_cache(maxsize=256)
@@ -560,23 +602,17 @@ def system_with_instructions(system: str, reply: type[Reply], form: Format, reas
     return f"{system}\n\n{instructions(reply, form, reasoning)}".lstrip("\n")
 
 
-def with_feedback(asked: Prompt, rejected: Sequence[tuple[Reply, str]], form: Format) -> Prompt:
-    """Put earlier answers and their faults behind a question."""
-    parts = [
-        f"{_EARLIER}{visible(write(reply, form))}\nIt was checked, and it is wrong:\n{fenced('feedback', feedback)}"
-        for reply, feedback in rejected
-    ]
-    if not parts:
+def with_turns(asked: Prompt, turns: Sequence[Turn]) -> Prompt:
+    """Put turns behind a question."""
+    if not turns:
         return asked
-    return structs.replace(asked, user=f"{asked.user}{''.join(parts)}\n\nAnswer again, in the same form.")
+    return structs.replace(asked, turns=(*asked.turns, *turns))
 
 
-def without_feedback(asked: Prompt) -> tuple[Prompt, int]:
-    """Return the question itself, and the number of earlier answers that `with_feedback` has put behind it."""
-    user, *earlier = asked.user.split(_EARLIER)
-    if earlier:
-        return (structs.replace(asked, user=user), len(earlier))
-    return (asked, 0)
+def feedback_turn(feedback: str) -> Turn:
+    """Return the user's turn behind an answer that was found wrong."""
+    text = f"It was checked, and it is wrong:\n{fenced('feedback', feedback)}\n\nAnswer again, in the same form."
+    return Turn(role="user", text=text)
 
 
 @lru_cache(maxsize=256)

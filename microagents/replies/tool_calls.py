@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
-from microagents.base.foreign_text import fenced, visible
 from microagents.replies.chat import CheckedReply, Format, Prompt, template_of
+from microagents.replies.turns import ToolCall
+
+__all__ = ["Calls", "ToolCall"]
 
 MAX_CALLS = 16
 """Number of calls that one reply may ask for side by side."""
@@ -33,31 +33,14 @@ Tools, each with the JSON schema of its arguments:
 {tools}"""
 
 
-class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
-    """One call of a tool."""
-
-    tool: str
-    arguments: dict[str, Any] = {}
-
-    def key_text(self) -> str:
-        """Return the call as text that is equal for equal calls, whatever the order of its arguments."""
-        return canonical({"tool": self.tool, "arguments": self.arguments})
-
-
 class Calls(CheckedReply, frozen=True):
     """A reply that asks for calls."""
 
     calls: list[ToolCall]
 
-
-class LookUp(CheckedReply, frozen=True):
-    """Calls of tools whose results are wanted before the reply."""
-
-    look_up: list[ToolCall]
-
     def flaw(self) -> str | None:
         """No call at all, or too many."""
-        return how_many(self.look_up)
+        return how_many(self.calls)
 
 
 def how_many(calls: Sequence[ToolCall]) -> str | None:
@@ -69,37 +52,20 @@ def how_many(calls: Sequence[ToolCall]) -> str | None:
     return None
 
 
-def with_tools(system: str, tools: str, rounds: int, form: Format) -> str:
-    """Say behind a system text which tools there are, a line each, and how to call them."""
-    return f"{system}\n\n{LOOK_UP.format(rounds=rounds, fences=FENCES, form=template_of(LookUp, form), tools=tools)}"
+def tools_as_text(tools: str, rounds: int, form: Format) -> str:
+    """Say which tools there are, a line each, and how to call them in a text before the reply."""
+    return LOOK_UP.format(rounds=rounds, fences=FENCES, form=template_of(Calls, form), tools=tools)
 
 
-def tool_lines(tools: Iterable[dict[str, Any]]) -> str:
-    """Describe tools to a model, a line of JSON each."""
-    lines = [json.dumps(each, ensure_ascii=False, sort_keys=True) for each in tools]
-    return visible("\n".join(lines))
-
-
-SEEN = "\n\nYou looked up:\n"
-
-
-def with_observations(asked: Prompt, seen: Iterable[str]) -> Prompt:
-    """Put the results of calls behind a question."""
-    text = "".join(seen)
-    if text:
-        return structs.replace(asked, user=f"{asked.user}{SEEN}{text}")
-    return asked
+LOOKED_UP = "\nYou looked up:\n"
+"""Label of the turns of look-ups."""
+SEEN = f"\n{LOOKED_UP}"
+"""Stands before each look-up in the flat form of a prompt."""
 
 
 def alone(asked: Prompt) -> Prompt:
-    """Return a question without the results of calls."""
+    """Return a flat question without the results of look-ups."""
     return structs.replace(asked, user=asked.user.partition(SEEN)[0])
-
-
-def observed(call: ToolCall, outcome: str, text: str) -> str:
-    """Write down a call and its result."""
-    note = "" if outcome == "done" else f' outcome="{outcome}"'
-    return f"{visible(call.key_text())}\n{fenced('observation', text, note)}\n"
 
 
 def with_whole_numbers(value: Any) -> Any:
@@ -116,11 +82,3 @@ def with_whole_numbers(value: Any) -> Any:
         case list():
             return [with_whole_numbers(each) for each in value]
     return value
-
-
-def canonical(value: object) -> str:
-    """JSON with the keys of objects in order."""
-    return _encode(value).decode()
-
-
-_encode = msgspec.json.Encoder(order="deterministic").encode

@@ -43,7 +43,7 @@ class Meanings:
         self.comparison: asyncio.Task[None] | None = None
         """The comparison that is under way."""
         self._election = election
-        self._prompt = prompt
+        self._prompt = prompt.flat
         self._reply = reply
         self._prose = prose
         self._ask = ask

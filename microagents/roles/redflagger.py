@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from microagents.actors.role import Context, Messenger, Role, eager
 from microagents.base.foreign_text import visible
 from microagents.base.messages import resolve
-from microagents.elections.election import Ballot, Flagged, Screen, input_of
+from microagents.elections.election import Ballot, Flagged, Screen, Wanted, input_of
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread, refusal_in
-from microagents.replies.chat import CheckedReply, Reply, encode_reply
+from microagents.replies.chat import CheckedReply, Reading, Reply, Sample, encode_reply
 from microagents.replies.parsing import Malformed, parse
+from microagents.replies.tool_calls import LOOKED_UP, Calls, how_many
+from microagents.replies.turns import Turn
 from microagents.task import Task, flag_of
 
 MAX_WHY = 120
@@ -26,20 +30,22 @@ class RedFlagger(Role):
         """The task's own flag of the last replies: by input, class, state and JSON."""
 
     @eager
-    async def screen(self, request: Screen) -> Ballot | Flagged:
+    async def screen(self, request: Screen) -> Ballot | Flagged | Wanted:
         """Screen a sample. The order of flags is: cut off, too long, empty, malformed, no such choice, its own flaw, the task's."""
         seq, cost_usd = request.id.seq, request.sample.usage.cost_usd
         path, mass = request.id.election.path, None if request.sample.fallback else request.sample.mass
         of_input = input_of(path)
         task = self.context.tasks[of_input]
         try:
-            screened = _reply_or_flag(request, task)
+            screened = _screened(request, task)
         except Malformed as error:
             why = visible(str(error)[:MAX_WHY])
             return Flagged(seq=seq, flag=MALFORMED, cost_usd=cost_usd, mass=mass, why=why)
         if isinstance(screened, str):
             said = refusal_in(request.sample)
             return Flagged(seq=seq, flag=screened, cost_usd=cost_usd, mass=mass, said=said)
+        if isinstance(screened, Turn):
+            return Wanted(seq=seq, turn=screened, cost_usd=cost_usd)
         value = encode_reply(screened)
         # A state is read and a flag is asked for once an answer, not once a ballot: 7 us a step of a tower.
         judged, key = self._judged, (of_input, request.reply, request.state, value)
@@ -52,28 +58,36 @@ class RedFlagger(Role):
         if flag is not None:
             return Flagged(seq=seq, flag=flag, cost_usd=cost_usd, mass=mass)
         sample = request.sample
+        turn = None
+        if sample.turn is not None and sample.turn.items and isinstance(screened, Calls):
+            turn = structs.replace(sample.turn, calls=tuple(screened.calls))
         return Ballot(
-            seq=seq, value=value, cost_usd=cost_usd, shares=sample.shares, fallback=sample.fallback, mass=mass
+            seq=seq,
+            value=value,
+            cost_usd=cost_usd,
+            shares=sample.shares,
+            fallback=sample.fallback,
+            mass=mass,
+            turn=turn,
         )
 
 
-def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
-    """Return the reply in a sample, or the name of its red flag, the task's own left out.
+def _screened(request: Screen, task: Task) -> Reply | Turn | str:
+    """Return the reply in a sample, its look-ups, or the name of its red flag, the task's own left out.
 
     Raises:
         Malformed: the text has no reply.
     """
-    flag = flag_unread(request.sample, request.flag_above_tokens)
+    sample, kind = request.sample, resolve(request.reply, Reply)
+    flag = flag_unread(sample, request.flag_above_tokens)
     if flag is not None:
         return flag
-    form, kind = "json" if request.sample.shares else task.format, resolve(request.reply, Reply)
-    read: Reply | str | None
-    try:
-        read = parse(request.sample.text, kind, form, request.reading)
-    except Malformed:
-        read = task.read_words(request.sample.text, kind)
-        if read is None:
-            raise
+    if task.looks_up and not issubclass(kind, Calls) and (calls := _look_ups(sample, task, request.reading)):
+        return _wanted(calls, task)
+    if sample.turn is not None and issubclass(kind, Calls):
+        read: Reply | str = kind(calls=list(sample.turn.calls))
+    else:
+        read = _read(request, task, kind)
     if isinstance(read, str):
         return read
     reply = task.as_declared(read)
@@ -82,3 +96,42 @@ def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
     if isinstance(reply, CheckedReply) and (flaw := reply.flaw()) is not None:
         return flaw
     return reply
+
+
+def _read(request: Screen, task: Task, kind: type[Reply]) -> Reply | str:
+    """Read a reply from the text of a sample, or the name of its red flag.
+
+    Raises:
+        Malformed: the text has no reply.
+    """
+    form, text = "json" if request.sample.shares else task.format, request.sample.text
+    try:
+        return parse(text, kind, form, request.reading)
+    except Malformed:
+        read = task.read_words(text, kind)
+        if read is None:
+            raise
+        return read
+
+
+def _look_ups(sample: Sample, task: Task, reading: Reading) -> Turn | Calls | None:
+    """Find the look-ups that a reply asks for; None if it asks for none."""
+    if sample.turn is not None:
+        return sample.turn
+    if "calls" not in sample.text:
+        return None
+    try:
+        return parse(sample.text, Calls, task.format, reading)
+    except Malformed:
+        return None
+
+
+def _wanted(asked: Turn | Calls, task: Task) -> Turn | str:
+    """Return the look-ups as a turn, with their arguments as declared; or the red flag of their calls."""
+    calls = [task.toolbox.as_declared(call) for call in asked.calls]
+    flags = [how_many(calls), *(task.toolbox.flag_of(call.tool, call.arguments) for call in calls)]
+    flag = next((each for each in flags if each is not None), None)
+    if flag is not None:
+        return flag
+    said = asked if isinstance(asked, Turn) else Turn(role="assistant")
+    return structs.replace(said, calls=tuple(calls), label=LOOKED_UP)

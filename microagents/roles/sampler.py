@@ -9,18 +9,19 @@ from msgspec import structs
 
 from microagents.actors.role import Role
 from microagents.base.errors import ModelUnavailable
-from microagents.elections.election import Draw, ElectionId, Flagged, Question, SampleId, Screen
+from microagents.elections.election import Ballot, Draw, ElectionId, Flagged, Question, SampleId, Screen, Wanted
 from microagents.elections.red_flags import REFUSED
 from microagents.elections.rules import Certain
 from microagents.replies.chat import Prompt, Sample
-from microagents.replies.tool_calls import ToolCall, observed
+from microagents.replies.turns import ToolCall, Turn
 from microagents.roles.executor import LOOKED_UP, Execute
-from microagents.roles.verification import Screened, wanted_in
 from microagents.task import flags_by_state
 from microagents.telemetry.tracing import ElectionTrace
 from microagents.tools.effect_keys import effect_key
 from microagents.tools.observations import MAX_OBSERVATION_CHARS
 
+Screened = tuple[Sample, Ballot | Flagged | Wanted]
+"""A sample, and what it counts as."""
 LOOK_UP_S = 60.0
 """Time after which a call before a reply is given up."""
 
@@ -57,21 +58,19 @@ class Sampler:
         self.is_over = False
         """Whether no more ballots are counted. Set by the election: a callback of it would be a cycle of references."""
         self._task = voter.context.tasks[election_id.input]
-        self._looks_up = self._task.looks_up
         self._state = question.state if flags_by_state(type(self._task)) else b""
 
     def prompt(self, seq: int) -> Prompt:
         """Return the prompt of a sample."""
         return self._question.prompt_of(seq)
 
-    async def sample(self, seq: int, prompt: Prompt, first: Prompt, earlier: int = 0) -> Screened | None:
+    async def sample(self, seq: int, prompt: Prompt, earlier: int = 0) -> Screened | None:
         """Draw one sample and screen it; None once the election counts no more.
 
         Args:
             seq: its place in the order of launches.
             prompt: the question.
-            first: the prompt of the first attempt, if replies were rejected since.
-            earlier: number of replies that were rejected.
+            earlier: number of earlier replies that were not taken; the prompt has them.
         """
         question, sample_id = self._question, SampleId(election=self._id, seq=seq)
         model = question.model_of(self._id, seq)
@@ -90,7 +89,6 @@ class Sampler:
             model=model,
             substitute=question.model_of(self._id, seq + 1),
             rejected=earlier,
-            first_prompt=first if earlier else None,
             choices=question.choices,
             is_followed=self._is_followed,
             traceparent=self._traceparent,
@@ -105,10 +103,6 @@ class Sampler:
             return None
         if sample.mass is not None and not needs_mass:
             sample = structs.replace(sample, mass=None)
-        if self._looks_up and (wanted := wanted_in(seq, sample, question, self._task)) is not None:
-            if trace is not None:
-                trace.calls.append((seq, model, temperature, prompt, sample, None, asked_s, trace.clock()))
-            return sample, wanted
         ballot = await self._voter.ask(
             Screen(
                 id=sample_id,
@@ -121,7 +115,8 @@ class Sampler:
             )
         )
         if trace is not None:
-            trace.calls.append((seq, model, temperature, prompt, sample, ballot, asked_s, trace.clock()))
+            seen = None if isinstance(ballot, Wanted) else ballot
+            trace.calls.append((seq, model, temperature, prompt, sample, seen, asked_s, trace.clock()))
         return sample, ballot
 
     def _may_decide(self, temperature: float | None) -> bool:
@@ -132,8 +127,8 @@ class Sampler:
             return False
         return temperature in (0, sampling.temperature)
 
-    async def look_up(self, call: ToolCall) -> str:
-        """Make a call before a reply; equal ones of an input are made once."""
+    async def look_up(self, call: ToolCall) -> Turn:
+        """Make a call before a reply, and return its result; equal ones of an input are made once."""
         of_input = self._id.input
         at = f"{LOOKED_UP}/{blake2b(call.key_text().encode(), digest_size=16).hexdigest()}"
         made = await self._voter.ask(
@@ -148,4 +143,4 @@ class Sampler:
                 is_kept=True,
             )
         )
-        return observed(call, "error" if made.outcome == "unknown" else made.outcome, made.text)
+        return Turn(role="tool", outcome="error" if made.outcome == "unknown" else made.outcome, text=made.text)

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from microagents.base.aio import TaskScope
 from microagents.base.messages import resolve
@@ -19,13 +18,14 @@ from microagents.elections.election import (
     Rejected,
     Rejection,
     SampleId,
+    Wanted,
     total_usd,
 )
-from microagents.elections.red_flags import UNVERIFIED, flag_unread
+from microagents.elections.red_flags import UNVERIFIED
 from microagents.journal.messages import RecordSample
-from microagents.replies.chat import Prompt, Reply, Sample, decoder_of, with_feedback
-from microagents.replies.parsing import Malformed, parse
-from microagents.replies.tool_calls import LookUp, ToolCall, with_observations
+from microagents.replies.chat import Prompt, Reply, Sample, decoder_of, feedback_turn, with_turns, write
+from microagents.replies.turns import ToolCall, Turn
+from microagents.roles.sampler import Screened
 from microagents.task import Task, feedback_on, verifies
 from microagents.tools.effect_keys import KeyedBy
 
@@ -37,36 +37,8 @@ GUESS_AFTER = 0.02
 """A reply whose verification takes longer than this share of its draw serves as a guess before it is verified."""
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
-    """A reply that asks to look something up first. It is neither ballot nor flag yet."""
-
-    seq: int
-    calls: tuple[ToolCall, ...]
-    cost_usd: float | None
-    """Cost of its sample; None if the price is unknown."""
-
-
 Drawn = tuple[Sample, Ballot | Flagged]
 """A sample, and what it counts as."""
-Screened = tuple[Sample, Ballot | Flagged | Wanted]
-
-
-def wanted_in(seq: int, sample: Sample, question: Question, task: Task) -> Wanted | Flagged | None:
-    """Look-ups that a reply asks for, or the red flag of its calls; None for a reply that asks nothing."""
-    if "look_up" not in sample.text or flag_unread(sample, question.sampling.flag_above_tokens) is not None:
-        return None
-    try:
-        wanted = parse(sample.text, LookUp, task.format, question.reading)
-    except Malformed:
-        return None
-    flag, cost_usd = wanted.flaw(), sample.usage.cost_usd
-    calls = tuple([task.toolbox.as_declared(call) for call in wanted.look_up])
-    if flag is None:
-        flags = (task.toolbox.flag_of(call.tool, call.arguments) for call in calls)
-        flag = next((each for each in flags if each is not None), None)
-    if flag is None:
-        return Wanted(seq=seq, calls=calls, cost_usd=cost_usd)
-    return Flagged(seq=seq, flag=flag, cost_usd=cost_usd)
 
 
 class Verification:
@@ -77,9 +49,9 @@ class Verification:
         task: the task of the election's input.
         election: its id.
         question: its question.
-        draw: draws and screens one sample of the election, by its seq, its prompt, that without feedback, and the number of its earlier
-            replies; None once it is not counted any more.
-        look_up: makes a call, and writes down its result.
+        draw: draws and screens one sample of the election, by its seq, its prompt, and the number of its earlier replies; None once it is
+            not counted any more.
+        look_up: makes a call, and returns its result.
         guess: gets a valid reply whose verification takes long.
         record: records a rejected reply, so that a resumed run does not pay for it again.
     """
@@ -91,8 +63,8 @@ class Verification:
         election: ElectionId,
         question: Question,
         *,
-        draw: Callable[[int, Prompt, Prompt, int], Awaitable[Screened | None]],
-        look_up: Callable[[ToolCall], Coroutine[Any, Any, str]],
+        draw: Callable[[int, Prompt, int], Awaitable[Screened | None]],
+        look_up: Callable[[ToolCall], Coroutine[Any, Any, Turn]],
         guess: Callable[[Ballot], None],
         record: Callable[[RecordSample], None],
     ) -> None:
@@ -135,24 +107,24 @@ class Verification:
             before = self._rejected.get(seq, Rejected(seq=seq, replies=(), cost_usd=0.0))
             asked = self._question.prompt_of(seq)
             began_s = self._loop.time()
-            seen = [each.feedback for each in before.replies if each.is_look_up]
-            first, rejections = with_observations(asked, seen), [each for each in before.replies if not each.is_look_up]
-            drawn = await self._draw(seq, self._with_feedback(first, rejections), first, len(before.replies))
+            looked_up = sum(each.is_look_up for each in before.replies)
+            turns = [turn for each in before.replies for turn in each.turns]
+            drawn = await self._draw(seq, with_turns(asked, turns), len(before.replies))
             if drawn is None:
                 return None
             sample, ballot = drawn
             ballot = structs.replace(ballot, cost_usd=total_usd([before.cost_usd, ballot.cost_usd]))
             further: Rejection | str | None = None
             if isinstance(ballot, Wanted):
-                if len(seen) < self._task.tool_rounds:
+                if looked_up < self._task.tool_rounds:
                     further = await self._looked_up(ballot)
                 else:
                     further = TOO_MANY_ROUNDS
             elif isinstance(ballot, Ballot) and self._verifies:
                 feedback = await self._feedback_on(ballot, (self._loop.time() - began_s) * GUESS_AFTER)
                 if feedback is not None:
-                    rejection = Rejection(value=ballot.value.decode(), feedback=feedback)
-                    further = rejection if len(rejections) < MAX_REPAIRS else UNVERIFIED
+                    rejection = Rejection(turns=self._rejecting(sample, ballot, feedback))
+                    further = rejection if len(before.replies) - looked_up < MAX_REPAIRS else UNVERIFIED
             if isinstance(further, Rejection):
                 rejected = Rejected(seq=seq, replies=(*before.replies, further), cost_usd=ballot.cost_usd)
                 self._rejected[seq] = rejected
@@ -165,10 +137,10 @@ class Verification:
 
     async def _looked_up(self, wanted: Wanted) -> Rejection:
         """Make the calls of a reply side by side; the results are in their order."""
-        value = msgspec.json.encode(wanted.calls).decode()
-        calls = [self._scope.start(self._look_up(call)) for call in wanted.calls]
+        calls = [self._scope.start(self._look_up(call)) for call in wanted.turn.calls]
         try:
-            return Rejection(value=value, feedback="".join([await call for call in calls]), is_look_up=True)
+            results = [structs.replace(await call, call=place) for place, call in enumerate(calls)]
+            return Rejection(turns=(wanted.turn, *results))
         finally:
             for call in calls:
                 call.cancel()
@@ -190,6 +162,13 @@ class Verification:
         with KeyedBy(self._run_id, self._election.path, value):
             return await feedback_on(self._task, reply, self._question.state)
 
-    def _with_feedback(self, asked: Prompt, rejected: Sequence[Rejection]) -> Prompt:
-        decode = decoder_of(resolve(self._question.reply, Reply)).decode
-        return with_feedback(asked, [(decode(each.value), each.feedback) for each in rejected], self._task.format)
+    def _rejecting(self, sample: Sample, ballot: Ballot, feedback: str) -> tuple[Turn, ...]:
+        """Return the turns of a reply that was found wrong: the reply, results of calls that were not made, and the feedback."""
+        if sample.turn is None:
+            reply = decoder_of(resolve(self._question.reply, Reply)).decode(ballot.value)
+            return Turn(role="assistant", text=write(reply, self._task.format)), feedback_turn(feedback)
+        results = [
+            Turn(role="tool", call=place, outcome="rejected", text="This call was not made.")
+            for place in range(len(sample.turn.calls))
+        ]
+        return sample.turn, *results, feedback_turn(feedback)

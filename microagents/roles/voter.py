@@ -29,6 +29,7 @@ from microagents.elections.election import (
     SampleId,
     Screen,
     Verdict,
+    Wanted,
 )
 from microagents.elections.rules import FirstValid
 from microagents.journal.messages import FollowDecisions, FollowDoubts, Recall, RecordDraws, RecordReply, RecordSample
@@ -37,7 +38,7 @@ from microagents.roles.executor import Execute
 from microagents.roles.matcher import MeanTheSame
 from microagents.roles.meanings import Meanings
 from microagents.roles.sampler import Sampler
-from microagents.roles.verification import Verification, Wanted
+from microagents.roles.verification import Verification
 from microagents.task import Task, flag_of, verifies
 from microagents.telemetry.tracing import ElectionTrace, TraceElection, Tracer
 
@@ -396,9 +397,7 @@ class RunningElection:
         verification = self._verification
         try:
             prompt = self._sampler.prompt(seq)
-            drawn = await (
-                self._sampler.sample(seq, prompt, prompt) if verification is None else verification.sample(seq)
-            )
+            drawn = await (self._sampler.sample(seq, prompt) if verification is None else verification.sample(seq))
             if drawn is None:
                 return
             sample, ballot = drawn

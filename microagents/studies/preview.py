@@ -28,6 +28,7 @@ from microagents.elections.election import (
     SampleId,
     Screen,
     Verdict,
+    Wanted,
 )
 from microagents.elections.red_flags import MALFORMED
 from microagents.journal.messages import Account, Report
@@ -175,9 +176,11 @@ class PreviewSolver(Solver):
 class PreviewRedFlagger(RedFlagger):
     """Screens replies, and keeps the outcome of each."""
 
-    async def screen(self, request: Screen) -> Ballot | Flagged:
+    async def screen(self, request: Screen) -> Ballot | Flagged | Wanted:
         """Screen a sample, and keep its outcome."""
-        screened = self.context.options["seen"].screened[request.id] = await super().screen(request)
+        screened = await super().screen(request)
+        if not isinstance(screened, Wanted):
+            self.context.options["seen"].screened[request.id] = screened
         return screened
 
 

@@ -155,8 +155,8 @@ def _attributes_of(call: TracedCall) -> dict[str, Any]:
         **{name: value for name, value in known.items() if value is not None},
     }
     if call.prompt is not None:
-        given[names.SYSTEM_TEXT] = _json([_text(call.prompt.system)])
-        given[names.INPUT_MESSAGES] = _json([{"role": "user", "parts": [_text(call.prompt.user)]}])
+        given[names.SYSTEM_TEXT] = _json([_text(call.prompt.flat.system)])
+        given[names.INPUT_MESSAGES] = _json([{"role": "user", "parts": [_text(call.prompt.flat.user)]}])
         said = {"role": "assistant", "parts": [_text(call.text)], "finish_reason": call.finish}
         given[names.OUTPUT_MESSAGES] = _json([said])
     return given

@@ -42,7 +42,8 @@ from microagents.replies.chat import (
     has_prose,
     system_with_instructions,
 )
-from microagents.replies.tool_calls import tool_lines, with_tools
+from microagents.replies.tool_calls import Calls, tools_as_text
+from microagents.replies.turns import canonical, tool_lines
 
 
 class ElectionOptions(TypedDict, total=False):
@@ -119,8 +120,8 @@ class Elections(Generic[T, G]):
         """The models that its questions are put to."""
         self._recalls: bool | None = recalls or None
         """Whether the journal may have answers for this work; None before it is known."""
-        self._form: tuple[Question, tuple[object, ...], Callable[[str], str]] | None = None
-        """The last question without its prompts and its state, what it was made of, and how system texts are completed: most questions of
+        self._form: tuple[Question, tuple[object, ...], Callable[[Prompt], Prompt]] | None = None
+        """The last question without its prompts and its state, what it was made of, and how prompts are completed: most questions of
         a work are alike."""
 
     @property
@@ -190,29 +191,37 @@ class Elections(Generic[T, G]):
             options.get("choices", ()),
         )
         if self._form is None or self._form[1] != given:
-            self._form = self._form_of(reply, options, max_draws), given, self._system_of(reply)
-        system_of = self._form[2]
+            self._form = self._form_of(reply, options, max_draws), given, self._completed_by(reply)
+        completed = self._form[2]
         asked = structs.replace(
             self._form[0],
-            prompts=tuple([structs.replace(each, system=system_of(each.system)) for each in prompts]),
+            prompts=tuple([completed(each) for each in prompts]),
             state=b"" if state is None else encode_state(state),
         )
         if at_least(asked.models) is None:
             return asked
         return put_to(asked, asked.models)
 
-    def _system_of(self, reply: type[Reply]) -> Callable[[str], str]:
-        """How the system text of a prompt is completed: by the form of the reply, and by the tools for looking things up."""
+    def _completed_by(self, reply: type[Reply]) -> Callable[[Prompt], Prompt]:
+        """How a prompt is completed: by the form of the reply, and by the tools for looking things up."""
         task = self.task
+
+        def with_form(prompt: Prompt) -> Prompt:
+            if issubclass(reply, Calls) and prompt.tools and not self.weighs:
+                form = system_with_instructions(prompt.calls_as_text, reply, task.format, task.reasoning)
+                return structs.replace(prompt, calls_as_text=form)
+            system = system_with_instructions(prompt.system, reply, task.format, task.reasoning)
+            return structs.replace(prompt, system=system)
+
         if not task.looks_up or self.weighs:
-            return lambda system: system_with_instructions(system, reply, task.format, task.reasoning)
+            return with_form
         specs = task.toolbox.specs.values()
-        lines = tool_lines(
-            {"tool": each.name, "description": each.description, "parameters": each.parameters} for each in specs
-        )
-        return lambda system: with_tools(
-            system_with_instructions(system, reply, task.format, task.reasoning), lines, task.tool_rounds, task.format
-        )
+        described = [{"description": each.description, "parameters": each.parameters} for each in specs]
+        names = list(task.toolbox.specs)
+        lines = tool_lines([{"tool": name, **each} for name, each in zip(names, described, strict=True)])
+        text = tools_as_text(lines, task.tool_rounds, task.format)
+        tools = canonical([{"name": name, **each} for name, each in zip(names, described, strict=True)])
+        return lambda prompt: structs.replace(with_form(prompt), tools=tools, calls_as_text=text)
 
     def _form_of(self, reply: type[A], options: ElectionOptions, max_draws: int) -> Question:
         address = address_of(reply)

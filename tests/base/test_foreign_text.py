@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from microagents.base import foreign_text
 from microagents.base.foreign_text import bounded, fenced, fenced_in, told_apart, visible
 from microagents.replies.data_prompts import prompt_of
-from microagents.replies.tool_calls import tool_lines
+from microagents.replies.turns import tool_lines
 from microagents.systems.questions.questions import ToSolve, asked_in
 
 FORGED = [

@@ -13,7 +13,7 @@ import pytest
 from msgspec import Raw
 
 from microagents.cli.views.tree import draw_tree
-from microagents.systems.questions.tree import Branch, ProblemNode, Turn, TurnResult, fold
+from microagents.systems.questions.tree import Branch, ProblemNode, TurnKind, TurnResult, fold
 from tests.cli.commands import COMPLETED, OVER, STOPPED, UNDECIDED, WRONG_USAGE, Ran, microagents, write
 
 FIVE = ("run", "multiplication", "-o", "digits=5", "--run-id", "r")
@@ -224,7 +224,7 @@ def test_a_task_that_cannot_be_imported_any_more_costs_only_the_tree() -> None:
 
 
 def test_what_is_undecided_is_counted_where_it_is_folded() -> None:
-    undecided = TurnResult(turn=Turn.ANSWER, outcome="undecided")
+    undecided = TurnResult(turn=TurnKind.ANSWER, outcome="undecided")
     leaf = ProblemNode(at="", problem="p", depth=2, turns=(undecided,), answer=None, calls=3, cost_usd=0.0)
     half = ProblemNode(at="", problem="p", depth=1, turns=(), answer=None, calls=3, cost_usd=0.0, children=(leaf, leaf))
     whole = ProblemNode(

@@ -9,7 +9,7 @@ import pytest
 from microagents import Context, Deployment, Reply, Sample, Task, Usage
 from microagents.base.errors import TaskFailed
 from microagents.base.messages import address_of
-from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Screen
+from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Screen, Wanted
 from microagents.replies.chat import write
 from microagents.replies.masses import Mass
 from microagents.roles import RedFlagger
@@ -49,7 +49,9 @@ async def screened(
     )
     context = Context(run_id="a", seed=0, tasks=[task or Quiz()], strategy=Maker())
     async with LocalRuntime(context, [Deployment(role=RedFlagger)]) as roles:
-        return await roles.messenger.ask(asked)
+        found = await roles.messenger.ask(asked)
+    assert not isinstance(found, Wanted)
+    return found
 
 
 async def test_a_reply_without_a_flag_is_a_ballot_for_what_it_says() -> None:

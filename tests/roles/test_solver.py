@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from microagents import Deployment, Result, Sample, Stopped, run
 from microagents.actors.role import Context, Messenger
 from microagents.base.errors import ModelUnavailable
-from microagents.elections.election import Ballot, Flagged, Screen
+from microagents.elections.election import Ballot, Flagged, Screen, Wanted
 from microagents.elections.rules import FirstTo
 from microagents.journal.messages import Report
 from microagents.models.model import Call, Model
@@ -241,7 +241,7 @@ def test_an_interrupt_waits_for_the_calls_in_flight_and_launches_no_more(runtime
 class UnhurriedRedFlagger(RedFlagger):
     """Reads a reply long after it came."""
 
-    async def screen(self, request: Screen) -> Ballot | Flagged:
+    async def screen(self, request: Screen) -> Ballot | Flagged | Wanted:
         await asyncio.sleep(5)
         return await super().screen(request)
 

@@ -33,7 +33,7 @@ class Claiming(Model):
         """For each call whether it repairs a reply, and whether it wants a mass."""
 
     async def complete(self, call: Call) -> Sample:
-        right = Drift().expert(call.first_prompt or call.prompt, Onward)
+        right = Drift().expert(call.question, Onward)
         place = f"{call.id.election.path} {call.id.seq} {call.rejected}".encode()
         chance = int.from_bytes(blake2b(place, digest_size=4).digest()) / 2**32
         assert isinstance(right, Onward)

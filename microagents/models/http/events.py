@@ -64,6 +64,12 @@ class StreamedReply:
         """Lines of an event that is not whole."""
         self._said = Said()
         """The blocks of a message."""
+        self._blocks: dict[int, dict[str, Any]] = {}
+        """The blocks of a message whose beginnings are told."""
+        self._items: dict[int, dict[str, Any]] = {}
+        """The items of a response whose beginnings are told."""
+        self._whole_items: set[int] = set()
+        """Places of the items whose ends are told."""
         self._reply: dict[str, Any] = {}
         """The other fields of the reply."""
 
@@ -110,10 +116,44 @@ class StreamedReply:
         """Take an event of the wires of responses, whose last one has the whole reply, and of messages."""
         self._reply |= object_in(event.get("response") or event.get("message"))
         delta = object_in(event.get("delta"))
-        self._said.add(delta)
+        self._take_block(event, delta)
+        self._take_item(event)
         if delta.get("stop_reason"):
             self._reply["stop_reason"] = delta["stop_reason"]
             self.finished.add(0)
+
+    def _take_block(self, event: dict[str, Any], delta: dict[str, Any]) -> None:
+        """Take the beginning of a block of a message, or a piece of one."""
+        begun, index = event.get("content_block"), event.get("index")
+        place = index if isinstance(index, int) else max(self._blocks, default=-1) + isinstance(begun, dict)
+        if isinstance(begun, dict):
+            self._blocks[place] = dict(begun)
+        block = self._blocks.get(place)
+        if block is None:
+            self._said.add(delta)
+            return
+        for name in ("text", "thinking", "signature"):
+            if isinstance(delta.get(name), str):
+                block[name] = name_in(block.get(name)) + delta[name]
+        if isinstance(delta.get("partial_json"), str):
+            block["input"] = name_in(block.get("input")) + delta["partial_json"]
+
+    def _take_item(self, event: dict[str, Any]) -> None:
+        """Take an item of a response, or a piece of one."""
+        kind, place, item = name_in(event.get("type")), event.get("output_index"), event.get("item")
+        if not _is_of_responses(event) or not isinstance(place, int):
+            return
+        if isinstance(item, dict):
+            self._items[place] = dict(item)
+            if kind.endswith(".done"):
+                self._whole_items.add(place)
+        begun = self._items.get(place, {})
+        if kind == "response.function_call_arguments.delta":
+            begun["arguments"] = name_in(begun.get("arguments")) + name_in(event.get("delta"))
+        elif kind == "response.output_text.delta":
+            text = Said()
+            text.add(begun.get("content"))
+            begun["content"] = [{"type": "output_text", "text": text.text + name_in(event.get("delta"))}]
 
     def _add(self, piece: ChatChoice) -> None:
         choice = self.choices.setdefault(piece.index, ChatChoice(index=piece.index, said=Said()))
@@ -130,7 +170,13 @@ class StreamedReply:
         self._end_event()
         if self.failure is not None and len(self.finished) < self._number:
             return self.failure
-        if self._said:
+        if self._items and not self._reply.get("output"):
+            self._reply["output"] = [self._items[place] for place in sorted(self._items)]
+            if self._reply.get("status") == "in_progress" and len(self._whole_items) == len(self._items):
+                self._reply["status"] = "completed"
+        if self._blocks:
+            self._reply["content"] = [self._blocks[place] for place in sorted(self._blocks)]
+        elif self._said:
             self._reply["content"] = [_message_of(self._said)]
         choices = []
         for index in sorted(self.choices):
@@ -139,6 +185,15 @@ class StreamedReply:
         return {"choices": choices, **self._reply}
 
 
-def _message_of(said: Said) -> dict[str, str]:
+def _message_of(said: Said) -> dict[str, Any]:
     """Return the message of a reply that is not streamed."""
-    return {"content": said.text, "refusal": said.refusal, "reasoning": said.reasoning}
+    reasoning = said.extras or {"reasoning": said.reasoning}
+    calls = [
+        {
+            "id": each.id,
+            "function": {"name": each.name, "arguments": each.arguments or each.text},
+            "extra_content": each.extra,
+        }
+        for each in said.calls
+    ]
+    return {"content": said.text, "refusal": said.refusal, **reasoning, "tool_calls": calls}

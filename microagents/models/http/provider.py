@@ -7,6 +7,7 @@ that contain the key. This module bounds the time of a call, and translates fail
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from abc import ABC, abstractmethod
 from hashlib import blake2b
@@ -17,15 +18,21 @@ from weakref import WeakKeyDictionary
 from msgspec import structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents.elections.red_flags import EMPTY, ONLY_REASONING, OTHER
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.events import found_in
+from microagents.models.http.histories import REASONING_FIELDS, History, opened
+from microagents.models.http.native_calls import NativeCall, native_tools
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.refusals import (
     BAD_REQUEST,
     MAX_MESSAGE_CHARS,
     NO_SUCH_PATH,
     REFUSED_PARAMETERS,
+    SENT_AS_TEXT,
+    TOOLS,
+    UNREASONED,
     Redaction,
     Samples,
     Substitutes,
@@ -36,7 +43,7 @@ from microagents.models.http.refusals import (
     retry_after_s,
     status_told,
 )
-from microagents.models.http.replies import UNREADABLE, object_in
+from microagents.models.http.replies import UNREADABLE, Said, object_in
 from microagents.models.http.sending import MAX_BODY_BYTES, Client, Response, Sender, address_of
 from microagents.models.http.spec_options import (
     check_length,
@@ -55,8 +62,17 @@ from microagents.models.http.warming import Warming
 from microagents.models.model import Model, Most, most_tokens
 from microagents.models.prices import Tariff, flat_tariff, tariff_of
 from microagents.models.rates import Rate, rates_of
-from microagents.replies.chat import Prompt, Sample, Usage
+from microagents.replies.chat import Prompt, Sample, Usage, write
+from microagents.replies.tool_calls import Calls
+from microagents.replies.turns import Turn
+from microagents.tools.toolbox import BAD_ARGUMENTS
 
+TEXT = "text"
+"""How calls may be written, if not as native ones."""
+ENDED_BY_CALLS = ("stop", "tool_calls", "tool_use", "function_call", ONLY_REASONING, OTHER, EMPTY)
+"""Ends of replies that may have calls, whatever the server calls them."""
+OF_OTHERS = (401, 402, 403, 408, 409, 413, 429)
+"""Statuses of refusals that another form of the request would meet, too."""
 USER = "user"
 """Where the system part may go, if the model takes none."""
 SHOWN_BYTES = 200
@@ -75,7 +91,8 @@ class HttpModel(Model, ABC):
     Options: ``base_url``; ``api_key_env``, the environment variable with the key; ``timeout_s`` for a whole call;
     ``price_in`` and ``price_out`` in USD per million tokens, which go before all other prices. Cached input is then
     priced as any other input, so the cost is an upper bound. ``effort``, of reasoning; ``service_tier``;
-    ``json_schema=true``, which constrains the output; ``system=user``, which puts the system part of prompts into the user's.
+    ``json_schema=true``, which constrains the output; ``system=user``, which puts the system part of prompts into the user's;
+    ``calls=text``, which writes turns and tools as one text.
 
     Args:
         spec: the model and its options.
@@ -134,7 +151,11 @@ class HttpModel(Model, ABC):
         self._has_schema = flag(options, "json_schema")
         if options.get("system", USER) != USER:
             raise InvalidUsage(f"system={options['system']!r} is not known; the only one is system={USER}")
-        self._substitutes = Substitutes(self.name, self.substitutes, (self.effort_name,) if "effort" in options else ())
+        if options.get("calls", TEXT) != TEXT:
+            raise InvalidUsage(f"calls={options['calls']!r} is not known; the only one is calls={TEXT}")
+        known = {**self.substitutes, **SENT_AS_TEXT, **dict.fromkeys(REASONING_FIELDS)}
+        self._substitutes = Substitutes(self.name, known, (self.effort_name,) if "effort" in options else ())
+        self._by = f"{self.name} at {self.base_url.partition('?')[0]}"
         self._cache_key: str | None = None
         self._warming = Warming()
         self._no_such_path: Response | None = None
@@ -259,8 +280,6 @@ class HttpModel(Model, ABC):
         Raises:
             ModelUnavailable: no reply arrived, or it cannot be read.
         """
-        if self._options.get("system") == USER:
-            call = structs.replace(call, prompt=as_one_part(call.prompt))
         check_length(call, self.name, self.capabilities.context_window)
         client = client or self._client()
         try:
@@ -289,6 +308,11 @@ class HttpModel(Model, ABC):
     def rates(self) -> Mapping[str, Rate]:
         """Requests and tokens a minute that the provider allows, by its first reply."""
         return self._rates
+
+    @property
+    def takes_turns(self) -> bool:  # type: ignore[override]  # it changes with what the server refuses
+        """Whether it takes the turns and the tools of prompts."""
+        return "calls" not in self._options and TOOLS not in self._substitutes.refused
 
     @property
     def throttled_as(self) -> str:
@@ -402,15 +426,73 @@ class HttpModel(Model, ABC):
 
     async def _ask(self, client: Client, call: Call) -> Response | ModelUnavailable:
         while True:
-            parameters = self._accepted(call)
-            headers = {sample_keys.HEADER: sample_keys.key_of(self._run_id, call, parameters), **self._headers(call)}
-            answer = await client.post(self.path, {**self._content(call, parameters), **_nested(parameters)}, headers)
+            taken = structs.replace(call, prompt=self._taken(call.prompt))
+            parameters = self._accepted(taken)
+            headers = {sample_keys.HEADER: sample_keys.key_of(self._run_id, call, parameters), **self._headers(taken)}
+            answer = await client.post(self.path, {**self._content(taken, parameters), **_nested(parameters)}, headers)
             if isinstance(answer, Response):
                 answer = self._decoded(answer, call)
-            if isinstance(answer, ModelUnavailable) or answer.status_code not in REFUSED_PARAMETERS:
+            if isinstance(answer, ModelUnavailable) or not self._learns(answer, taken.prompt, parameters):
                 return answer
-            if not self._substitutes.learn(error_in(answer.found), parameters):
-                return answer
+
+    def _taken(self, prompt: Prompt) -> Prompt:
+        """Return the prompt as the model takes it: perhaps as one text, or without a system part."""
+        taken = prompt if self.takes_turns else prompt.flat
+        return as_one_part(taken) if self._options.get("system") == USER else taken
+
+    def _learns(self, answer: Response, prompt: Prompt, parameters: Mapping[str, Any]) -> bool:
+        """Whether an answer refuses a part of a request that may be left out, or written in another way."""
+        error, sent = error_in(answer.found), dict(parameters)
+        if any(turn.items for turn in prompt.turns):
+            sent |= dict.fromkeys(REASONING_FIELDS)
+        if answer.status_code in REFUSED_PARAMETERS and self._substitutes.learn(error, sent):
+            return True
+        is_refusal = not answer.is_success and answer.status_code not in OF_OTHERS
+        return is_refusal and prompt.is_conversation and self._substitutes.learn_of_turns(error.message)
+
+    def _opened(self, prompt: Prompt) -> tuple[Prompt, History]:
+        """Return a prompt with all texts that open it in its user part, and the turns behind them."""
+        refused = (*self._substitutes.refused, *((UNREASONED,) if self._wants_reasoning else ()))
+        return opened(prompt, self._by, refused)
+
+    @property
+    def _wants_reasoning(self) -> bool:
+        """Whether it is known to refuse calls without the reasoning before them."""
+        return False
+
+    def _constrains(self, call: Call) -> bool:
+        """Whether the output of a call is constrained to the form of its reply; calls have the schemas of their tools."""
+        return self._has_schema and not (call.prompt.tools and issubclass(call.reply, Calls))
+
+    def _sample(self, said: Said, reason: Any, usage: Usage, call: Call) -> Sample:
+        """Make the sample of a reply, with its native calls."""
+        sample = self._samples_of.make(said, reason, usage)
+        if not call.prompt.tools or sample.finish not in ENDED_BY_CALLS:
+            return sample
+        tools, text, calls = native_tools(call.prompt.tools), said.text, said.calls
+        if not calls:
+            text, calls = tools.in_text(said.text)
+        if not calls:
+            return sample
+        read = tools.read(calls)
+        if read is None:
+            shown = "\n".join([f"{each.name}({each.text})" for each in calls])
+            return structs.replace(sample, text=f"{text}\n\n{shown}".lstrip("\n"), finish=BAD_ARGUMENTS)
+        items = self._items(said, calls) if said.calls else None
+        turn = Turn(
+            role="assistant",
+            text=text,
+            calls=read,
+            items=json.dumps(items) if items else "",
+            by=self._by if items else "",
+        )
+        shown = f"{text}\n\n{write(Calls(calls=list(read)))}".lstrip("\n")
+        made = structs.replace(sample, text=shown, finish="stop", turn=turn)
+        return self._redaction.of_sample(made)
+
+    def _items(self, said: Said, calls: Sequence[NativeCall]) -> Any:  # noqa: ARG002 - for wires that give more than calls
+        """Return what the wire wants back with the calls of a reply; None for nothing."""
+        return None
 
     def _decoded(self, response: Response, call: Call) -> Response | ModelUnavailable:
         """Decode the JSON of a response; an error in the place of a reply gives it its status."""
@@ -465,7 +547,8 @@ def as_one_part(prompt: Prompt) -> Prompt:
     if not prompt.system:
         return prompt
     static = f"{prompt.system}\n\n"
-    return Prompt(user=static + prompt.user, static_chars=len(static) + prompt.static_chars)
+    chars = len(static) + prompt.static_chars
+    return structs.replace(prompt, system="", user=static + prompt.user, static_chars=chars)
 
 
 def _nested(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from email.utils import parsedate_to_datetime
 from html import unescape
 from typing import Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
 from microagents.base.foreign_text import printable_line
 from microagents.base.logs import log
@@ -20,6 +21,7 @@ from microagents.models.http.replies import UNREADABLE, Said, finish_of, name_in
 from microagents.models.http.sending import MAX_ERROR_BYTES, Response
 from microagents.models.http.spec_options import either
 from microagents.replies.chat import Prompt, Sample, Usage
+from microagents.replies.turns import Turn
 
 MAX_MESSAGE_CHARS = 300
 MAX_RETRY_AFTER_S = 86_400.0
@@ -32,13 +34,28 @@ NO_SUCH_PATH = (404, 405)
 REFUSED_PARAMETERS = (400, 422)
 """Statuses by which servers refuse a parameter."""
 _OF_SYSTEM = re.compile(r"system[_ ](?:role|message|prompt|part)|roles? must alternate|only user", re.IGNORECASE)
+TOOLS, UNREASONED = "tools", "unreasoned"
+"""What a model may refuse in a conversation: its tools and turns, and calls without the reasoning before them."""
+SENT_AS_TEXT = {TOOLS: None, UNREASONED: None}
+_OF_TURNS = re.compile(
+    r"\btools?\b|tool[ _-]?(?:use|call|choice)|function[ _-]?call|roles?\b|earlier turns", re.IGNORECASE
+)
+_NOT_TAKEN = re.compile(
+    "unsupported|not support|not served|unrecogni[sz]ed|unknown|not permitted|not enabled|requires? -|no endpoints|must alternate|"
+    "only user",
+    re.IGNORECASE,
+)
+_WANTS_REASONING = re.compile(
+    r"(?=.*(?:reasoning|thinking|thought|signature))(?=.*(?:must|required|missing|expected|without|passed back|invalid))",
+    re.IGNORECASE | re.DOTALL,
+)
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _ECHO_CHARS = 24
 """An error message with this many characters of the prompt in a row counts as an echo of it."""
 
 _KEY_LIKE = re.compile(r"\bsk-[\w*.-]{4,}")
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-_CONTENT_FIELDS = ("messages", "input", "prompt", "instructions", "system", "content")
+_CONTENT_FIELDS = ("messages", "tools", "input", "prompt", "instructions", "system", "content")
 """Fields of a request that hold what it says."""
 _UNSUPPORTED = re.compile(r"unsupported|not support|unrecogni[sz]ed|unknown|not permitted|deprecated", re.IGNORECASE)
 
@@ -93,6 +110,13 @@ class Redaction:
         if len(self._key or "") < MIN_KEY_CHARS:
             return body
         return body.replace(str(self._key).encode(), KEY.encode())
+
+    def of_sample(self, sample: Sample) -> Sample:
+        """A sample without the key in its text and in its calls."""
+        written = msgspec.json.encode(sample.turn).decode()
+        clean = self.without_key(written)
+        turn = sample.turn if clean == written else msgspec.json.decode(clean, type=Turn)
+        return structs.replace(sample, text=self.without_key(sample.text), turn=turn)
 
 
 class Samples:
@@ -166,6 +190,15 @@ class Substitutes:
             if other is not None and value is not None:
                 parameters[other] = value
 
+    def learn_of_turns(self, message: str) -> bool:
+        """Whether a server's words refuse a conversation that can be written in another way. All later calls are written so."""
+        name = refusal_of_turns(message, self.refused)
+        if name is None or name in self.refused:
+            return False
+        self.refused[name] = None
+        log().warning("model refuses a parameter", model=self._model, parameter=name, sent_instead="text")
+        return True
+
     def learn(self, error: ServerError, sent: Mapping[str, Any]) -> bool:
         """Whether an error refuses a parameter that has a substitute. All later calls use the substitute."""
         for name, other in self._known.items():
@@ -177,6 +210,15 @@ class Substitutes:
                     log().warning("model refuses a parameter", model=self._model, parameter=name, sent_instead=other)
                 return True
         return False
+
+
+def refusal_of_turns(message: str, refused: Container[str]) -> str | None:
+    """Name what a server refuses in a request with turns: calls without reasoning, or turns and tools altogether; None for neither."""
+    if _WANTS_REASONING.search(message):
+        return UNREASONED if UNREASONED not in refused else TOOLS
+    if _OF_TURNS.search(message) and _NOT_TAKEN.search(message):
+        return TOOLS
+    return None
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
@@ -352,7 +394,7 @@ def plain(body: bytes) -> str:
 
 
 def _echoes_prompt(message: str, prompt: Prompt) -> bool:
-    for text in (" ".join(prompt.system.split()), " ".join(prompt.user.split())):
+    for text in (" ".join(prompt.flat.system.split()), " ".join(prompt.flat.user.split())):
         size = min(_ECHO_CHARS, len(text))
         if size >= 8 and any(message[at : at + size] in text for at in range(len(message) - size + 1)):  # noqa: PLR2004
             return True

@@ -9,6 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from microagents.elections.red_flags import CONTENT_FILTER, OTHER, REFUSAL, known_finish
+from microagents.models.http.histories import REASONING_FIELDS
+from microagents.models.http.native_calls import NativeCall, call_in, join_calls
 
 MOST_VALUES = 2**20
 """Values of a body that is decoded: more would take too much memory."""
@@ -18,6 +20,8 @@ UNREADABLE = (ValueError, RecursionError)
 """Errors of `decode`, and of what reads its values."""
 _REASONING = re.compile(r"think|reason|thought", re.IGNORECASE)
 """Types of parts whose text is no part of the reply."""
+_CALL = re.compile(r"tool_use|tool_call|function_call|function", re.IGNORECASE)
+"""Types of parts that are calls of tools."""
 _NO_TEXT = re.compile(r"tool|call|result|citation|reference", re.IGNORECASE)
 """Types of parts that are left out."""
 _SYNONYMS = {
@@ -73,6 +77,12 @@ class Said(Struct):
     """Whether there is reasoning, also without its text."""
     logprobs: list[Any] = []
     """Log-probabilities of the parts of the text."""
+    calls: list[NativeCall] = []
+    """Calls of tools; in a piece of a stream pieces of them."""
+    parts: list[dict[str, Any]] = []
+    """The parts of a reply that is a list of them, as they are."""
+    extras: dict[str, Any] = {}
+    """Reasoning by the name of its field, as the server wants it back."""
 
     @property
     def text(self) -> str:
@@ -85,7 +95,7 @@ class Said(Struct):
         return "".join(self.reasonings)
 
     def __bool__(self) -> bool:
-        return any(self.texts) or any(self.reasonings) or bool(self.refusal)
+        return any(self.texts) or any(self.reasonings) or bool(self.refusal or self.calls)
 
     def add(self, found: Any, *, is_reasoning: bool = False) -> None:
         """Add a text, an object with one, or a list of them.
@@ -97,6 +107,7 @@ class Said(Struct):
             pieces = self.reasonings if is_reasoning else self.texts
             pieces.append(found)
         elif isinstance(found, list):
+            self.parts = self.parts or [each for each in found if isinstance(each, dict)]
             for each in found:
                 self.add(each, is_reasoning=is_reasoning)
         elif isinstance(found, dict):
@@ -110,9 +121,13 @@ class Said(Struct):
         self.reasonings += piece.reasonings
         self.refusal += piece.refusal
         self.has_reasoning |= piece.has_reasoning
+        join_calls(self.calls, piece.calls)
+        for name, value in piece.extras.items():
+            self.extras[name] = self.extras[name] + value if type(value) is type(self.extras.get(name)) else value
 
     def _add_object(self, part: dict[str, Any], *, is_reasoning: bool) -> None:
         kind = name_in(part.get("type"))
+        self._add_calls(part, kind)
         if _NO_TEXT.search(kind):
             return
         is_reasoning = is_reasoning or _REASONING.search(kind) is not None
@@ -124,6 +139,16 @@ class Said(Struct):
         self.has_reasoning = self.has_reasoning or is_reasoning or any(self.reasonings)
         if part.get("text") and not is_reasoning:
             self.logprobs.append(part.get("logprobs"))
+
+    def _add_calls(self, part: dict[str, Any], kind: str) -> None:
+        """Add the calls of a message, or the call that a part is; and the reasoning that goes back with them."""
+        listed = part.get("tool_calls") or part.get("function_call")
+        found = listed if isinstance(listed, list) else [listed]
+        if _CALL.fullmatch(kind):
+            found = [part]
+        calls = [call_in(each) for each in found if isinstance(each, dict)]
+        self.calls += [each for each in calls if each is not None]
+        self.extras |= {name: part[name] for name in REASONING_FIELDS if part.get(name)}
 
 
 class ChatChoice(Struct):

@@ -24,6 +24,7 @@ OPTIONS = (
     "service_tier",
     "json_schema",
     "system",
+    "calls",
 )
 _MOST_CHARS_PER_TOKEN = 6
 """More than a token of ordinary text has, so that no prompt is refused that would fit."""
@@ -103,7 +104,8 @@ def check_length(call: Call, name: str, window: int | None) -> None:
     """
     if window is None:
         return
-    read = (len(call.prompt.system) + len(call.prompt.user)) // _MOST_CHARS_PER_TOKEN
+    asked = call.prompt.flat
+    read = (len(asked.system) + len(asked.user)) // _MOST_CHARS_PER_TOKEN
     if read + call.max_output_tokens > window:
         raise ModelUnavailable(
             "refused",

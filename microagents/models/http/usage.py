@@ -116,7 +116,7 @@ class Meter:
 
     def guessed(self, call: Call, text: str) -> Usage:
         """Return the usage of one of several samples that arrives before the provider reports it, by the lengths of the texts."""
-        read, written = _tokens_in(len(call.prompt.system) + len(call.prompt.user)), _tokens_in(len(text))
+        read, written = _tokens_in(call.prompt.size), _tokens_in(len(text))
         whole = Usage(input_tokens=read, output_tokens=written)
         cost_usd = None
         if self._tariff is not None and (total_usd := self._tariff.cost_usd(whole)) is not None:

@@ -14,7 +14,7 @@ from microagents.base.user_code import called
 from microagents.replies.chat import Format, Prompt, Reading, Reply, write
 from microagents.replies.mistakes import one_field_altered
 from microagents.replies.parsing import Malformed, parse
-from microagents.replies.tool_calls import LookUp
+from microagents.replies.tool_calls import Calls
 from microagents.task import Task
 
 
@@ -52,7 +52,7 @@ class Answers:
         self._is_of_strategy = expert is not None
         if expert is None:
             self.right = self._answer(
-                called(task.expert, prompt, reply, gives=(reply, LookUp) if task.looks_up else reply)
+                called(task.expert, prompt, reply, gives=(reply, Calls) if task.looks_up else reply)
             )
             self.difficulty: float | None = called(task.difficulty, prompt, reply, gives=(float, int, NoneType))
         else:
@@ -65,7 +65,7 @@ class Answers:
         Raises:
             TaskFailed: no mistake can be made, or it is not a reply to this question.
         """
-        found = self.right if isinstance(self.right.reply, LookUp) else self._wrong.get(alternative)
+        found = self.right if type(self.right.reply) is Calls else self._wrong.get(alternative)
         if found is None:
             random = Random(self._digest + alternative.to_bytes(4))  # noqa: S311 - seeded
             found = self._wrong[alternative] = self._answer(self._mistake(random))

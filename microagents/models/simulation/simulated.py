@@ -105,6 +105,7 @@ class SimulatedModel(Model):
     """
 
     throttled_as = None
+    takes_turns = True
     priced = True  # a profile without prices is free
     joins_guesses = True  # each sample of a request arrives after its own latency
 
@@ -188,7 +189,7 @@ class SimulatedModel(Model):
 
     async def _draw(self, call: Call) -> Sample:
         # An expert reads only the question. It need not know the form of feedback.
-        prompt = call.first_prompt or call.prompt
+        prompt = call.question
         chance = _Chance(self._own_key, call, prompt)
         if self.profile.hang and _hangs(self.profile.hang, self._own_key, call, prompt):
             await asyncio.sleep(HANG_S)
@@ -206,7 +207,7 @@ class SimulatedModel(Model):
         return Sample(text=text, finish=finish, usage=usage, model=self.name, mass=mass)
 
     def _input_tokens(self, call: Call) -> int:
-        prompt = call.first_prompt or call.prompt
+        prompt = call.question
         return (len(prompt.system) + len(prompt.user)) // CHARS_PER_TOKEN
 
     def _cost_usd(self, read: int, written: int) -> float:

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from microagents.actors.role import Context
 from microagents.base.errors import ModelUnavailable
-from microagents.models.model import Call, checked_sample, keyed_by_sample
+from microagents.models.model import Call, as_taken, checked_sample, keyed_by_sample
 from microagents.replies.chat import Sample
 from microagents.roles.solver.backends import Backend
 from microagents.roles.solver.call_accounts import CallAccounts
@@ -77,7 +77,7 @@ class Attempts:
         backend.health.in_flight += 1
         try:
             with keyed_by_sample(call, self._run_id):
-                reply = backend.model.complete(call)
+                reply = backend.model.complete(as_taken(call, backend.model))
                 if call.traceparent:
                     reply = in_trace(call.traceparent, reply)
                 kind = type(backend.model).__name__

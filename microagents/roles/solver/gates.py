@@ -218,7 +218,7 @@ def _counted_by_provider(backend: Backend, call: Call) -> dict[str, int]:
     rates = backend.model.rates
     if not rates:
         return {}
-    read = len(call.prompt.system + call.prompt.user) // CHARS_PER_TOKEN
+    read = call.prompt.size // CHARS_PER_TOKEN
     written = call.max_output_tokens * call.samples
     needed = {REQUESTS: 1, INPUT_TOKENS: read, OUTPUT_TOKENS: written, TOKENS: read + written}
     # A call that needs more than a minute gives is for the provider to refuse.

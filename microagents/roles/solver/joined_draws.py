@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from microagents.base.errors import MicroagentsError
 from microagents.elections.election import total_usd
-from microagents.models.model import Call, Model, Most, checked_sample
+from microagents.models.model import Call, Model, Most, as_taken, checked_sample
 from microagents.models.rates import Rate
 from microagents.replies.chat import Sample, Usage
 from microagents.roles.solver.backends import Backend
@@ -99,10 +99,15 @@ class Several(Model):
     """
 
     def __init__(self, model: Model, calls: Sequence[Call], group: Group, joined: Callable[[], None]) -> None:
-        self.calls = calls
+        self.calls = [as_taken(call, model) for call in calls]
         self._model = model
         self._group = group
         self._joined = joined
+
+    @property
+    def takes_turns(self) -> bool:  # type: ignore[override]  # the model's
+        """Whether the model takes turns."""
+        return self._model.takes_turns
 
     @property
     def refused(self) -> Mapping[str, str | None]:

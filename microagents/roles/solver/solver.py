@@ -335,7 +335,6 @@ def _call_of(request: Draw) -> Call:
         needs_length=request.needs_length,
         needs_mass=request.needs_mass,
         rejected=request.rejected,
-        first_prompt=request.first_prompt,
         choices=request.choices,
         is_followed=request.is_followed,
         traceparent=request.traceparent,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from itertools import count
@@ -21,11 +21,20 @@ from microagents.base.user_code import called
 from microagents.elections.election import ElectionId, Verdict
 from microagents.elections.rules import AheadByHarm, Rule
 from microagents.journal.messages import RecordDecision
-from microagents.replies.chat import decoder_of
+from microagents.replies.chat import Prompt, decoder_of
 from microagents.replies.persons import ANSWERED, Approval, CustomerAnswer, FoundOutcome, PersonReply, SecondApproval
 from microagents.replies.tool_calls import ToolCall
+from microagents.replies.turns import Turn
 from microagents.roles.executor import AskCustomer, Execute, Executor
-from microagents.systems.agents.actions import END, Action, AgentState, Observation, ToCompressActions, making_at
+from microagents.systems.agents.actions import (
+    END,
+    Action,
+    AgentState,
+    Observation,
+    PastAction,
+    ToCompressActions,
+    making_at,
+)
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.agents.approvals import approval_rules, check_approvals
 from microagents.systems.agents.compressor import ActionCompressor, CompressActions
@@ -65,10 +74,53 @@ MAX_TOOL_ERRORS = 10
 """Number of calls that may end with an error; with one more the input fails."""
 
 
+class ActChain(Chain):
+    """Chain of an agent's actions. Its prompts have all that the models' wires gave with the elected calls."""
+
+    def __init__(self, work: Work[Any, Act]) -> None:
+        super().__init__(work)
+        self.given: dict[int, Turn | None] = {}
+        """The turns of elected actions, by the number of the step; None for one whose wire gave no more than its calls."""
+        self._actions: dict[int, PastAction] = {}
+        """The actions of the last state, by the number of the step."""
+
+    def asked(self, state: Any, number: int) -> Prompt:
+        """Return the prompt of a step."""
+        asked = super().asked(state, number)
+        return structs.replace(asked, turns=tuple(self._with_items(asked.turns, state)))
+
+    def _with_items(self, turns: Sequence[Turn], state: AgentState) -> Iterator[Turn]:
+        actions = count(state.summarized)
+        for turn in turns:
+            given = self.given.get(next(actions)) if turn.role == "assistant" else None
+            yield turn if given is None else turn.given_by(given)
+
+    def _read_back(self, state: AgentState, number: int) -> tuple[bytes, AgentState]:
+        """Keep the objects of earlier actions, which have the written forms of their turns."""
+        written, read = super()._read_back(state, number)
+        known = dict(zip(range(read.summarized, read.taken), read.turns, strict=True))
+        self._actions = {at: self._actions[at] if self._actions.get(at) == each else each for at, each in known.items()}
+        return written, structs.replace(read, turns=tuple(self._actions.values()))
+
+    def take_given(self, step: ChainStep, verdict: Verdict) -> None:
+        """Record the turn of the winner, before its action is taken."""
+        turn = verdict.winners_turn if verdict.outcome == "decided" else None
+        if turn is not None:
+            self.work.tell_answer(f"step/{step.number}/turn", turn)
+        self.given[step.number] = turn
+
+    async def recall_given(self, state: AgentState) -> None:
+        """Recall the turns of the actions in a state."""
+        for number in range(state.summarized, state.taken + 1):
+            found = await self.work.recorded(f"step/{number}/turn")
+            if found is not None and found.value is not None:
+                self.given[number] = msgspec.json.decode(found.value, type=Turn)
+
+
 class Acting:
     """Actions of one input, whose steps are a chain."""
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: ActChain) -> None:
         self._chain = chain
         self._work: Work[Any, Act] = chain.work
         self._task = cast("AgentTask[Any]", chain.task)
@@ -96,6 +148,7 @@ class Acting:
                 step = self._chain.step(done, state)
                 reads, notes = _Reads(), self._noted(step)
                 verdict = await self._follow(step, reads)
+                self._chain.take_given(step, verdict)
                 committing = self._chain.commit(step, verdict, correct=partial(self._judged, step))
                 action: Action = (await committing).require()
                 state = await self._next(step, action, reads, notes)
@@ -126,6 +179,7 @@ class Acting:
             self._work.progress(0)
             return self._chain.start(), 0
         step, action = last
+        await self._chain.recall_given(step.state)
         return await self._next(step, action, _Reads(), self._noted(step)), step.number + 1
 
     def _noted(self, step: ChainStep) -> ActionNotes:
@@ -312,6 +366,10 @@ class ActConductor(ChainConductor["Act"]):
     """Lets an agent act."""
 
     asks = (Execute, AskCustomer, CompressActions)
+
+    def chain(self, work: Work[Any, Act]) -> ActChain:
+        """Return the chain of one input."""
+        return ActChain(work)
 
     async def conduct(self, work: Work[Any, Act]) -> object:
         """Act until the end; returns the result, with the task's own check of the work."""

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from microagents.replies.chat import CheckedReply, ProseByTool
-from microagents.replies.tool_calls import Calls, ToolCall, canonical, how_many, observed, with_whole_numbers
+from microagents.replies.tool_calls import Calls, ToolCall, with_whole_numbers
+from microagents.replies.turns import Turn, canonical
 from microagents.tools.effect_keys import MAKING
 
 END = "end"
@@ -65,7 +66,7 @@ class Action(Calls, frozen=True):
             mixed = MIXED_CALLS
         else:
             mixed = None
-        return how_many(self.calls) or mixed
+        return super().flaw() or mixed
 
 
 def _has_words(value: object) -> bool:
@@ -98,11 +99,17 @@ class PastAction(Struct, frozen=True, kw_only=True, dict=True):
         return sum(len(seen.text) for seen in self.observations) + len(str(self.calls))
 
     @cached_property
-    def shown(self) -> tuple[str, ...]:
-        """Each call and its result, as prompts show them."""
-        return tuple(
-            observed(call, seen.outcome, seen.text) for call, seen in zip(self.calls, self.observations, strict=True)
-        )
+    def results(self) -> tuple[Turn, ...]:
+        """The turns of the results."""
+        seen = enumerate(self.observations)
+        return tuple([Turn(role="tool", call=call, outcome=each.outcome, text=each.text) for call, each in seen])
+
+    def turn(self, number: int) -> Turn:
+        """Return the assistant's turn of the action with a number, from 1."""
+        turns: dict[int, Turn] = self.__dict__.setdefault("_turns", {})
+        if number not in turns:
+            turns[number] = Turn(role="assistant", calls=self.calls, label=f"Action {number}: ")
+        return turns[number]
 
 
 class MadeCall(Struct, frozen=True, kw_only=True):

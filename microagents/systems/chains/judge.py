@@ -111,7 +111,7 @@ class StepJudge(DurableRole):
 
     async def choose(self, request: Choose) -> int | None:
         """Hold the vote."""
-        work, prompt = self.work_on(request), request.prompt
+        work, prompt = self.work_on(request), request.prompt.flat
         labels = labels_of(request.candidates)
         reasoned: dict[str, JudgedCandidate] = {}
         for number, (label, reply) in enumerate(zip(labels, request.candidates, strict=True)):

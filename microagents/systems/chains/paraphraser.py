@@ -67,7 +67,7 @@ class Paraphraser(DurableRole):
 
     async def paraphrase(self, request: Paraphrase) -> Prompt | None:
         """Draw at most `TRIES` paraphrases."""
-        work, given = self.work_on(request), request.prompt
+        work, given = self.work_on(request), request.prompt.flat
         asked = prompt_of(SYSTEM, Wording(system=given.system, user=given.user))
         for number in range(TRIES):
             said = await work.draw(f"{request.at}/{number}", asked, Paraphrased, sampling=request.sampling)

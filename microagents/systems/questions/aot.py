@@ -47,7 +47,7 @@ from microagents.systems.questions.tree import (
     Ending,
     ProblemNode,
     Solution,
-    Turn,
+    TurnKind,
     trees_from,
 )
 from microagents.systems.questions.turns import (
@@ -253,7 +253,7 @@ class _Chains:
         if self._strategy.without != "decomposition":
             asked = ToTrace(problem=state.node.problem, reasoning=state.reasoning)
             graph = await self._turns.take(
-                tried.asker, Trace(at=f"{node.at}/{Turn.DECOMPOSE}", asked=asked, **self._draws)
+                tried.asker, Trace(at=f"{node.at}/{TurnKind.DECOMPOSE}", asked=asked, **self._draws)
             )
             if graph is None:
                 return _ended(state, node, state.answer, "no subquestions")
@@ -274,7 +274,7 @@ class _Chains:
         else:
             asked = to_contract(state.node.problem, graph, guided=self._strategy.without != "guidance")
         chosen = await self._turns.take(
-            tried.asker, Contract(at=f"{node.at}/{Turn.CONTRACT}", asked=asked, **self._draws)
+            tried.asker, Contract(at=f"{node.at}/{TurnKind.CONTRACT}", asked=asked, **self._draws)
         )
         if chosen is None:
             return None
@@ -288,7 +288,7 @@ class _Chains:
         # Equal answers are one candidate, and the next state's comes first: no tie goes against it.
         answers: list[Reply] = [each.answer for each in (solved, followed) if each is not None]
         asked = ToSolve(problem=self._question)
-        answers, at = [*answers, tried.state.answer], f"{tried.node.at}/{Turn.JUDGE}"
+        answers, at = [*answers, tried.state.answer], f"{tried.node.at}/{TurnKind.JUDGE}"
         if self._strategy.judge == "writes" and len(merged(answers)) > 1:
             ways = [*(each.reasoning for each in (solved, followed) if each is not None), tried.state.reasoning]
             ask = Ensemble(at=at, asked=self._ensemble(ways, answers), **self._draws)
@@ -321,13 +321,13 @@ class _Chains:
             problem=problem,
             subquestions=tuple(Planned(question=each.question, needs=each.needs) for each in graph.nodes),
         )
-        ask = Reasoned(at=f"{tried.node.at}/{Turn.GRAPH}", asked=asked, system=FOLLOW, **self._draws)
+        ask = Reasoned(at=f"{tried.node.at}/{TurnKind.GRAPH}", asked=asked, system=FOLLOW, **self._draws)
         return await self._turns.take(tried.asker, ask, ToSolve(problem=problem))
 
     async def _solve(self, node: ProblemNode, *, needed: bool) -> Trajectory | None:
         """Return the elected answer to the question of a node, with its reasoning; None if no reply is valid."""
         asked = ToSolve(problem=node.problem)
-        ask = Reasoned(at=f"{node.at}/{Turn.ANSWER}", asked=asked, system=REASONED, needed=needed, **self._draws)
+        ask = Reasoned(at=f"{node.at}/{TurnKind.ANSWER}", asked=asked, system=REASONED, needed=needed, **self._draws)
         solved = await self._turns.take(node, ask)
         node.answer = None if solved is None else Raw(encode_reply(solved.answer))
         return solved

@@ -13,7 +13,14 @@ from microagents.replies.chat import A, decoder_of, encode_reply
 from microagents.replies.trajectories import Trajectory
 from microagents.systems.questions.candidates import Candidate, labels_of, merged
 from microagents.systems.questions.questions import Choice
-from microagents.systems.questions.tree import CandidateResult, ProblemNode, Turn, TurnOutcome, TurnResult, mark_chosen
+from microagents.systems.questions.tree import (
+    CandidateResult,
+    ProblemNode,
+    TurnKind,
+    TurnOutcome,
+    TurnResult,
+    mark_chosen,
+)
 from microagents.task import Task
 from microagents.work.asking import Consult
 from microagents.work.durable import REDRAW
@@ -89,10 +96,10 @@ class ProblemNotes(Struct, kw_only=True):
             decode = decoder_of(turn.ask.reply_class(self.task)).decode
             replies = turn.ask.kept([decode(each) for each in ([] if drawn is None else drawn.replies)])
         candidates = merged([answer_in(each) for each in replies])
-        vote = _election(records, f"{turn.at}/{Turn.VOTE}") if len(candidates) > 1 else None
+        vote = _election(records, f"{turn.at}/{TurnKind.VOTE}") if len(candidates) > 1 else None
         if drawn is None or (turn.ask is None and vote is None):
             return None
-        return turn_result(Turn(turn.at.rpartition("/")[2]), drawn, vote, candidates)
+        return turn_result(TurnKind(turn.at.rpartition("/")[2]), drawn, vote, candidates)
 
 
 def answer_in(reply: Any) -> Any:
@@ -160,7 +167,7 @@ def _record_at(records: Records, path: str) -> ElectionRecord | None:
 
 
 def turn_result(
-    turn: Turn, drawn: ElectionRecord, vote: ElectionRecord | None, candidates: Sequence[Candidate[A]]
+    turn: TurnKind, drawn: ElectionRecord, vote: ElectionRecord | None, candidates: Sequence[Candidate[A]]
 ) -> TurnResult:
     """Return the result of a turn with these candidates."""
     replies = [encode_reply(each.reply) for each in candidates]

@@ -16,7 +16,7 @@ from microagents.systems.questions.discriminator import Discriminate, Discrimina
 from microagents.systems.questions.problem import Problem, answer_type_of, text_of
 from microagents.systems.questions.problem_conductor import ProblemConductor
 from microagents.systems.questions.questions import Decomposition, ToCompose, ToDecompose, ToSolve, problem_id
-from microagents.systems.questions.tree import MAX_DEPTH, ROOT, ProblemNode, Solution, Turn
+from microagents.systems.questions.tree import MAX_DEPTH, ROOT, ProblemNode, Solution, TurnKind
 from microagents.systems.questions.turns import (
     AnswerDirectly,
     Turns,
@@ -96,11 +96,11 @@ async def _solved(
         asked = ToDecompose(problem=problem.problem)
         cut = await turns.take(
             node,
-            Decompose(at=f"{node.at}/{Turn.DECOMPOSE}", asked=asked, above=problem.above, **draws),
+            Decompose(at=f"{node.at}/{TurnKind.DECOMPOSE}", asked=asked, above=problem.above, **draws),
         )
     if cut is None or cut.is_atomic:
         ask: Consult[Any, Raw] = AnswerDirectly(
-            at=f"{node.at}/{Turn.ANSWER}", asked=ToSolve(problem=problem.problem), **draws
+            at=f"{node.at}/{TurnKind.ANSWER}", asked=ToSolve(problem=problem.problem), **draws
         )
     else:
         above = (*problem.above, problem_id(problem.problem))
@@ -123,7 +123,7 @@ async def _solved(
             answer_to_second=Raw(halves[1].answer),
             compose=cut.compose,
         )
-        ask = Compose(at=f"{node.at}/{Turn.COMPOSE}", asked=to_compose, **draws)
+        ask = Compose(at=f"{node.at}/{TurnKind.COMPOSE}", asked=to_compose, **draws)
     node.answer = await turns.take(node, ask)
     assert node.answer is not None
     return RecursiveSolution(

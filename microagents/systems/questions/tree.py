@@ -15,7 +15,7 @@ MAX_DEPTH = 64
 """Greatest number of cuts that may lead to a problem."""
 
 
-class Turn(StrEnum):
+class TurnKind(StrEnum):
     """A turn at a problem: the question that is put there. Its value is the last component of the path."""
 
     DECOMPOSE = "decompose"
@@ -62,7 +62,7 @@ class CandidateResult(Struct, frozen=True, kw_only=True):
 class TurnResult(Struct, frozen=True, kw_only=True):
     """Result of a turn at a problem."""
 
-    turn: Turn
+    turn: TurnKind
     outcome: TurnOutcome
     candidates: tuple[CandidateResult, ...] = ()
     """In the order of their first launch. An open turn has those known so far."""
@@ -176,7 +176,7 @@ def mark_chosen(node: ProblemNode, chosen: str | None) -> None:
     for child in node.children:
         # A branch has the turns of its transition, too.
         if child.at.rpartition("/")[0] == node.at and child.branch is not None:
-            child.turns = tuple(sorted(child.turns, key=lambda each: each.turn in (Turn.ANSWER, Turn.JUDGE)))
+            child.turns = tuple(sorted(child.turns, key=lambda each: each.turn in (TurnKind.ANSWER, TurnKind.JUDGE)))
         mark_chosen(child, chosen)
 
 

@@ -20,7 +20,7 @@ from microagents.systems.questions.discriminator import Discriminate, Discrimina
 from microagents.systems.questions.problem import Problem, text_of
 from microagents.systems.questions.problem_conductor import ProblemConductor
 from microagents.systems.questions.questions import Thought, Thoughts, ToConclude, ToSolve, ToThink
-from microagents.systems.questions.tree import ROOT, Branch, ProblemNode, Solution, Turn, trees_from
+from microagents.systems.questions.tree import ROOT, Branch, ProblemNode, Solution, TurnKind, trees_from
 from microagents.systems.questions.turns import (
     Direct,
     Turns,
@@ -88,7 +88,7 @@ async def _grown(strategy: TreeOfThoughts, turns: Turns) -> LeafAnswer:
     leader = max(merged(answers), key=lambda each: each.copies)
     chosen = leader.reply
     if 2 * leader.copies <= len(answers):
-        chosen = await turns.elect(root, f"{root.at}/{Turn.JUDGE}", ToSolve(problem=root.problem), answers)
+        chosen = await turns.elect(root, f"{root.at}/{TurnKind.JUDGE}", ToSolve(problem=root.problem), answers)
     return next(each for each in ends if each.answer is chosen)
 
 
@@ -113,13 +113,13 @@ class _Tree:
             thought = [each for each in drawn if each is not None]
             if not thought:  # no reply is valid: the way so far must do
                 break
-            state = await self._best(f"{self._root.at}/level/{number}/1/{Turn.PRUNE}", thought)
+            state = await self._best(f"{self._root.at}/level/{number}/1/{TurnKind.PRUNE}", thought)
         return await self._conclude(state)
 
     async def _think(self, state: ThoughtState, node: ProblemNode) -> ThoughtState | None:
         """Return the state after one more thought; None if no reply is valid."""
         asked = ToThink(problem=self._root.problem, thoughts=state.way.thoughts)
-        thought = await self._turns.take(node, Think(at=f"{node.at}/{Turn.THINK}", asked=asked, **self._draws))
+        thought = await self._turns.take(node, Think(at=f"{node.at}/{TurnKind.THINK}", asked=asked, **self._draws))
         if thought is None:
             return None
         node.problem = thought.thought
@@ -143,7 +143,7 @@ class _Tree:
     async def _conclude(self, state: ThoughtState) -> LeafAnswer:
         """Return the elected answer after a state."""
         asked = ToConclude(problem=self._root.problem, thoughts=state.way.thoughts)
-        at = f"{state.node.at}/{Turn.ANSWER}"
+        at = f"{state.node.at}/{TurnKind.ANSWER}"
         ask = Reasoned(at=at, asked=asked, system=CONCLUDE, needed=True, samples=BRANCHES, **self._draws)
         solved = await self._turns.take(state.node, ask, ToSolve(problem=self._root.problem))
         assert solved is not None

@@ -15,7 +15,7 @@ from microagents.systems.questions.discriminator import Discriminate
 from microagents.systems.questions.notes import BegunTurn, ProblemNotes, answer_in
 from microagents.systems.questions.problem import DIRECTLY, Problem
 from microagents.systems.questions.questions import Votable
-from microagents.systems.questions.tree import ProblemNode, Turn
+from microagents.systems.questions.tree import ProblemNode, TurnKind
 from microagents.task import Task
 from microagents.work.asking import Consult, Q, consulted
 from microagents.work.durable import Work
@@ -99,7 +99,7 @@ class Turns:
             return candidates[0].reply
         chosen = await self._work.ask(
             Discriminate(
-                at=f"{at}/{Turn.VOTE}",
+                at=f"{at}/{TurnKind.VOTE}",
                 question=asked,
                 candidates=tuple(each.json for each in candidates),
                 copies=tuple(each.copies for each in candidates),
@@ -113,10 +113,10 @@ class Turns:
             raise RoleFailed(
                 "Discriminator",
                 "Discriminate",
-                f"chose candidate {chosen.index!r} of {len(candidates)} at {at}/{Turn.VOTE}",
+                f"chose candidate {chosen.index!r} of {len(candidates)} at {at}/{TurnKind.VOTE}",
             )
         if chosen.outcome == "argmax":
-            self.argmax.append(self._work.path_of(f"{at}/{Turn.VOTE}"))
+            self.argmax.append(self._work.path_of(f"{at}/{TurnKind.VOTE}"))
         return candidates[chosen.index].reply
 
     async def all_ended(self, calls: Sequence[Coroutine[Any, Any, V]]) -> list[V]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from microagents.models.http.replies import UNREADABLE, Said, decode, name_in, object_in
 from microagents.replies.chat import encode_reply
-from microagents.replies.tool_calls import ToolCall, canonical, with_whole_numbers
+from microagents.replies.tool_calls import ToolCall, with_whole_numbers
+from microagents.replies.turns import canonical
 from microagents.systems.agents.actions import Action
 from microagents.web.endpoint.policy import TEXT
 

@@ -13,7 +13,7 @@ from microagents.elections.election import Ballot
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
 from microagents.replies.chat import decoder_of
-from microagents.replies.tool_calls import ToolCall, canonical
+from microagents.replies.turns import ToolCall, canonical
 from microagents.web.endpoint.acts import Acts
 from microagents.web.endpoint.policy import TEXT
 from microagents.web.endpoint.served_elections import Voted

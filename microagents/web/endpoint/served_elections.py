@@ -25,7 +25,7 @@ from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Response
 from microagents.models.model import ModelSpec, open_model
 from microagents.replies.chat import Format, Prompt, Sampling, decoder_of, encode_reply, fingerprint
-from microagents.replies.tool_calls import canonical
+from microagents.replies.turns import canonical
 from microagents.roles.limits.limiter import Limiter
 from microagents.roles.recorder import RecordEnding, Recorder
 from microagents.runs.plan import RunPlan, experiment_of

@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import overload
 
 import msgspec
+from msgspec import structs
 
 from microagents.actors.registry import STRATEGIES
 from microagents.actors.role import Strategy
@@ -18,8 +19,9 @@ from microagents.elections.election import ElectionId, SampleId
 from microagents.models.json_schema import strict_schema
 from microagents.models.model import Call
 from microagents.models.sample_keys import Named, read_key
-from microagents.replies.chat import BARE_HEADS, HEADS, Prompt, Reply, instructions, without_feedback
+from microagents.replies.chat import BARE_HEADS, HEADS, Prompt, Reply, instructions
 from microagents.replies.trajectories import trajectory_of
+from microagents.replies.turns import EARLIER, Turn
 from microagents.task import Task
 from tests.doubles.simulated.wires import CompletionRequest, NotServed
 
@@ -71,7 +73,9 @@ class RequestedCalls:
             raise NotServed(next(iter(asked.rehearsed)))
         if not asked.choices:
             return []
-        prompt, rejected = without_feedback(asked.prompt)
+        question, *earlier = asked.prompt.user.split(EARLIER)
+        rounds = [(Turn(role="assistant", text=each), Turn(role="user", text="Answer again.")) for each in earlier]
+        prompt, rejected = structs.replace(asked.prompt, user=question, turns=sum(rounds, ())), len(earlier)
         reply = self._reply(prompt)
         for name, value in asked.rehearsed.items():
             if not self._has_form(value, reply):
@@ -81,13 +85,12 @@ class RequestedCalls:
         return [
             Call(
                 id=SampleId(election=election, seq=first + choice),
-                prompt=asked.prompt,
+                prompt=prompt,
                 reply=reply,
                 temperature=asked.temperature,
                 max_output_tokens=asked.max_output_tokens,
                 attempt=named.attempt,
                 rejected=named.rejected,
-                first_prompt=prompt if rejected else None,
             )
             for choice in range(asked.choices)
         ]

@@ -18,7 +18,7 @@ from pydantic import Field
 from microagents import ChainTask, InvalidUsage, Prompt, Reply, Result, compare, run, run_sync
 from microagents.base.errors import InvalidDefinition, MicroagentsError
 from microagents.base.foreign_text import fenced_in
-from microagents.replies.tool_calls import SEEN, LookUp, ToolCall, alone
+from microagents.replies.tool_calls import SEEN, Calls, ToolCall, alone
 from microagents.roles.verification import TOO_MANY_ROUNDS
 from microagents.runtimes.virtual import run_virtual
 from microagents.task import Task
@@ -83,7 +83,7 @@ class Sum(ChainTask[At, Price]):
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - it has one kind of reply
         item = int(prompt.user.split("item ")[1].split("?")[0])
         if "<observation " not in prompt.user:
-            return LookUp(look_up=[ToolCall("price_of", {"item": item})])
+            return Calls(calls=[ToolCall("price_of", {"item": item})])
         return Price(price=json.loads(fenced_in(prompt.user, "observation")[0])["price"])
 
 
@@ -92,7 +92,7 @@ def curious(kind: type[Task]) -> Callable[..., Task]:
 
     def expert(self: Any, prompt: Prompt, reply: type[Reply]) -> Reply:
         if SEEN not in prompt.user:
-            return LookUp(look_up=[ToolCall("price_of", {"item": len(prompt.user) % 2})])
+            return Calls(calls=[ToolCall("price_of", {"item": len(prompt.user) % 2})])
         found = kind.expert(self, alone(prompt), reply)
         assert isinstance(found, Reply)
         return found
@@ -176,7 +176,7 @@ class Insatiable(Sum):
     tool_rounds: ClassVar[int] = 2
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - it has one kind of reply
-        return LookUp(look_up=[ToolCall("price_of", {"item": prompt.user.count("<observation ")})])
+        return Calls(calls=[ToolCall("price_of", {"item": prompt.user.count("<observation ")})])
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ class Insatiable(Sum):
 def test_a_sample_that_asks_too_often_or_for_the_impossible_is_flagged(calls: list[ToolCall] | None, flag: str) -> None:
     class Asking(Insatiable):
         def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
-            return super().expert(prompt, reply) if calls is None else LookUp(look_up=calls)
+            return super().expert(prompt, reply) if calls is None else Calls(calls=calls)
 
     result = run_sync(Asking(), models=PERFECT, strategy="maker", max_draws=3, runs_dir=None)
     assert (result.outcome, result.account.flagged) == ("undecided", {flag: 3})
@@ -209,7 +209,7 @@ class Clock(Sum):
             assert "T21:00:00+09:00" in prompt.user
             return Price(price=1)
         asked = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
-        return LookUp(look_up=[ToolCall("convert_time", asked)])
+        return Calls(calls=[ToolCall("convert_time", asked)])
 
 
 @pytest.mark.slow

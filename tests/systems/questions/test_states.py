@@ -17,7 +17,7 @@ from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions import ProblemNode
 from microagents.systems.questions.aot import Aot, AotTree
 from microagents.systems.questions.questions import Contraction
-from microagents.systems.questions.tree import Branch, Turn
+from microagents.systems.questions.tree import Branch, TurnKind
 from microagents.tasks.ask import Ask
 from microagents.tasks.word_problems import WordProblem
 from tests.systems.questions.test_aot import GRAPH, LAST, NEXT, QUESTION, Forest, ForestOfTrees, chain, transition, way
@@ -25,7 +25,7 @@ from tests.systems.questions.test_tree import nodes
 from tests.systems.scripted import Script, four, label, scripted
 
 MODEL = "sim:perfect@alternatives=2,tokens=1,flag=0.1"
-TURNS_OF_BRANCH = [Turn.DECOMPOSE, Turn.CONTRACT, Turn.GRAPH, Turn.ANSWER]
+TURNS_OF_BRANCH = [TurnKind.DECOMPOSE, TurnKind.CONTRACT, TurnKind.GRAPH, TurnKind.ANSWER]
 
 
 def drawn(run_id: str = "r") -> ProblemNode:
@@ -66,11 +66,11 @@ async def test_the_turns_of_each_branch_stand_with_it_in_the_order_of_the_branch
     }
     await searched(script)
     tree = drawn()
-    assert [turn.turn for turn in tree.turns] == [Turn.ANSWER]
+    assert [turn.turn for turn in tree.turns] == [TurnKind.ANSWER]
     assert [(child.at, child.problem, [turn.turn for turn in child.turns]) for child in tree.children] == [
-        ("solve/1", NEXT, [*TURNS_OF_BRANCH, Turn.JUDGE]),
+        ("solve/1", NEXT, [*TURNS_OF_BRANCH, TurnKind.JUDGE]),
         ("solve/2", LAST, TURNS_OF_BRANCH),
-        ("solve/3", "", [Turn.DECOMPOSE]),
+        ("solve/3", "", [TurnKind.DECOMPOSE]),
     ]
 
 

@@ -24,7 +24,7 @@ from microagents.systems.questions.notes import BegunTurn, ProblemNotes
 from microagents.systems.questions.problem import WorkedProblem
 from microagents.systems.questions.questions import Choice, Decomposition, ToSolve
 from microagents.systems.questions.recursive import Recursive
-from microagents.systems.questions.tree import ROOT, ProblemNode, SubtreeTotals, Turn, TurnResult, fold
+from microagents.systems.questions.tree import ROOT, ProblemNode, SubtreeTotals, TurnKind, TurnResult, fold
 from microagents.systems.questions.turns import AnswerDirectly
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
@@ -104,7 +104,7 @@ def direct(rows: Mapping[str, Recalled], *open_elections: OpenElection) -> Probl
     """A problem with the turn for a direct answer."""
     notes = ProblemNotes(task=Multiplication(), root=ProblemNode(at=ROOT))
     ask: AnswerDirectly = AnswerDirectly(
-        at=f"{ROOT}/{Turn.ANSWER}", asked=ToSolve(problem=""), max_draws=3, sampling=Sampling()
+        at=f"{ROOT}/{TurnKind.ANSWER}", asked=ToSolve(problem=""), max_draws=3, sampling=Sampling()
     )
     notes.begun.append(BegunTurn(notes.root, ask.at, ask))
     return notes.drawn([notes], Records(0, rows, open_elections))
@@ -149,7 +149,10 @@ async def test_answers_halves_calls_and_costs_are_those_of_the_run(k: int) -> No
         assert last.winner is not None
         assert node.answer == last.candidates[last.winner].reply
         if node.children:
-            assert ([each.turn for each in node.turns], first.winner is None) == ([Turn.DECOMPOSE, Turn.COMPOSE], False)
+            assert ([each.turn for each in node.turns], first.winner is None) == (
+                [TurnKind.DECOMPOSE, TurnKind.COMPOSE],
+                False,
+            )
             way = msgspec.json.decode(first.candidates[first.winner or 0].reply, type=Decomposition)
             assert [(child.problem, child.at, child.depth) for child in node.children] == [
                 (half, f"{node.at}/{number}", node.depth + 1) for number, half in ((1, way.first), (2, way.second))
@@ -198,8 +201,8 @@ async def test_a_way_to_cut_that_leads_back_is_no_candidate() -> None:
     result = await solve(Circling(digits=2), models="sim:perfect")
     found = tree()
     assert [(each.turn, each.outcome, each.candidates == ()) for each in found.turns] == [
-        (Turn.DECOMPOSE, "none", True),
-        (Turn.ANSWER, "agreed", False),
+        (TurnKind.DECOMPOSE, "none", True),
+        (TurnKind.ANSWER, "agreed", False),
     ]
     assert calls(found) == result.calls
 
@@ -207,7 +210,7 @@ async def test_a_way_to_cut_that_leads_back_is_no_candidate() -> None:
 async def test_the_most_shallow_tree_is_one_direct_answer() -> None:
     result = await solve(strategy=Recursive(k=2, depth=0))
     found = tree()
-    assert [each.turn for each in found.turns] == [Turn.ANSWER]
+    assert [each.turn for each in found.turns] == [TurnKind.ANSWER]
     assert found.below == SubtreeTotals(problems=0, calls=0, cost_usd=0.0)
     assert found.calls == result.calls
 
@@ -243,7 +246,7 @@ async def test_a_run_that_has_not_begun_has_a_problem_without_turns() -> None:
 
 
 def test_what_is_undecided_and_asked_again_is_open_and_all_that_was_bought_for_it_counts() -> None:
-    path = f"0/{ROOT}/{Turn.ANSWER}"
+    path = f"0/{ROOT}/{TurnKind.ANSWER}"
     flagged = tuple(Flagged(seq=seq, flag="empty") for seq in range(3))
     row = Recalled(question_digest=b"a", outcome="undecided", value=None, ballots=flagged, cost_usd=0.5)
     again = OpenElection(

@@ -1,0 +1,203 @@
+"""Turns of a prompt as each wire wants them: every call with its result next to it, and reasoning only back to its model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from microagents.models.http.native_calls import NativeTools, native_tools, written_arguments
+from microagents.replies.chat import Prompt
+from microagents.replies.turns import ToolCall, Turn, joined, native_only, rounds_of
+
+REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
+"""Fields of an assistant's message with its reasoning, in the dialects of chat completions."""
+Message = dict[str, Any]
+
+
+def id_of(number: int) -> str:
+    """Return the id of a call by its number in the conversation: nine letters and digits, which every server takes."""
+    return f"call{number:05}"
+
+
+def result_text(turn: Turn) -> str:
+    """Write a result, with its outcome if the call was not done."""
+    return turn.text if turn.outcome == "done" else f"{turn.outcome}: {turn.text}"
+
+
+class History(Struct, frozen=True):
+    """The conversation of a prompt, for one model."""
+
+    turns: tuple[Turn, ...]
+    tools: NativeTools
+    by: str
+    """The model that it is written for."""
+    left_out: frozenset[str] = frozenset()
+    """Fields of reasoning that the model refuses."""
+
+    def messages(
+        self, wire: str, call_message: Callable[[History, Turn, int], Any], result: Callable[[Turn, str], Any]
+    ) -> Iterator[Any]:
+        """Yield a pair of speaker and text, or the calls of a turn and then their results, as the wire writes them."""
+        first = 0
+        for turn, results in rounds_of(self.turns):
+            if not turn.calls:
+                yield turn.role, turn.text
+                continue
+            form = (wire, first, self.is_own(turn), self.left_out, self.tools)
+            yield turn.written(form, lambda: call_message(self, turn, first))  # noqa: B023 - called at once
+            for each in results:
+                yield each.written((wire, first), lambda: result(each, id_of(first + each.call)))  # noqa: B023 - called at once
+            first += len(turn.calls)
+
+    def is_own(self, turn: Turn) -> bool:
+        """Whether the items of a turn are this model's."""
+        return bool(turn.items) and turn.by == self.by
+
+    def own_items(self, turn: Turn) -> Any:
+        """Read the items of a turn that this model gave; None without any."""
+        return json.loads(turn.items) if self.is_own(turn) else None
+
+
+def opened(prompt: Prompt, by: str, refused: Sequence[str]) -> tuple[Prompt, History]:
+    """Return a prompt with the texts of the user that stand right behind its own in it, and the rest of its turns.
+
+    Args:
+        prompt: the prompt.
+        by: the model that it is for.
+        refused: fields of reasoning that the model refuses; ``unreasoned`` if it refuses calls without their reasoning.
+    """
+    turns = native_only(prompt.turns, by) if "unreasoned" in refused else prompt.turns
+    first, *rest = joined([Turn(role="user", text=prompt.user or " "), *turns])
+    fields = frozenset(REASONING_FIELDS).intersection(refused)
+    history = History(tuple(rest), native_tools(prompt.tools), by, fields)
+    if len(first.text) == len(prompt.user):
+        return prompt, history
+    return structs.replace(prompt, user=first.text), history
+
+
+# -- chat completions --------------------------------------------------------------------------------------------------------------
+
+
+def chat_messages(history: History) -> Iterator[Message]:
+    """Yield the messages of chat completions."""
+    for each in history.messages("chat", _chat_calls, _chat_result):
+        yield each if isinstance(each, dict) else {"role": each[0], "content": each[1]}
+
+
+def _chat_calls(history: History, turn: Turn, first: int) -> Message:
+    own = history.own_items(turn) or {}
+    extras = own.get("extra_content") or []
+    calls = []
+    for place, call in enumerate(turn.calls):
+        function = {"name": history.tools.names.get(call.tool, call.tool), "arguments": written_arguments(call)}
+        written: Message = {"id": id_of(first + place), "type": "function", "function": function}
+        if place < len(extras) and extras[place]:
+            written["extra_content"] = extras[place]
+        calls.append(written)
+    reasoning = {name: own[name] for name in REASONING_FIELDS if own.get(name) and name not in history.left_out}
+    return {"role": "assistant", "content": turn.text or own.get("content") or None, "tool_calls": calls, **reasoning}
+
+
+def _chat_result(turn: Turn, call_id: str) -> Message:
+    return {"role": "tool", "tool_call_id": call_id, "content": result_text(turn)}
+
+
+# -- responses ---------------------------------------------------------------------------------------------------------------------
+
+
+def responses_input(history: History) -> Iterator[Message]:
+    """Yield the input items of responses."""
+    for each in history.messages("responses", _responses_calls, _responses_result):
+        if isinstance(each, list):
+            yield from each
+        else:
+            yield each if isinstance(each, dict) else {"role": each[0], "content": each[1]}
+
+
+def _responses_calls(history: History, turn: Turn, first: int) -> list[Message]:
+    items = history.own_items(turn)
+    if items is None:
+        text = [{"role": "assistant", "content": turn.text}] if turn.text.strip() else []
+        items = [*text, *({"type": "function_call"} for _ in turn.calls)]
+    taken = [
+        each
+        for each in items
+        if each.get("type") != "reasoning" or each.get("encrypted_content") or each.get("content")
+    ]
+    has_all = len(taken) == len(items)
+    written, place, reasoning = list[Message](), 0, list[Message]()
+    for each in taken:
+        item = dict(each) if has_all else {name: value for name, value in each.items() if name != "id"}
+        if item.get("type") == "reasoning":
+            reasoning.append(item)
+        elif item.get("type") == "function_call":
+            call = turn.calls[place]
+            if reasoning and not written_last(written, "reasoning") and not reasoning[-1].get("encrypted_content"):
+                again = {name: value for name, value in reasoning[-1].items() if name != "id"}
+                written.append(again)  # servers with open reasoning want it before each of several calls
+            name = history.tools.names.get(call.tool, call.tool)
+            item |= {"call_id": id_of(first + place), "name": name, "arguments": written_arguments(call)}
+            place += 1
+        written.append(item)
+    return written
+
+
+def written_last(written: Sequence[Message], kind: str) -> bool:
+    """Whether the last item is of a type."""
+    return bool(written) and written[-1].get("type") == kind
+
+
+def _responses_result(turn: Turn, call_id: str) -> Message:
+    return {"type": "function_call_output", "call_id": call_id, "output": result_text(turn)}
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------------------
+
+
+def messages_of(history: History, opening: Message) -> list[Message]:
+    """Return the messages of Anthropic's wire: all results of a reply first in one message of the user."""
+    written, results = [opening], list[Message]()
+    for each in history.messages("messages", _message_calls, _message_result):
+        if isinstance(each, dict) and each["type"] == "tool_result":
+            results.append(each)
+        elif isinstance(each, list):
+            written += [*_result_message(results, []), {"role": "assistant", "content": each}]
+            results = []
+        elif each[0] == "user":
+            written += _result_message(results, [{"type": "text", "text": each[1]}])
+            results = []
+        else:
+            written += [*_result_message(results, []), {"role": each[0], "content": each[1]}]
+            results = []
+    return [*written, *_result_message(results, [])]
+
+
+def _result_message(results: list[Message], texts: list[Message]) -> list[Message]:
+    content = [*results, *texts]
+    return [{"role": "user", "content": content}] if content else []
+
+
+def _message_calls(history: History, turn: Turn, first: int) -> list[Message]:
+    blocks = history.own_items(turn)
+    if blocks is None:
+        blocks = [{"type": "text", "text": turn.text}, *({"type": "tool_use"} for _ in turn.calls)]
+    calls = enumerate(turn.calls)
+    written = [_use(history, first, *next(calls)) if block.get("type") == "tool_use" else block for block in blocks]
+    return [block for block in written if block.get("type") != "text" or block["text"].strip()]
+
+
+def _use(history: History, first: int, place: int, call: ToolCall) -> Message:
+    name = history.tools.names.get(call.tool, call.tool)
+    arguments = msgspec.Raw(written_arguments(call).encode())
+    return {"type": "tool_use", "id": id_of(first + place), "name": name, "input": arguments}
+
+
+def _message_result(turn: Turn, call_id: str) -> Message:
+    failed = {"is_error": True} if turn.outcome == "error" else {}
+    text = result_text(turn)
+    content = {"content": text} if text.strip() else {}
+    return {"type": "tool_result", "tool_use_id": call_id, **content, **failed}
