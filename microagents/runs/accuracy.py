@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain
 from types import NoneType
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from microagents.base.errors import MicroagentsError
+from microagents.base.plain_values import jsonable
 from microagents.base.user_code import called
 from microagents.elections.laws import Proportion, proportion
 from microagents.replies.chat import Reply, decoder_of, differs
@@ -69,7 +68,7 @@ def confusions(pairs: Iterable[Pair]) -> tuple[Confusion, ...]:
 
 
 def accuracy_of(tasks: Sequence[Task], results: Iterable[Any]) -> Accuracy | None:
-    """Judge the results of rows; None if nothing judges any, or the task's results are not its replies.
+    """Judge the results of rows; None if nothing judges any, or code of the task fails.
 
     Args:
         tasks: the rows.
@@ -78,42 +77,44 @@ def accuracy_of(tasks: Sequence[Task], results: Iterable[Any]) -> Accuracy | Non
     first = tasks[0]
     if not isinstance(first, RowTask) or not _may_judge(first):
         return None
-    judged, right, pairs = 0, 0, list[Pair]()
-    of_fields: Counter[str] = Counter()
-    with suppress(MicroagentsError, msgspec.MsgspecError):  # the user's code has another form of results, or fails here
-        decoder = decoder_of(first.reply_type())
+    verdicts, of_fields, pairs = Counter[bool](), Counter[str](), list[Pair]()
+    try:
         for task, result in zip(tasks, results, strict=False):
-            if result is None or not isinstance(task, RowTask):
+            is_right = None if result is None else verdict_on(task, result)
+            if is_right is None or not isinstance(task, RowTask):
                 continue
-            reply = decoder.decode(msgspec.json.encode(result))
-            state = called(task.start)
-            verdict = called(task.correct, state, reply, gives=(bool, NoneType))
-            if verdict is None:
-                continue
-            known = called(task.right_fields, state, gives=dict)
-            judged, right = judged + 1, right + verdict
+            known = called(task.right_fields, called(task.start), gives=dict)
+            verdicts[is_right] += 1
             of_fields.update(known.keys())
-            pairs += wrong_pairs(reply, known)
+            if not is_right:
+                pairs += wrong_pairs(_reply_in(task, result), known)
+    except Exception:  # noqa: BLE001 - a user's code may raise anything, and the run is done
+        return None
+    judged, wrong = verdicts.total(), Counter(name for name, _, _ in pairs)
     if not judged:
         return None
-    wrong = Counter(name for name, _, _ in pairs)
     return Accuracy(
         judged=judged,
-        right=right,
-        rows=proportion(right, judged),
+        right=verdicts[True],
+        rows=proportion(verdicts[True], judged),
         fields={name: proportion(count - wrong[name], count) for name, count in of_fields.items()},
         confused=confusions(pairs),
     )
 
 
-def is_right_by_gold(task: RowTask[Any], result: Any) -> bool | None:
-    """Judge the result of a row, as JSON-like values; None if it has no gold value. A row without a result is not right."""
-    if not task.gold_values:
+def verdict_on(task: Task, result: Any) -> bool | None:
+    """Judge the result of a row, as JSON-like values; None if nothing judges it. A row with gold values needs a result to be right."""
+    if not isinstance(task, RowTask):
         return None
     if result is None:
-        return False
-    reply = decoder_of(task.reply_type()).decode(msgspec.json.encode(result))
-    return task.correct(task.start(), reply) is True
+        return False if task.gold_values else None
+    verdict: bool | None = called(task.correct, called(task.start), _reply_in(task, result), gives=(bool, NoneType))
+    return verdict
+
+
+def _reply_in(task: RowTask[Any], result: Any) -> Reply:
+    reply: Reply = decoder_of(task.reply_type()).decode(msgspec.json.encode(result))
+    return reply
 
 
 def in_words(found: Sequence[Confusion]) -> Iterator[str]:
@@ -138,4 +139,4 @@ def _may_judge(task: RowTask[Any]) -> bool:
 
 
 def _written(value: object) -> str:
-    return msgspec.json.encode(value, order="deterministic").decode()
+    return msgspec.json.encode(jsonable(value), order="deterministic").decode()

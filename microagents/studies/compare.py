@@ -19,7 +19,6 @@ from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.keywords import SharedKeywords, without_control
 from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.plan import RunPlan
-from microagents.runs.result import Result
 from microagents.runs.settings import Settings, validated
 from microagents.runs.strategies import Models, check_for_ray, check_strategy, model_pools, strategy_of
 from microagents.runs.task_list import compact_options, dump_options, tasks_of
@@ -114,16 +113,9 @@ async def compare(
         models=shared["models"],
         seed=shared["seed"],
         repeat=len(inputs),
-        alike=_alike(results) if len(results) == len(chosen) > 1 else None,
         rows=tuple(rows),
         recorded_at=series.recorded_at,
     )
-
-
-def _alike(results: Sequence[Result]) -> int:
-    """Count the inputs with the same result in all runs."""
-    each_input = zip(*[each.recorded for each in results], strict=True)
-    return sum(found[0] is not None and all(each == found[0] for each in found) for found in each_input)
 
 
 def variants_of(task: Task, repeat: int) -> list[Task]:

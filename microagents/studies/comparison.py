@@ -18,7 +18,7 @@ from microagents.base.user_code import called
 from microagents.elections.laws import pass_k, wilson_interval
 from microagents.journal.messages import verdict_of
 from microagents.journal.reading import Reader
-from microagents.runs.accuracy import Accuracy, is_right_by_gold
+from microagents.runs.accuracy import Accuracy, verdict_on
 from microagents.runs.inspection.rebuilding import wrong_steps
 from microagents.runs.result import Result
 from microagents.runs.task_list import dump_options
@@ -117,8 +117,6 @@ class Comparison(Struct, frozen=True, kw_only=True):
     seed: int
     repeat: int
     """Number of inputs."""
-    alike: int | None
-    """Number of inputs with the same result in all rows; None with one row, or one that has not ended."""
     rows: tuple[Row, ...]
     """The rows that were begun, in the order of their strategies."""
     recorded_at: str | None = None
@@ -214,9 +212,8 @@ def _verdicts(
 
     Rows without a gold value are not judged.
     """
-    rows = [each for each in inputs if isinstance(each, RowTask) and each.gold]
-    if rows:
-        return [is_right_by_gold(task, value) for task, value in zip(rows, result.recorded, strict=True)]
+    if isinstance(inputs[0], RowTask) and inputs[0].gold:
+        return [verdict_on(task, value) for task, value in zip(inputs, result.recorded, strict=True)]
     verdicts = [verdict_of(each) for each in result.recorded]
     if sum(each is not None for each in verdicts) == completed:
         return [each is True for each in verdicts]

@@ -28,6 +28,7 @@ from microagents.replies.rollouts import Rollout
 from microagents.runs.accuracy import Pair, wrong_pairs
 from microagents.systems.chains.chain import Chain, ChainConductor
 from microagents.systems.chains.maker import Maker
+from microagents.systems.chains.row_task import RowTask
 from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
 from microagents.systems.questions.problem_conductor import is_problem
 from microagents.task import ChainTask, Task
@@ -136,7 +137,8 @@ class MeasuringConductor(ChainConductor["Measuring"]):
         chain = Chain(work)
         if of_inputs:
             state = chain.start()
-            right = chain.oracle(state, 0) if strategy.judged else None
+            is_by_gold = isinstance(work.task, RowTask) and bool(work.task.gold)
+            right = chain.oracle(state, 0) if strategy.judged and not is_by_gold else None
             number = of_inputs[work.input]
             only = await _measured(chain, _Step(0, state, right), holds_votes=number in strategy.pilot)
             return Measured(total=strategy.of or 1, steps=(structs.replace(only, number=number),))
@@ -251,7 +253,7 @@ async def _measured(chain: Chain, step: _Step, *, holds_votes: bool = False) -> 
             chain.reply_type,
             judge=judge,
             wrong_parts=wrong_parts,
-            confused=lambda reply: wrong_pairs(reply, known),
+            confused=lambda reply: wrong_pairs(reply, known) if judge(reply) else [],
             state=state,
             decided=step.decided,
         )

@@ -67,7 +67,7 @@ def test_a_resumed_run_keeps_its_gold_columns() -> None:
         (
             ["--gold", "kin=kind"],
             ROWS,
-            "'in.csv' has no gold column 'kin'; it has id, place, kind, gold; nothing was st",
+            "the gold column 'kin' of 'in.csv' is missing, or empty in every row; the first row has id, place, kind, gold;",
         ),
         (["--gold", "place=name"], ROWS, "must name a voted field of the reply that no other one names, not 'name'"),
         (
@@ -76,7 +76,11 @@ def test_a_resumed_run_keeps_its_gold_columns() -> None:
             "line 5 of 'in.csv': the gold column 'kind' has 'town', and the field kind allows \"city\" or \"village\"",
         ),
         (["--gold", "gold=size"], ROWS.replace(",5\n", ",five\n"), "has 'five', and the field size allows <integer>"),
-        (["--gold", "kind"], "place,kind\nRome,\nUlm, \n", "the gold column 'kind' of 'in.csv' is empty in every row"),
+        (
+            ["--gold", "kind"],
+            "place,kind\nRome,\nUlm, \n",
+            "the gold column 'kind' of 'in.csv' is missing, or empty in every row",
+        ),
         (
             ["--gold", "kind", "-o", "ask=A {kind}?"],
             ROWS,
@@ -123,7 +127,6 @@ def test_a_comparison_of_rows_that_nothing_judges_says_so_and_how_far_replies_ag
     found = ran("compare", "-k", "1", "-k", "2", rows=rows)
     assert found.code == COMPLETED, found.err
     assert "? (5 completed)" in found.out
-    assert "5 of 5 inputs have the same result in all rows" in found.out
     assert "nothing is judged: replies that agree may be wrong alike" in found.out
     first, second = ran("compare", "-k", "1", "-k", "2", "--json", rows=rows).json["rows"]
     assert (first["agreement"], second["agreement"], second["valid"], second["solved"]) == (None, 1.0, 1.0, None)
@@ -181,3 +184,59 @@ def test_a_question_about_any_row_of_a_file_is_shown_in_full() -> None:
     assert (shown.code, "place: Bonn" in shown.out, "gold:" in shown.out) == (COMPLETED, True, False)
     assert "decided, WRONG by the task's own oracle; 1 call" in shown.out
     assert "input 9 is not there; inputs are numbered from 0 to 4" in ran("try", "--one", "--input", "9").reason
+
+
+JUDGING = """
+    import json
+    from microagents import Model, Prompt, Reply, RowTask, Sample
+
+
+    class Size(Reply, frozen=True):
+        name: str
+        size: int
+
+
+    class Sizes(RowTask[Size]):
+        def prompt(self, row):
+            return Prompt(user=row["n"])
+
+        def oracle(self, row):
+            return Size(name=row["n"], size=len(row["n"]))
+
+
+    class Near(Sizes):
+        def correct(self, row, reply):
+            return abs(reply.size - len(row["n"])) <= 1
+
+
+    class NeverAsked(Sizes):
+        def oracle(self, row):
+            raise RuntimeError("gold columns take my place")
+
+
+    class OneTooMany(Model):
+        async def complete(self, call):
+            size = len(call.prompt.user)
+            return Sample(text=f"name = {json.dumps(call.prompt.user)}\\nsize = {size + size // 4}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("task", "words", "right", "shares", "confused"),
+    [
+        ("Sizes", [], 1, {"name": 1.0, "size": 0.5}, [(4, 5)]),
+        ("Near", [], 2, {"name": 1.0, "size": 1.0}, []),
+        ("NeverAsked", ["--gold", "s=size"], 1, {"size": 0.5}, [(5, 3)]),
+    ],
+)
+def test_an_oracle_judges_by_field_too_unless_gold_columns_or_a_check_of_ones_own_do(
+    task: str, words: list[str], right: int, shares: dict[str, float], confused: list[tuple[int, int]]
+) -> None:
+    write("sizes.py", JUDGING)
+    write("in.csv", "n,s\nUlm,5\nRome,5\n")
+    given = (f"sizes.py:{task}", "--inputs", "in.csv", "--model", "sizes.py:OneTooMany", "--json", *words)
+    found = microagents("run", *given).json["accuracy"]
+    assert (found["right"], {name: each["share"] for name, each in found["fields"].items()}) == (right, shares)
+    assert [(each["right"], each["given"]) for each in found["confused"]] == confused
+    assert microagents("compare", *given, "-k", "1").json["rows"][0]["solved"] == right
+    assert microagents("measure", *given).json["models"][0]["p"]["share"] == pytest.approx(right / 2, abs=0.26)

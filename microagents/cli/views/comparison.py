@@ -30,7 +30,7 @@ def report(comparison: Comparison) -> Iterator[str | Columns]:
             "?: code cannot tell; give the task an `oracle`, or its result a field `correct` or `solved`, to count the right results, "
             "then repeat with another --run-id; rows are judged by --gold COLUMN, too"
         )
-        yield from _unjudged(comparison)
+        yield from _unjudged(comparison.rows)
     yield from _fields(comparison.rows)
     for row in comparison.rows:
         if row.pass_k:
@@ -47,19 +47,10 @@ def report(comparison: Comparison) -> Iterator[str | Columns]:
     yield from closing_notes(comparison.recorded_at, comparison.reason, "decisions")
 
 
-def _unjudged(comparison: Comparison) -> Iterator[str | Columns]:
+def _unjudged(rows: Sequence[Row]) -> Iterator[str | Columns]:
     """Yield the agreement and the form of replies that nothing judges."""
-    yield Columns(
-        [
-            ("strategy", "k", "samples valid", "votes for the decision"),
-            *(
-                (_named(row), _cell(row.k, ""), _cell(row.valid, ".1%"), _cell(row.agreement, ".1%"))
-                for row in comparison.rows
-            ),
-        ]
-    )
-    if comparison.alike is not None:
-        yield f"{comparison.alike:,} of {comparison.repeat:,} inputs have the same result in all rows"
+    cells = [(_named(each), _cell(each.k, ""), _cell(each.valid, ".1%"), _cell(each.agreement, ".1%")) for each in rows]
+    yield Columns([("strategy", "k", "samples valid", "votes for the decision"), *cells])
     yield "nothing is judged: replies that agree may be wrong alike"
 
 

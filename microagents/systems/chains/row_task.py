@@ -180,16 +180,12 @@ def check_gold(rows: Sequence[Task], source: str) -> None:
     Raises:
         InvalidUsage: a gold column is missing, or empty in every row.
     """
-    wanted, columns = None, dict[str, None]()
-    for each in rows:
-        if not isinstance(each, RowTask):
-            return
-        columns.update(dict.fromkeys(each.row))
-        judging = each.judging_columns
-        wanted = [column for column in (each.gold if wanted is None else wanted) if column not in judging]
-        if not wanted:
-            return
-    for column in wanted or ():
-        if column in columns:
-            raise InvalidUsage(f"the gold column {column!r} of {source} is empty in every row; nothing was started")
-        raise InvalidUsage(f"{source} has no gold column {column!r}; it has {', '.join(columns)}; nothing was started")
+    if not rows or not isinstance(rows[0], RowTask):
+        return
+    first = rows[0]
+    for column in first.gold:
+        if not any(isinstance(each, RowTask) and column in each.judging_columns for each in rows):
+            raise InvalidUsage(
+                f"the gold column {column!r} of {source} is missing, or empty in every row; the first row has {', '.join(first.row)}; "
+                "nothing was started"
+            )
