@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
-from operator import eq, itemgetter
+from operator import eq, itemgetter, ne
 from typing import Any, cast
 
 from msgspec import structs
 
 from microagents.base.messages import resolve
 from microagents.elections.certainty import FLAGGED, SeenMasses, is_audited
-from microagents.elections.election import Ballot, ElectionId, Flagged, MassTest, Question, Verdict, total_usd
+from microagents.elections.election import (
+    Ballot,
+    ElectionId,
+    FieldVotes,
+    Flagged,
+    MassTest,
+    Question,
+    Verdict,
+    total_usd,
+)
 from microagents.elections.rules import ORDERS, ByField, Certain, Tally
 from microagents.replies.chat import Reply, decoder_of, encode_reply, vote_of, voted_fields
 from microagents.replies.masses import Mass
@@ -198,8 +207,20 @@ class Count:
             probability=self.tally.probability,
             mass_tests=tuple(self._tests),
             open_fields=self._open_fields,
-            by_field=bool(self._parts),
+            by_field=self._field_votes() if self._parts else None,
         )
+
+    def _field_votes(self) -> FieldVotes:
+        """Count the votes on fields that are not for the leading values."""
+        fields, first = self.tally.of_fields, self.ballots[0] if self.ballots else None
+        winner: tuple[Hashable, ...] = ()
+        if self.tally.counts:
+            winner = cast("tuple[Hashable, ...]", self.tally.winner)
+        outvoted = sum(field.counted - field.counts.get(part, 0) for field, part in zip(fields, winner, strict=False))
+        first_outvoted = len(fields)
+        if isinstance(first, Ballot):
+            first_outvoted = sum(map(ne, cast("tuple[Hashable, ...]", self._votes[first.value]), winner))
+        return FieldVotes(fields=len(fields), outvoted=outvoted, first_outvoted=first_outvoted)
 
     @property
     def _open_fields(self) -> tuple[tuple[str, ...], ...]:

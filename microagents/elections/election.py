@@ -271,6 +271,17 @@ class MassTest(Struct, frozen=True):
     """Whether it did."""
 
 
+class FieldVotes(Struct, frozen=True, kw_only=True):
+    """Votes on the fields of a reply, against its leading values."""
+
+    fields: int
+    """Number of fields, or of groups that vote together."""
+    outvoted: int
+    """Votes for other values."""
+    first_outvoted: int
+    """Fields in which the first sample has another value: all if it was flagged."""
+
+
 class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     """Result of an election: its outcome and the counted ballots."""
 
@@ -289,8 +300,8 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     """Draws that tested masses. The journal keeps only their sums."""
     open_fields: tuple[tuple[str, ...], ...] = ()
     """The fields without a decision, of an undecided vote by field."""
-    by_field: bool = False
-    """Whether each field was voted on by itself."""
+    by_field: FieldVotes | None = None
+    """The votes on each field; None if replies were voted on as a whole."""
 
     @property
     def refusal(self) -> str:

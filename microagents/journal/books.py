@@ -289,7 +289,11 @@ class Books:
         winners = 0 if verdict.leader is None else verdict.tally[verdict.leader][1]
         first = verdict.ballots[0] if verdict.ballots else None
         has_won = isinstance(first, Ballot) and first.value == verdict.winner
-        account.by_field += verdict.by_field
+        if (of := verdict.by_field) is not None:
+            account.by_field += 1
+            account.fields += of.fields
+            account.outvoted_fields += of.outvoted
+            account.first_wrong_fields += of.first_outvoted
         account.composed += verdict.outcome == "decided" and not winners
         account.first_wrong += has_won if record.correct is False else not has_won
         if record.correct is False:

@@ -371,6 +371,12 @@ class Account(Struct, kw_only=True):
     """What they cost the earlier run; None if a price is unknown."""
     by_field: int = 0
     """Decided elections in which each field was voted on by itself."""
+    fields: int = 0
+    """Fields of their replies."""
+    outvoted_fields: int = 0
+    """Votes on these for another value than the decided one."""
+    first_wrong_fields: int = 0
+    """Fields of which the first sample gave another value than the decided one, or was flagged."""
     composed: int = 0
     """Elections that were decided for a reply that no sample gave: its fields are from several."""
     masses: dict[str, MassAudit] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from microagents.base.foreign_text import told_apart
 from microagents.cli.reporting import json_text
 from microagents.cli.views.agent import print_calls
 from microagents.cli.views.parts import Sections
+from microagents.runs.accuracy import in_words
 from microagents.runs.inspection.decision import InspectedDecision, RecordedReply
 from microagents.runs.words.money import prices_of
 
@@ -65,7 +66,8 @@ def print_decision(shown: InspectedDecision) -> None:
 
 def _votes(shown: InspectedDecision) -> list[str]:
     if shown.cells:
-        return cell_lines(shown)
+        wrong = [f"wrong: {each} (right -> given)" for each in in_words(shown.wrong)]
+        return [*cell_lines(shown), *wrong]
     values = told_apart([json_text(value) for value, _ in shown.tally])
     lines = [f"{count} x {value}" for value, (_, count) in zip(values, shown.tally, strict=True)]
     return lines or ["no valid reply" if shown.replies else json_text(shown.value)]

@@ -15,14 +15,17 @@ from msgspec import Struct, structs
 
 from microagents.base.errors import InvalidUsage, TaskFailed
 from microagents.base.messages import resolve
+from microagents.base.user_code import called
 from microagents.elections.count import Count
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Question, input_of, total_usd
 from microagents.elections.red_flags import MALFORMED
+from microagents.elections.rules import ByField
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import KeptText, Reader
 from microagents.replies.chat import Reply, decoder_of
 from microagents.replies.parsing import malformed_reason
 from microagents.replies.persons import PERSON_REPLIES
+from microagents.runs.accuracy import Confusion, confusions, wrong_pairs
 from microagents.runs.cells import cells_in
 from microagents.runs.inspection.climbs import step_of
 from microagents.runs.inspection.rebuilding import RebuiltQuestion, asked_at, asked_at_step
@@ -92,6 +95,8 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     fields without a vote stand apart."""
     correct: bool | None
     """Whether the task's oracle accepts the value; None without a value, an oracle or the state of the step."""
+    wrong: tuple[Confusion, ...]
+    """The wrong fields of a row that is voted on by field."""
     cost_usd: float | None
     price: str
     """``simulated`` if the models are, or ``partly simulated``; else empty."""
@@ -148,6 +153,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     election = ElectionId(path=path, question_digest=digest)
     replies = _replies(election, ballots, value, own_texts, asked, is_vote=row is not None and row.outcome != "sampled")
     voted = None if question is None else _count(election, ballots, question).verdict()
+    correct = None if asked is None or value is None else _judged(asked, value)
     return InspectedDecision(
         run_id=run_id,
         path=path,
@@ -168,7 +174,8 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
             for each, votes in _tally(election, ballots, None if asked is None else asked.question)
         ],
         probability=None if voted is None else voted.probability,
-        correct=None if asked is None or value is None else _judged(asked, value),
+        correct=correct,
+        wrong=() if asked is None or value is None or correct is not False else _wrong_fields(asked, value),
         cost_usd=total_usd([*([] if row is None else [row.cost_usd]), *(each.cost_usd for each in more)]),
         price=mark_of(specs_in(settings_of(reader.experiment)["models"])),
         began_at=reader.created_at,
@@ -300,6 +307,13 @@ def _count(election: ElectionId, ballots: Sequence[Ballot | Flagged], question: 
     for ballot in ballots:
         count.add(ballot)
     return count
+
+
+def _wrong_fields(asked: RebuiltQuestion, value: bytes) -> tuple[Confusion, ...]:
+    if asked.step is None or asked.chain is None or not isinstance(asked.question.rule, ByField):
+        return ()
+    reply = decoder_of(asked.chain.reply_type).decode(value)
+    return confusions(wrong_pairs(reply, called(asked.chain.task.right_fields, asked.step.state, gives=dict)))
 
 
 def _judged(asked: RebuiltQuestion, value: bytes) -> bool | None:

@@ -378,7 +378,7 @@ def _voting_text(result: RunFacts) -> str | None:
     parts = [f"k = {result.k}{' or certified' * bool(account.masses or account.certified)}", f"{samples} outvoted"]
     misled = account.outvoted + account.misled
     if account.by_field and account.outvoted:
-        parts[-1] += " in some field"
+        parts[-1] += f" in some field, by {counted(account.outvoted_fields, 'vote')} on fields"
     if account.composed:
         parts.append(f"{account.composed:,} composed of the fields of several samples")
     if account.errors and not account.by_field and 2 * misled >= account.votes:
@@ -393,6 +393,8 @@ def _voting_text(result: RunFacts) -> str | None:
         )
     if account.first_wrong:
         firsts = f"{account.first_wrong:,} of {counted(account.decided, 'election')}"
+        if account.fields:
+            firsts += f", in {account.first_wrong_fields:,} of {counted(account.fields, 'field')}"
         parts.append(f"one sample would have been {'wrong' if wrong else 'another reply'} or flagged in {firsts}")
     return "; ".join(parts)
 
