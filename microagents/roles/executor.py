@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
@@ -13,18 +14,19 @@ from msgspec import Struct, field, structs
 
 from microagents.actors.role import Context, Messenger
 from microagents.base import exits
-from microagents.base.aio import TaskScope, retrieve_exception
+from microagents.base.aio import TaskScope, is_cancelled, loop_has_threads, retrieve_exception
 from microagents.base.errors import NotSent, TaskFailed
 from microagents.base.logs import log
 from microagents.base.messages import Message, Request
 from microagents.base.processes import ProcessIdentity
-from microagents.base.user_code import called_aside
+from microagents.base.user_code import traceback_of
 from microagents.elections.admission import PAUSES, FollowAdmission
 from microagents.elections.election import Ballot, ElectionId, SampleId
 from microagents.journal.messages import Recall, RecordDraws, RecordSample
 from microagents.replies.persons import CustomerAnswer, FoundOutcome
 from microagents.tools.calling import Called, LookedUp, Tools
 from microagents.tools.effect_keys import MAKING
+from microagents.tools.threads import in_thread
 from microagents.tools.tool import Effect, EffectKey, RunInput, ToolSpec
 from microagents.work.durable import DurableRequest, DurableRole, Work
 
@@ -207,7 +209,12 @@ class Executor(DurableRole):
             return None
         work = self.work_on(request)
         question = CustomerQuestion(path=work.path_of(request.at), text=request.text)
-        given = await called_aside(self._on_ask, question)
+        try:
+            given = await _asked(self._on_ask, question)
+        except (Exception, asyncio.CancelledError, SystemExit) as error:  # a caller's code may raise anything
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
+            raise TaskFailed("on_ask()", f"raised {error!r}", traceback_of(error)) from error
         if given is None:
             return None
         try:
@@ -439,6 +446,17 @@ def _forget(tasks: dict[str, asyncio.Task[Any]], path: str) -> None:
 def _call_of(work: Work[Any, Any], request: Execute) -> str:
     """Return the path of the call that a request makes."""
     return work.path_of(request.at).partition(MAKING)[0]
+
+
+async def _asked(on_ask: OnAsk, question: CustomerQuestion) -> str | None:
+    """Call the callback: a plain one in a thread, which keeps no process alive, since a customer may never answer."""
+    if inspect.iscoroutinefunction(on_ask) or not loop_has_threads():
+        given = on_ask(question)
+    else:
+        given = await in_thread(partial(on_ask, question))
+    if inspect.isawaitable(given):
+        return await given
+    return given
 
 
 async def _recorded(work: Work[Any, Any], at: str) -> Called | None:

@@ -150,6 +150,28 @@ def test_a_callback_answers_at_once_and_its_answer_is_recorded(runtime: str) -> 
     assert (len(asked), orders()) == (1, [7])
 
 
+async def test_a_callback_may_be_a_function_that_returns_an_awaitable_of_the_callers_loop() -> None:
+    loop = asyncio.get_running_loop()
+
+    async def answer() -> str:
+        assert asyncio.get_running_loop() is loop
+        return "order 7"
+
+    assert (await run(Desk(), models="sim:perfect", run_id="r", on_ask=lambda _: answer())).outcome == "completed"
+
+
+def test_a_plain_callback_that_never_returns_holds_neither_an_interrupted_run_nor_its_process() -> None:
+    interrupt, began = asyncio.Event(), []
+
+    def on_ask(_: CustomerQuestion) -> None:
+        began.append(interrupt.set())
+        Event().wait()
+
+    result = desk(on_ask=on_ask, interrupt=interrupt)
+    assert (result.outcome, began) == ("interrupted", [None])
+    assert asyncio.run(resume("r", answers={})).waiting
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [(7, "gave no answer to .*: Expected `str`, got `int`"), ("", "is blank"), (RuntimeError("gone"), "gone")],
