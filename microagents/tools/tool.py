@@ -174,6 +174,7 @@ class FunctionTool:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        self._stated = function
         given: ToolOptions | None = getattr(function, "tool_options", None)
         options = given or ToolOptions(effect="destructive")
         if getattr(function, "__hash__", None) is None:  # of a dataclass, say
@@ -196,6 +197,10 @@ class FunctionTool:
             margin=options.margin,
             repeatable=options.repeatable,
         )
+
+    def __reduce__(self) -> tuple[type[FunctionTool], tuple[Callable[..., Any]]]:
+        """Travel as the function: marks of types, such as `Prose`, cannot."""
+        return FunctionTool, (self._stated,)
 
     def bind(self, arguments: Mapping[str, Any], key: EffectKey, run: RunInput) -> dict[str, Any]:
         """Give the arguments of the function for a call, with the key of its effect and the run if it takes them."""
