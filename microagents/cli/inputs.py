@@ -110,7 +110,7 @@ def _check_columns(first: Task, source: str) -> None:
             called(first.prompt, asked_of, gives=Prompt)
         except TaskFailed as error:
             if isinstance(error.__cause__, KeyError):
-                without = " besides its gold columns" if first.gold else ""
+                without = " besides its gold columns" * bool(first.gold)
                 raise InvalidUsage(
                     f"{source} has no column {error.__cause__}, which {type(first).__name__}.prompt needs; it has "
                     f"{', '.join(asked_of)}{without}; nothing was started"

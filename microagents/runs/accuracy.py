@@ -80,8 +80,10 @@ def accuracy_of(tasks: Sequence[Task], results: Iterable[Any]) -> Accuracy | Non
     verdicts, of_fields, pairs = Counter[bool](), Counter[str](), list[Pair]()
     try:
         for task, result in zip(tasks, results, strict=False):
-            is_right = None if result is None else verdict_on(task, result)
-            if is_right is None or not isinstance(task, RowTask):
+            if result is None or not isinstance(task, RowTask):
+                continue
+            is_right = verdict_on(task, result)
+            if is_right is None:
                 continue
             known = called(task.right_fields, called(task.start), gives=dict)
             verdicts[is_right] += 1
@@ -104,10 +106,10 @@ def accuracy_of(tasks: Sequence[Task], results: Iterable[Any]) -> Accuracy | Non
 
 def verdict_on(task: Task, result: Any) -> bool | None:
     """Judge the result of a row, as JSON-like values; None if nothing judges it. A row with gold values needs a result to be right."""
-    if not isinstance(task, RowTask):
+    if not isinstance(task, RowTask) or (result is None and not task.gold_values):
         return None
     if result is None:
-        return False if task.gold_values else None
+        return False
     verdict: bool | None = called(task.correct, called(task.start), _reply_in(task, result), gives=(bool, NoneType))
     return verdict
 

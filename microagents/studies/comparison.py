@@ -149,8 +149,9 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
     failed = result.failed_inputs or ()
     results = [each for each in result.recorded if isinstance(each, dict)]
     verdicts = _verdicts(result, inputs, completed, oracle_judges=oracle_judges)
-    judging = repeat if verdicts is None else len(verdicts) - verdicts.count(None)
-    solved = None if verdicts is None else verdicts.count(True)
+    judging, solved = repeat, None
+    if verdicts is not None:
+        judging, solved = repeat - verdicts.count(None), verdicts.count(True)
     has_ended = completed + len(failed) == repeat
     rate = low = high = None
     if solved is not None and has_ended:
@@ -172,8 +173,8 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
         high=high,
         pass_k=() if verdicts is None or not has_ended else _pass_k(inputs, verdicts),
         accuracy=result.accuracy,
-        valid=account.valid / samples if (samples := account.valid + sum(account.flagged.values())) else None,
-        agreement=1 - account.outvoted / account.votes if account.votes > account.decided else None,
+        valid=_share(account.valid, account.valid + sum(account.flagged.values())),
+        agreement=_share(account.votes - account.outvoted, account.votes * (account.votes > account.decided)),
         f1=_mean_f1(inputs, result.recorded) if has_ended else None,
         undecided=sum(each.outcome == "undecided" for each in failed),
         failed=sum(each.outcome in ("failed", "refused") for each in failed),
@@ -188,6 +189,12 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
         outcome=outcome,
         reason=result.reason,
     )
+
+
+def _share(part: int, whole: int) -> float | None:
+    if not whole:
+        return None
+    return part / whole
 
 
 def _mean_f1(inputs: Sequence[Task], values: Sequence[Any]) -> float | None:

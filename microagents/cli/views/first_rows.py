@@ -43,7 +43,7 @@ def _tried(shown: ShownStep) -> _Shown:
     if not shown.replies:
         return _Shown(shown.user, shown.reason or "", {}, None)
     reply = shown.replies[0]
-    said = reply.text if reply.flag is None else f"[{reply.flag}] {reply.text}"
+    said = f"[{reply.flag}] " * (reply.flag is not None) + reply.text
     return _Shown(shown.user, said, reply.vote or {}, shown.leader_correct)
 
 
@@ -51,21 +51,21 @@ def _done(result: Result, tasks: Sequence[Task]) -> Iterator[_Shown]:
     states = {each.input: each.outcome for each in result.failed_inputs or ()}
     for number, task in enumerate(tasks):
         value = result.recorded[number]
-        state = states.get(number, "not done") if value is None else "decided"
         if isinstance(task, RowTask):
             asked: Prompt = called(task.prompt, called(task.start), gives=Prompt)
+            state = states.get(number, ("decided", "not done")[value is None])
             yield _Shown(asked.user, state, value or {}, verdict_on(task, value))
 
 
 def _table(said: str, rows: Sequence[_Shown]) -> Columns:
     names = [*dict.fromkeys(chain.from_iterable(each.fields for each in rows))]
     judged = any(each.is_right is not None for each in rows)
-    cells = [["input", "prompt", said, *names, *(["right"] if judged else [])]]
+    cells = [["input", "prompt", said, *names, *["right"] * judged]]
     for number, each in enumerate(rows):
-        fields = [_cut(json_text(each.fields[name]), FIELD_CHARS) if name in each.fields else "-" for name in names]
         right = {True: "yes", False: "WRONG", None: "-"}[each.is_right]
-        row = [str(number), _cut(each.prompt, TEXT_CHARS), _cut(each.said, TEXT_CHARS), *fields, right]
-        cells.append(row[: len(cells[0])])
+        fields = [_cut(json_text(each.fields.get(name)), FIELD_CHARS) for name in names]
+        texts = [_cut(each.prompt, TEXT_CHARS), _cut(each.said, TEXT_CHARS)]
+        cells.append([str(number), *texts, *fields, *[right] * judged])
     return Columns(cells, to_the_left=range(1, len(cells[0])))
 
 

@@ -211,7 +211,9 @@ def _check_of(result: RunFacts) -> str:
 def _check(result: RunFacts) -> tuple[str, str]:
     """Name the code that judges a run, and its word for a fault."""
     by, wrong = _CHECKS.get(result.unit, _CHECKS["step"])
-    return ("its gold columns" if result.by_gold else by), wrong
+    if result.by_gold:
+        by = "its gold columns"
+    return by, wrong
 
 
 def _judged_unit(result: RunFacts) -> str:
