@@ -148,7 +148,9 @@ def _columns_of(votes: RowVotes) -> dict[str, Any]:
 def _fields_of_person(votes: RowVotes, reply: dict[str, Any]) -> list[str]:
     """Fields of a person's reply that the vote had left open, or decided otherwise."""
     leading = {name: values[0][0] for name, values in votes.cells.items()}
-    return [name for name, value in reply.items() if name in votes.unsettled or leading.get(name) != value]
+    if not leading:
+        return list(reply)
+    return [name for name, value in leading.items() if name in votes.unsettled or reply.get(name) != value]
 
 
 def row_agreements(reader: Reader) -> bytes:

@@ -6,13 +6,14 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.commands import started
+from tests.cli.commands import Sitting, started, write
 from tests.web.viewer.test_browser import TOKEN, served, until, visit
-from tests.web.viewer.test_rows import run_sheet
+from tests.web.viewer.test_rows import SHEET, run_sheet
 from tests.web.viewer.test_server import MARKUP
 
 __all__ = ["visit"]
@@ -135,6 +136,56 @@ def test_a_person_decides_an_open_cell_with_the_row_beside_it(visit: Callable[..
         page.wait_for_selector("text=settled by a person")
         assert page.locator("h1").inner_text() == f"Row {number}"
         assert "Account" not in page.locator("main").inner_text(), "it is about that row alone"
+
+
+LARGE = """
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Place:
+        name, _, country = prompt.user.partition(", ")
+        return Place(name=name, country=country.upper(), year=2**60)
+
+    def flag(self, row: dict[str, str], reply: Place) -> str | None:
+        return "loud" if row["no"] == 3 and reply.country.isupper() else None
+"""
+
+
+def decide(page: Any, cell: Any, values: dict[str, str]) -> None:
+    """Open a cell, type values of fields, and decide."""
+    cell.click()
+    for name, value in values.items():
+        page.locator(f"input[type=text][aria-label='Another value of {name}']").fill(value)
+    page.get_by_role("button", name="Decide", exact=True).click()
+    page.wait_for_selector("text=Decided by you")
+    page.keyboard.press("Escape")
+
+
+def test_large_numbers_and_rows_without_a_valid_reply_are_decided(visit: Callable[..., Any]) -> None:
+    written = run_sheet(more=LARGE, do=started)
+    number = next(i for i, row in enumerate(written) if row["state"] == "undecided" and row["open"] == "year")
+    with served() as url:
+        page = visit(f"{url}/run/r?show=open#token={TOKEN}")
+        until(page, TALLIED)
+        of_row = "tr:has(a[href='/run/r?input={}']) td.cell.open button"
+        decide(page, page.locator(of_row.format(number)), {})
+        decide(page, page.locator(of_row.format(3)).first, {"name": "here", "country": "there", "year": "7"})
+    with closing(sqlite3.connect("runs/r.sqlite")) as db:
+        found = dict(db.execute("SELECT place, json_extract(payload, '$.value') FROM log WHERE kind = 'decide'"))
+    assert json.loads(found["3/step/0"]) == {"name": "here", "country": "there", "year": 7}
+    assert json.loads(found[f"{number}/step/0"])["year"] > 1 << 53
+
+
+def test_the_table_of_a_live_run_moves_on(visit: Callable[..., Any]) -> None:
+    write("sheet.py", SHEET)
+    Path("in.jsonl").write_text("".join(f'{{"place": "place {number}, land"}}\n' for number in range(60)))
+    live = ("--model", "sim:perfect@latency=0.05", "--concurrency", "2", "--run-id", "r")
+    with Sitting("run", "sheet.py", "--inputs", "in.jsonl", *live) as sitting, served() as url:
+        sitting.until_sent(20)
+        page = visit(f"{url}/run/r")
+        until(page, "document.querySelector('td.cell')")
+        filled = "document.querySelectorAll('.rows tbody tr:has(td.cell.agreed)').length"
+        before = page.evaluate(filled)
+        until(page, f"{filled} > {before}")
+        assert sitting.end().code == 0
+        until(page, f"{filled} === 50")
 
 
 def test_the_queue_asks_for_the_cells_of_a_row(visit: Callable[..., Any]) -> None:

@@ -3,7 +3,7 @@ import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, 
 import { overTime, race, undecidedByRound } from "./charts.js";
 import { accountOf, flagsOf, modelsText, withoutResult } from "./facts.js";
 import { grid } from "./grid.js";
-import { rowFacts, rowPanel, rowTable } from "./rows.js";
+import { readRows, rowFacts, rowPanel, rowTable } from "./rows.js";
 import { Strip } from "./strip.js";
 import { agent, drawWork } from "./work.js";
 
@@ -200,11 +200,11 @@ const callOf = (call, href) => h("div", { class: "row" }, h("h3", null, h("a", {
   quoted(json(call.arguments)), call.observation === null ? null : quoted(call.observation));
 
 // The row of an election whose fields are voted on each by itself; null for any other.
-const rowOf = async (run, path, found, signal) => (Object.keys(found.cells).length ? (await api(apiUrl(run, "rows", `?of=${path.split("/")[0]}`), { signal }))[0] : null);
+const rowOf = async (run, path, found, signal) => (Object.keys(found.cells).length ? (await readRows(run, [path.split("/")[0]], signal))[0] : null);
 
 // One row alone; with the prompt and the samples of its election, if there is one.
 async function rowPage(run, input, signal) {
-  const [row] = await api(apiUrl(run, "rows", `?of=${encodeURIComponent(input)}`), { signal });
+  const [row] = await readRows(run, [encodeURIComponent(input)], signal);
   if (row.path) await decisionPage(run, row.path, signal, row);
   else show(`Row ${count(row.input)}`, besideRow(run, row.input), section(null, rowFacts(row), rowPanel(run, row)));
 }

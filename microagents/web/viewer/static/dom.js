@@ -47,11 +47,11 @@ export function rate(perSecond, unit) {
 // Integers beyond those of a browser stay as they were written.
 const exact = (_, value, context) => (typeof value === "number" && !Number.isSafeInteger(value) && Number.isInteger(value) && context?.source ? context.source : value);
 
-export async function api(path, options) {
+export async function api(path, options, revive = exact) {
   const response = await fetch(path, options);
   const text = await response.text();
   let found;
-  try { found = JSON.parse(text, exact); } catch { found = { error: `the answer cannot be read (${response.status})` }; }
+  try { found = JSON.parse(text, revive); } catch { found = { error: `the answer cannot be read (${response.status})` }; }
   if (!response.ok) throw Object.assign(new Error(found.error ?? response.statusText), { status: response.status });
   return found;
 }

@@ -2,11 +2,14 @@
 // here, by a few numbers of each; only those of the page are read.
 import { api, apiUrl, bytes, count, decisionUrl, h, json, money, plainMoney, plural, runUrl, said, say, section } from "./dom.js";
 
-const PAGE = 50, SHORT = 160, OPEN = [3, 6], FAILED = 4, DONE = [2, 5], LATER_MS = 250;
+const PAGE = 50, SHORT = 100, OPEN = [3, 6], FAILED = 4, DONE = [2, 5], LATER_MS = 250;
 const MARKS = { agreed: ["●", "all samples agree"], disputed: ["◆", "disputed"], open: ["◇", "open"], wrong: ["✗", "wrong"], person: ["✎", "settled by a person"], none: ["", ""] };
-const written = (value) => (value === null || value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value));
+// A decision sends values of votes back, so integers beyond those of a browser stay integers.
+const revive = (_, value, context) => (typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "") ? BigInt(context.source) : value);
+const jsonOf = (value) => JSON.stringify(value, (_, each) => (typeof each === "bigint" ? JSON.rawJSON(String(each)) : each));
+const written = (value) => (value === null || value === undefined ? "" : typeof value === "string" ? value : jsonOf(value));
 const short = (value) => { const text = written(value); return text.length > SHORT ? `${text.slice(0, SHORT)}…` : text; };
-const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+const same = (a, b) => jsonOf(a) === jsonOf(b);
 const has = (fields, name) => Object.hasOwn(fields ?? {}, name);
 
 // The value of a cell: a person's, the decided one, or the one that leads.
@@ -18,7 +21,7 @@ function valueOf(row, field) {
 function markOf(row, field) {
   if (has(row.right, field)) return "wrong";
   if (row.person_fields.includes(field)) return "person";
-  if (row.person === null && row.open.includes(field)) return "open";
+  if (row.person === null && (row.open.includes(field) || (row.waits && !Object.keys(row.cells).length))) return "open";
   const [own, all] = row.agreement[field] ?? [0, 0];
   return all ? (own < all ? "disputed" : "agreed") : "none";
 }
@@ -40,29 +43,32 @@ function differing(value, from) {
 // What a person types for a field: a text as it is where the votes are texts, else JSON.
 function typed(text, votes) {
   if (votes.length && votes.every(([value]) => value === null || typeof value === "string")) return text;
-  try { return JSON.parse(text); } catch { return text; }
+  try { return JSON.parse(text, revive); } catch { return text; }
 }
 
+export const readRows = (run, numbers, signal) => api(apiUrl(run, "rows", `?of=${numbers.join(",")}`), { signal }, revive);
+
 // A row beside the votes on its cells; where a person may decide it, its fields can be chosen. The open ones, or the one that was asked for, stand first.
-export function rowPanel(run, row, { field = null, after = null } = {}) {
-  const fields = replyFields([row]), isFirst = (name) => name === field || row.open.includes(name), chosen = new Map();
+// Of a row without a valid reply the fields are known from other ones.
+export function rowPanel(run, row, { field = null, after = null, known = [] } = {}) {
+  const own = replyFields([row]), fields = own.length || !row.waits ? own : known, isFirst = (name) => name === field || row.open.includes(name) || !own.length, chosen = new Map();
   const answer = h("p", { role: "status" });
   let again = false;
   const votesOf = (name) => {
     const votes = row.cells[name] ?? [], all = votes.reduce((sum, each) => sum + each[1], 0), leading = votes[0]?.[0], mark = markOf(row, name);
-    const other = h("input", { type: "text", "aria-label": `Another value of ${name}`, placeholder: "another value", oninput: () => { radio.checked = true; chosen.set(name, () => typed(other.value, votes)); } });
+    const other = h("input", { type: "text", "aria-label": `Another value of ${name}`, placeholder: votes.length ? "another value" : "its value", oninput: () => { radio.checked = true; chosen.set(name, () => typed(other.value, votes)); } });
     const radio = h("input", { type: "radio", name: `of ${name}`, "aria-label": `Another value of ${name}`, onchange: () => { chosen.set(name, () => typed(other.value, votes)); other.focus(); } });
     const line = ([value, number], i) => [row.waits ? h("input", { type: "radio", name: `of ${name}`, checked: same(value, valueOf(row, name)), onchange: () => chosen.set(name, () => value) }) : null,
       h("span", { class: "value" }, i ? differing(value, leading) : said(written(value) || "nothing")), h("span", { class: "soft" }, plural(number, "vote")), h("meter", { min: "0", max: String(all), value: String(number), "aria-hidden": "true" })];
     return h("fieldset", { class: "votes" }, h("legend", null, said(name), " ", h("span", { class: mark }, `${MARKS[mark][0]} ${MARKS[mark][1]} ${votesText(row, name)}`)),
-      votes.map((each, i) => h("label", null, line(each, i))), row.waits ? h("label", null, radio, other) : null,
-      !votes.length || !same(valueOf(row, name), leading) ? h("p", null, "now: ", differing(valueOf(row, name), leading)) : null, has(row.right, name) ? h("p", { class: "wrong" }, "right is: ", differing(row.right[name], valueOf(row, name))) : null);
+      votes.map((each, i) => h("label", null, line(each, i))), row.waits ? h("label", null, votes.length ? radio : null, other) : null,
+      !votes.length && valueOf(row, name) !== undefined ? h("p", null, said(written(valueOf(row, name)))) : votes.length && !same(valueOf(row, name), leading) ? h("p", null, "now: ", differing(valueOf(row, name), leading)) : null, has(row.right, name) ? h("p", { class: "wrong" }, "right is: ", differing(row.right[name], valueOf(row, name))) : null);
   };
   const send = async (event) => {
     event.preventDefault();
     // The others stay as they lead.
     const names = fields.filter((name) => chosen.has(name) || row.open.includes(name) || has(row.person, name));
-    const value = JSON.stringify(Object.fromEntries(names.map((name) => [name, chosen.has(name) ? chosen.get(name)() : valueOf(row, name)])));
+    const value = jsonOf(Object.fromEntries(names.map((name) => [name, chosen.has(name) ? chosen.get(name)() : valueOf(row, name)])));
     answer.textContent = "…";
     try {
       const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` }, body: JSON.stringify({ path: row.path, value, again }) });
@@ -74,13 +80,13 @@ export function rowPanel(run, row, { field = null, after = null } = {}) {
   const content = [first.map(votesOf), rest.length ? h("details", { open: isAll }, h("summary", null, `${plural(rest.length, first.length ? "other field" : "field")}`), rest.map(votesOf)) : null];
   return h("div", { class: "columns beside" }, h("div", null, h("h3", null, "The row"), h("dl", { class: "list" }, Object.entries(row.row).map(([name, value]) => [h("dt", null, said(name)), h("dd", null, said(written(value)))]))),
     h("div", null, h("h3", null, row.waits ? "Which values are right?" : "Votes on its cells"), row.waits && fields.length ? h("form", { onsubmit: send }, content, h("div", { class: "tools" }, h("button", { class: "large main", "data-key": "d" }, "Decide")), answer) : content,
-      row.person && row.waits ? h("p", null, "A person has decided it, for when the run goes on.") : null, fields.length ? null : h("p", null, "It has no valid reply.")));
+      row.person && row.waits ? h("p", null, "A person has decided it, for when the run goes on.") : null, own.length ? null : h("p", null, "It has no valid reply.")));
 }
 
 // Facts of one row, in one line.
 export function rowFacts(row) {
   const state = row.outcome === null ? "not done yet" : row.outcome;
-  return h("p", { class: "soft" }, [state, row.is_wrong && "wrong", row.settled_by && `settled by ${row.settled_by}`, plural(row.samples, "sample"), row.flagged && `▲ ${count(row.flagged)} flagged`, row.cost_usd !== null && money(row.cost_usd)].filter(Boolean).join(", "),
+  return h("p", { class: "soft" }, [state, row.is_wrong && "wrong", row.settled_by && (row.settled_by === "shared" ? "shared" : `settled by ${row.settled_by}`), plural(row.samples, "sample"), row.flagged && `▲ ${count(row.flagged)} flagged`, row.cost_usd !== null && money(row.cost_usd)].filter(Boolean).join(", "),
     row.reason && !(row.waits && row.open.length) ? [": ", said(row.reason)] : null);
 }
 
@@ -132,12 +138,12 @@ export function rowTable(host, run, signal) {
       tally();
     } catch (error) { note.hidden = false; note.textContent = error.message; }
   };
-  const cell = (row, name) => {
-    const mark = markOf(row, name), button = h("button", { type: "button", title: `${MARKS[mark][1]} ${votesText(row, name)}`, onclick: () => open(row, name) }, h("span", { class: mark, "aria-label": MARKS[mark][1] }, MARKS[mark][0]), " ", said(short(valueOf(row, name))), row.agreement[name]?.[0] < row.agreement[name]?.[1] ? h("small", null, ` ${votesText(row, name)}`) : null);
+  const cell = (row, name, fields) => {
+    const mark = markOf(row, name), button = h("button", { type: "button", title: `${MARKS[mark][1]} ${votesText(row, name)}`, onclick: () => open(row, name, fields) }, h("span", { class: mark, "aria-label": MARKS[mark][1] }, MARKS[mark][0]), " ", said(short(valueOf(row, name))), row.agreement[name]?.[0] < row.agreement[name]?.[1] ? h("small", null, ` ${votesText(row, name)}`) : null);
     return h("td", { class: `cell ${mark}` }, button);
   };
-  const open = (row, name) => {
-    dialog.replaceChildren(h("h2", null, h("a", { href: runUrl(run, `?input=${row.input}`) }, `Row ${count(row.input)}`), h("span", { class: "soft" }, " ", said(name))), rowFacts(row), rowPanel(run, row, { field: name, after: (text) => { say(text); fill(); } }),
+  const open = (row, name, fields) => {
+    dialog.replaceChildren(h("h2", null, h("a", { href: runUrl(run, `?input=${row.input}`) }, `Row ${count(row.input)}`), h("span", { class: "soft" }, " ", said(name))), rowFacts(row), rowPanel(run, row, { field: name, known: fields, after: (text) => { say(text); fill(); } }),
       h("form", { method: "dialog", class: "tools" }, row.path ? h("a", { href: decisionUrl(run, row.path) }, "its samples") : null, h("button", { class: "last" }, "Close")));
     dialog.showModal();
   };
@@ -146,7 +152,7 @@ export function rowTable(host, run, signal) {
     const columns = [...new Set(rows.flatMap((row) => Object.keys(row.row)))], fields = replyFields(rows), group = (name, n) => h("th", { scope: "colgroup", colspan: String(n) }, name);
     const head = [h("tr", null, h("td"), group("the row", columns.length), fields.length ? group("the reply", fields.length) : null, group("", 3)), h("tr", null, ["row", ...columns, ...fields, "settled by"].map((name) => h("th", { scope: "col" }, said(name))), ["samples", "cost"].map((name) => h("th", { scope: "col", class: "number" }, name)))];
     body.replaceChildren(rows.length ? h("div", { class: "scroll rows", tabindex: "0", role: "region", "aria-label": "Rows" }, h("table", null, h("thead", null, head), h("tbody", null, rows.map((row) => h("tr", null, h("th", { scope: "row" }, h("a", { href: runUrl(run, `?input=${row.input}`) }, count(row.input))),
-      columns.map((name) => h("td", null, said(short(row.row[name])))), fields.map((name) => cell(row, name)), h("td", null, stateOf(row)), h("td", { class: "number" }, row.samples ? count(row.samples) : ""), h("td", { class: "number" }, row.cost_usd === null ? "" : plainMoney(row.cost_usd))))))) : h("p", null, "No row is like that."));
+      columns.map((name) => h("td", null, said(short(row.row[name])))), fields.map((name) => cell(row, name, fields)), h("td", null, stateOf(row)), h("td", { class: "number" }, row.samples ? count(row.samples) : ""), h("td", { class: "number" }, row.cost_usd === null ? "" : plainMoney(row.cost_usd))))))) : h("p", null, "No row is like that."));
   };
   const fill = async () => {
     const number = ++shown, of = [...order.subarray(at * PAGE, (at + 1) * PAGE)];
@@ -157,8 +163,8 @@ export function rowTable(host, run, signal) {
     place.textContent = order.length > PAGE ? `page ${count(at + 1)} of ${count(last() + 1)}, ${plural(order.length, "row")}` : plural(order.length, "row");
     let rows;
     body.setAttribute("aria-busy", "true");
-    try { rows = of.length ? await api(apiUrl(run, "rows", `?of=${of.join(",")}`), { signal }) : []; } catch (error) { if (number === shown && !signal.aborted) { body.removeAttribute("aria-busy"); body.replaceChildren(h("p", { class: "error" }, said(error.message))); } return; }
-    const now = JSON.stringify(rows);
+    try { rows = of.length ? await readRows(run, of, signal) : []; } catch (error) { if (number === shown && !signal.aborted) { body.removeAttribute("aria-busy"); body.replaceChildren(h("p", { class: "error" }, said(error.message))); } return; }
+    const now = jsonOf(rows);
     if (number !== shown || signal.aborted) return;
     body.removeAttribute("aria-busy");
     if (now === drawn) return;
