@@ -29,6 +29,9 @@ class Setting(Struct, frozen=True, kw_only=True):
 
     fields: int
     right: float
+    """Probability that a field is right."""
+    rates: tuple[float, ...] = ()
+    """The same for each field, if they differ."""
     rivals: int
     other_entity: float = 0.0
     """Probability that a sample reads another entity, all of whose fields are 9."""
@@ -94,7 +97,7 @@ class ErrsByField(Model):
         entity = 9 if rng.random() < of.other_entity else 0
         fields = {}
         for number in range(of.fields):
-            is_right = rng.random() < of.right
+            is_right = rng.random() < (of.rates[number] if of.rates else of.right)
             fields[f"field{number}"] = entity if is_right else 1 + rng.randrange(of.rivals)
         return Sample(text=json.dumps(fields), usage=Usage(input_tokens=20, output_tokens=20))
 
