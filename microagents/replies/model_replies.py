@@ -81,6 +81,7 @@ def reply_of(model: type[BaseModel], _number: int = 0) -> type[ModelReply]:
 make_on_demand("reply", reply_of)
 
 
+@lru_cache(maxsize=256)
 def hints_of(reply: type[Reply]) -> dict[str, Any]:
     """Return the types of the fields of a reply class, as its model declares them if it stands for one."""
     if not issubclass(reply, ModelReply):
