@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 from functools import lru_cache
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -125,13 +126,15 @@ class Sender:
         self, path: str, body: bytes, headers: Mapping[str, str], on_line: Callable[[bytes], None] | None = None
     ) -> Response | ModelUnavailable:
         """Send a body that is written already. It is as `post` otherwise."""
-        return await self._send("POST", path, body, {"content-type": "application/json", **headers}, on_line)
+        # aiohttp warns of large bodies that are sent as one piece: that takes long.
+        data = BytesIO(body)
+        return await self._send("POST", path, data, {"content-type": "application/json", **headers}, on_line)
 
     async def _send(
         self,
         method: str,
         path: str,
-        data: bytes | None,
+        data: bytes | BytesIO | None,
         headers: Mapping[str, str],
         on_line: Callable[[bytes], None] | None = None,
     ) -> Response | ModelUnavailable:

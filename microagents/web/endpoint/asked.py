@@ -19,6 +19,9 @@ FORWARDED_HEADERS = ("anthropic-beta", "anthropic-version", "openai-beta")
 """Headers of clients that go on. Keys, cookies and all others do not."""
 UNSTATED_CAP = 2**17
 """Output tokens of a request without a cap, for limits by the minute: no model writes more."""
+MOST_CHOICES = 128
+SEALED = "reasoning.encrypted_content"
+"""What a reply includes so that its reasoning can be sent back without being stored."""
 _STORED = ("previous_response_id", "conversation")
 _top_level = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -80,9 +83,11 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
             InvalidUsage: it is no number, or one of a streamed request above 1.
         """
         number = self._number("n") if self.wire is CHAT else None
-        if number is not None and (number < 1 or (number > 1 and self.streams)):
-            raise NotForwarded("n must be 1 where the reply is streamed, and at least 1: each choice is an election")
-        return number or 1
+        if number is not None and (number not in range(1, MOST_CHOICES + 1) or (number > 1 and self.streams)):
+            raise NotForwarded(
+                f"n must be 1 where the reply is streamed, and else 1 to {MOST_CHOICES}: each choice is an election"
+            )
+        return int(number or 1)
 
     @property
     def has_form(self) -> bool:
@@ -103,8 +108,24 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         given = [cap for name in self.wire.caps if (cap := self._number(name)) is not None]
         return min([*given, *([] if ceiling is None else [ceiling])], default=UNSTATED_CAP)
 
-    def body(self, model: str, *, ceiling: int | None, seq: int, temperature: float) -> bytes:
-        """Write the body of a sample: as it came but for the fields that are the endpoint's to set."""
+    @property
+    def lacks_seals(self) -> bool:
+        """Whether its client may count on stored reasoning: nothing is stored here, so the reasoning itself must come with the reply."""
+        is_stored = self.fields.get("store", b"null") != b"false"
+        return self.wire is RESPONSES and is_stored and SEALED.encode() not in self.fields.get("include", b"")
+
+    def body(
+        self, model: str, *, ceiling: int | None = None, seq: int = 0, temperature: float = 0, seals: bool = False
+    ) -> bytes:
+        """Write the body of a sample: as it came but for the fields that are the endpoint's to set.
+
+        Args:
+            model: name of the model.
+            ceiling: most output tokens; None for the client's own cap.
+            seq: place of the sample in the order of launches.
+            temperature: least temperature of the samples after the first.
+            seals: whether to ask for the reasoning itself, which clients send back.
+        """
         fields = dict(self.fields)
         fields.pop("n", None)
         fields["model"] = msgspec.json.encode(model)
@@ -116,6 +137,9 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
             given = [name for name in self.wire.caps if self._number(name) is not None]
             for name in given or self.wire.caps[:1]:
                 fields[name] = b"%d" % self.cap(ceiling)
+        if seals:
+            included = msgspec.json.decode(fields.get("include", b"null"), type=list[str] | None)
+            fields["include"] = msgspec.json.encode([*(included or ()), SEALED])
         if seq:
             self._vary(fields, seq, temperature)
         return b"{%s}" % b",".join(msgspec.json.encode(name) + b":" + value for name, value in fields.items())

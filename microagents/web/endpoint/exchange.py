@@ -96,7 +96,8 @@ class Exchange:
             words = words_in(found)[:MAX_WORDS] or f"HTTP {status}"
             return ModelUnavailable(failure_kind(status), words, status, retry_after_s(answer.headers))
         if not is_whole:
-            return ModelUnavailable("broken", "the reply is no whole reply of its wire")
+            words = words_in(found.get("error"))[:MAX_WORDS]
+            return ModelUnavailable("broken", words or "the reply is no whole reply of its wire")
         acts = vote_text(
             found,
             lambda: self.schemas,
@@ -139,6 +140,8 @@ class ForwardingModel(Model):
 
     def __init__(self, provider: HttpModel, exchanges: Mapping[str, Exchange], caps: Caps) -> None:
         self._caps = caps
+        self._gives_seals = True
+        """Whether replies can include their reasoning."""
         self._provider = provider
         self._exchanges = exchanges
         self.priced = provider.priced
@@ -204,12 +207,20 @@ class ForwardingModel(Model):
 
     async def _forwarded(self, exchange: Exchange, seq: int) -> ForwardedReply:
         asked = exchange.asked
-        body = asked.body(
-            self._provider.model, ceiling=exchange.ceiling, seq=seq, temperature=exchange.policy.temperature
-        )
         path = f"{asked.wire.upstream}?{asked.query}" if asked.query else asked.wire.upstream
-        answer = await self._provider.forward(path, body, asked.headers, lambda _: exchange.first_event.set())
-        reply = exchange.taken(answer, self._provider) if isinstance(answer, Response) else answer
-        if isinstance(reply, ModelUnavailable):
-            raise reply
-        return reply
+        while True:
+            seals = self._gives_seals and asked.lacks_seals
+            body = asked.body(
+                self._provider.model,
+                ceiling=exchange.ceiling,
+                seq=seq,
+                temperature=exchange.policy.temperature,
+                seals=seals,
+            )
+            answer = await self._provider.forward(path, body, asked.headers, lambda _: exchange.first_event.set())
+            reply = exchange.taken(answer, self._provider) if isinstance(answer, Response) else answer
+            if isinstance(reply, ForwardedReply):
+                return reply
+            if not seals or "encrypted" not in str(reply).lower():
+                raise reply
+            self._gives_seals = False  # a model without reasoning refuses to include it

@@ -126,9 +126,7 @@ class ServedElections:
         """
         provider = self._providers[self._models[asked.wire.sdk][0]]
         target = f"{path}?{asked.query}" if asked.query else path
-        answer = await provider.forward(
-            target, asked.body(provider.model, ceiling=None, seq=0, temperature=0), asked.headers
-        )
+        answer = await provider.forward(target, asked.body(provider.model), asked.headers)
         if isinstance(answer, ModelUnavailable):
             raise answer
         return answer

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from io import BytesIO
 from itertools import cycle
 from typing import Any
 
@@ -52,7 +53,9 @@ async def posted(
     async with (
         aiohttp.ClientSession() as session,
         session.post(
-            f"{served.url}/v1/{path}", data=data, headers={"content-type": "application/json", **(headers or {})}
+            f"{served.url}/v1/{path}",
+            data=BytesIO(data),
+            headers={"content-type": "application/json", **(headers or {})},
         ) as response,
     ):
         return response.status, await response.json(), {k.lower(): v for k, v in response.headers.items()}
@@ -324,3 +327,28 @@ async def test_models_are_listed() -> None:
     ):
         assert len((await client.models.list()).data) == 2
         assert len((await anthropic.models.list()).data) == 2
+
+
+async def test_a_client_that_counts_on_stored_reasoning_gets_the_reasoning_itself() -> None:
+    async with voted(saying("x"), k=1) as (double, served):
+        for store in ({}, {"store": True}, {"store": False}, {"include": ["file_search_call.results"]}):
+            assert (await posted(served, "responses", {"model": "m", "input": "x", **store}))[0] == 200
+    assert all(each.json["store"] is False for each in double.requests)
+    assert [each.json.get("include") for each in double.requests] == [
+        ["reasoning.encrypted_content"],
+        ["reasoning.encrypted_content"],
+        None,
+        ["file_search_call.results", "reasoning.encrypted_content"],
+    ]
+
+
+async def test_a_model_that_refuses_to_include_its_reasoning_is_asked_without_it() -> None:
+    def answer(request: Request) -> bytes | str:
+        if "include" in request.json:
+            return json.dumps({"error": {"message": "Encrypted content is not supported with this model."}}).encode()
+        return "x"
+
+    async with voted(answer, k=1) as (double, served):
+        assert (await posted(served, "responses", {"model": "m", "input": "x"}))[0] == 200
+        assert (await posted(served, "responses", {"model": "m", "input": "y"}))[0] == 200
+    assert len(double.requests) == 3

@@ -1,0 +1,202 @@
+"""Loops of ten calls by unmodified clients through a voted endpoint: ``python -m tests.benchmarks.endpoint [--part loops|cap|processor]``.
+
+`loops`: the model behind it, a strict double of three wires, is wrong in 20 % of its calls, over four wrong ones, or in one way with
+``--alike``. A loop is right if its ten calls are. `cap`: clients that ask for 64,000 tokens under $.50. `processor`: own time a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from subprocess import PIPE, Popen
+from typing import Any
+
+import aiohttp
+import psutil
+
+from microagents.web.endpoint.callers import CostLimit
+from microagents.web.endpoint.server import Endpoint, serving
+from tests.benchmarks.endpoint_clients import Loop, clients
+from tests.benchmarks.harness import options_of
+from tests.benchmarks.quick_server import quick_server
+from tests.doubles.dialects import Call, Said
+from tests.doubles.histories import Heard
+from tests.doubles.strict_wires import StrictWires, strict_wires
+
+STEPS = 10
+WRONG = 0.2
+ALTERNATIVES = 4
+CEILING = 4_000
+"""Most output tokens of the runs under a cap."""
+AT_ONCE = 8
+"""Loops in flight."""
+
+
+def brain_of(seed: int, *, alike: bool) -> Callable[[Heard], Said]:
+    """A model that knows the next step, and is wrong in some of its calls."""
+    random = Random(seed)
+
+    def brain(heard: Heard) -> Said:
+        if heard.steps >= STEPS:
+            return Said(text="All steps are done.")
+        number = heard.steps
+        if random.random() < WRONG:
+            number = 100 * (1 if alike else random.randint(1, ALTERNATIVES)) + number
+        return Said(calls=(Call("step", {"number": number}),), reasoning="next")
+
+    return brain
+
+
+@asynccontextmanager
+async def endpoint(double: StrictWires, k: int) -> AsyncIterator[str]:
+    """A voted endpoint before the double; at k = 0 the addresses of the double itself."""
+    models = [f"openai:m@base_url={double.base_url('chat')}", f"anthropic:m@base_url={double.base_url('messages')}"]
+    async with serving(Endpoint(models=models, k=k)) as served:
+        yield served.url
+
+
+async def is_right(loop: Loop, url: str) -> bool:
+    """Run one loop; returns whether it made the ten steps and no other."""
+    made: list[int] = []
+
+    def step(number: int) -> str:
+        made.append(number)
+        return "done"
+
+    await loop(url, step)
+    return made == list(range(STEPS))
+
+
+async def measure_loops(loops: int, ks: list[int], *, alike: bool) -> None:
+    """Print the share of loops that are right by client and k, and the samples that a call took."""
+    found, missing = clients()
+    if missing:
+        print(f"not installed, and skipped: {', '.join(missing)}")
+    right, total = Counter[int](), Counter[int]()
+    for name, (_, loop) in found.items():
+        shown = []
+        for k in ks:
+            async with strict_wires(brain_of(k, alike=alike)) as double, endpoint(double, k) as url:
+                gate = asyncio.Semaphore(AT_ONCE)
+
+                async def one(loop: Loop = loop, url: str = url, gate: asyncio.Semaphore = gate) -> bool:
+                    async with gate:
+                        return await is_right(loop, url)
+
+                results = await asyncio.gather(*[one() for _ in range(loops)])
+                samples = len(double.bodies) / loops / (STEPS + 1)
+                assert not double.refused, double.refused[0]
+            right[k] += sum(results)
+            total[k] += loops
+            shown.append(f"k = {k}: {sum(results):3} of {loops} right, {samples:.2f} samples a call")
+        print(f"{name:<30} {'; '.join(shown)}", flush=True)
+    pooled = "; ".join(f"k = {k}: {right[k] / total[k]:.3f}" for k in ks)
+    print(f"all {len(found)} clients: {pooled}; 0 requests refused by the double")
+
+
+async def measure_cap(runs: int, callers: int = 20, usd: float = 0.5) -> None:
+    """Print the cost of runs of many callers, each of which asks for 64,000 output tokens until it is refused."""
+    above, most_usd, refused_early = 0, 0.0, 0
+    body = {"model": "m", "max_tokens": 64_000, "messages": [{"role": "user", "content": "Go on."}]}
+    for run in range(runs):
+        async with strict_wires(lambda _: Said(text="done")) as double:
+            models = [f"anthropic:m@base_url={double.base_url('messages')},price_in=10,price_out=50"]
+            given: Any = {"models": models, "limit": CostLimit(usd), "ceiling": CEILING}
+            async with serving(Endpoint(**given)) as served, aiohttp.ClientSession() as session:
+
+                async def client(number: int, url: str = served.url, session: aiohttp.ClientSession = session) -> int:
+                    for turn in range(10):
+                        asked = {**body, "metadata": {"user_id": f"{number}-{turn}"}}
+                        async with session.post(f"{url}/v1/messages", json=asked) as response:
+                            if response.status != 200:
+                                return response.status
+                    return 200
+
+                statuses = await asyncio.gather(*[client(number) for number in range(callers)])
+            cost_usd = len(double.bodies) * (50 * 10 + 10 * 50) / 1e6
+            left_usd = usd - cost_usd
+            above += cost_usd > usd
+            most_usd = max(most_usd, cost_usd)
+            refused_early += 402 in statuses and left_usd > (CEILING * 50 + 10 * 2_000) / 1e6
+        if run == runs - 1 or run % 50 == 49:
+            spent = f"{above} above ${usd}, at most ${most_usd:.4f} spent"
+            print(f"{run + 1} runs of {callers} callers: {spent}; {refused_early} refused while a sample would fit")
+
+
+async def measure_processor(requests: int) -> None:
+    """Print the processor time that the endpoint's process takes a request, and that of its posts alone."""
+    large = [
+        {"name": f"tool_{number}", "description": "x" * 3_800, "input_schema": {"type": "object"}}
+        for number in range(12)
+    ]
+    small = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "Go on."}]}
+    with quick_server() as upstream:
+        post_ms = await _post_ms(upstream, requests)
+        print(f"one post of aiohttp to the upstream: {post_ms:.2f} ms")
+        for k in (1, 3):
+            for name, body in (("small", small), ("50 kB, 12 tools", {**small, "tools": large})):
+                took_ms = await _served_ms(upstream, k, body, requests)
+                print(f"k = {k}, {name}: {took_ms:.2f} ms a request, {took_ms - k * post_ms:.2f} ms without its posts")
+
+
+async def _post_ms(url: str, requests: int) -> float:
+    async with aiohttp.ClientSession() as session:
+        began_s = time.process_time()
+        for _ in range(requests):
+            async with session.post(f"{url}/v1/messages", data=b"{}") as response:
+                await response.read()
+        return 1e3 * (time.process_time() - began_s) / requests
+
+
+async def _served_ms(upstream: str, k: int, body: dict[str, Any], requests: int) -> float:
+    command = [sys.executable, "-m", "microagents", "serve", "--model", f"anthropic:m@base_url={upstream}"]
+    with Popen(  # noqa: ASYNC220 - before anything is measured
+        [*command, "-k", str(k), "--port", "0", "--json"], stdout=PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        gate = asyncio.Semaphore(16)
+        async with aiohttp.ClientSession() as session:
+
+            async def ask(number: int) -> None:
+                async with (
+                    gate,
+                    session.post(f"{url}/v1/messages", json={**body, "metadata": {"user_id": str(number)}}) as got,
+                ):
+                    assert got.status == 200, await got.text()
+                    await got.read()
+
+            await asyncio.gather(*[ask(number) for number in range(requests // 4)])
+            before = psutil.Process(process.pid).cpu_times()
+            await asyncio.gather(*[ask(requests + number) for number in range(requests)])
+            after = psutil.Process(process.pid).cpu_times()
+        process.terminate()
+    took_s: float = after.user + after.system - before.user - before.system
+    return 1e3 * took_s / requests
+
+
+def main() -> None:
+    """Measure."""
+    warnings.simplefilter("ignore")
+    os.environ.setdefault("OPENAI_API_KEY", "none")
+    given = options_of(
+        __doc__, part={"loops", "cap", "processor"}, loops=100, k=[1, 3, 5], runs=500, requests=1000, alike=False
+    )
+    if "loops" in given.part:
+        asyncio.run(measure_loops(given.loops, given.k, alike=given.alike))
+    if "cap" in given.part:
+        asyncio.run(measure_cap(given.runs))
+    if "processor" in given.part:
+        asyncio.run(measure_processor(given.requests))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Unmodified clients that run a loop of calls against an address: SDKs, and agents of frameworks where these are installed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
+
+TASK = "Do the steps in order."
+PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {"number": {"type": "integer"}},
+    "required": ["number"],
+}
+MOST_TURNS = 20
+Loop = Callable[[str, Callable[[int], str]], Awaitable[None]]
+"""Runs one loop against an address, without ``/v1``; the function makes a step and gives its result."""
+
+
+async def chat(url: str, step: Callable[[int], str], *, streams: bool) -> None:
+    """A loop on chat completions."""
+    tools: Any = [{"type": "function", "function": {"name": "step", "parameters": PARAMETERS}}]
+    messages: list[Any] = [{"role": "user", "content": TASK}]
+    async with AsyncOpenAI(api_key="none", base_url=f"{url}/v1") as client:
+        for _ in range(MOST_TURNS):
+            if streams:
+                async with client.chat.completions.stream(model="m", messages=messages, tools=tools) as stream:
+                    message: Any = (await stream.get_final_completion()).choices[0].message
+            else:
+                found = await client.chat.completions.create(model="m", messages=messages, tools=tools)
+                message = found.choices[0].message
+            if not message.tool_calls:
+                return
+            calls = [
+                {"id": each.id, "type": "function", "function": {"name": "step", "arguments": each.function.arguments}}
+                for each in message.tool_calls
+            ]
+            messages.append({"role": "assistant", "content": message.content, "tool_calls": calls})
+            for each in message.tool_calls:
+                result = step(json.loads(each.function.arguments)["number"])
+                messages.append({"role": "tool", "tool_call_id": each.id, "content": result})
+
+
+async def responses(url: str, step: Callable[[int], str], *, streams: bool) -> None:
+    """A loop on responses."""
+    tools: Any = [{"type": "function", "name": "step", "parameters": PARAMETERS, "strict": False}]
+    items: list[Any] = [{"role": "user", "content": TASK}]
+    options: Any = {"include": ["reasoning.encrypted_content"], "store": False}
+    async with AsyncOpenAI(api_key="none", base_url=f"{url}/v1") as client:
+        for _ in range(MOST_TURNS):
+            if streams:
+                async with client.responses.stream(model="m", input=items, tools=tools, **options) as stream:
+                    found: Any = await stream.get_final_response()
+            else:
+                found = await client.responses.create(model="m", input=items, tools=tools, **options)
+            calls = [each for each in found.output if each.type == "function_call"]
+            if not calls:
+                return
+            for each in found.output:
+                kept = each.model_dump(exclude_none=True, exclude={"parsed_arguments"})
+                items.append({name: value for name, value in kept.items() if name != "status"})
+            for each in calls:
+                result = step(json.loads(each.arguments)["number"])
+                items.append({"type": "function_call_output", "call_id": each.call_id, "output": result})
+
+
+async def messages(url: str, step: Callable[[int], str], *, streams: bool) -> None:
+    """A loop on messages."""
+    tools: Any = [{"name": "step", "input_schema": PARAMETERS}]
+    turns: list[Any] = [{"role": "user", "content": TASK}]
+    asked: Any = {"model": "m", "max_tokens": 64_000, "tools": tools}
+    async with AsyncAnthropic(api_key="none", base_url=url, timeout=60) as client:
+        for _ in range(MOST_TURNS):
+            if streams:
+                async with client.messages.stream(messages=turns, **asked) as stream:
+                    found: Any = await stream.get_final_message()
+            else:
+                found = await client.messages.create(messages=turns, **asked)
+            calls = [each for each in found.content if each.type == "tool_use"]
+            if not calls:
+                return
+            turns.append(
+                {"role": "assistant", "content": [each.model_dump(exclude_none=True) for each in found.content]}
+            )
+            results = [
+                {"type": "tool_result", "tool_use_id": each.id, "content": step(each.input["number"])} for each in calls
+            ]
+            turns.append({"role": "user", "content": results})
+
+
+async def openai_agents(url: str, step: Callable[[int], str], *, on: str, streams: bool) -> None:
+    """An agent of openai-agents."""
+    agents: Any = import_module("agents")
+    agents.set_tracing_disabled(True)
+
+    def make(number: int) -> str:
+        """Make a step."""
+        return step(number)
+
+    async with AsyncOpenAI(api_key="none", base_url=f"{url}/v1") as client:
+        kind = agents.OpenAIResponsesModel if on == "responses" else agents.OpenAIChatCompletionsModel
+        tool = agents.function_tool(make, name_override="step")
+        agent = agents.Agent(name="a", model=kind(model="m", openai_client=client), tools=[tool])
+        if streams:
+            running = agents.Runner.run_streamed(agent, TASK, max_turns=MOST_TURNS)
+            async for _ in running.stream_events():
+                pass
+        else:
+            await agents.Runner.run(agent, TASK, max_turns=MOST_TURNS)
+
+
+async def pydantic_ai(url: str, step: Callable[[int], str], *, on: str) -> None:
+    """An agent of pydantic-ai."""
+    module: Any = import_module("pydantic_ai")
+    if on == "messages":
+        provider = import_module("pydantic_ai.providers.anthropic").AnthropicProvider(api_key="none", base_url=url)
+        model = import_module("pydantic_ai.models.anthropic").AnthropicModel("m", provider=provider)
+    else:
+        provider = import_module("pydantic_ai.providers.openai").OpenAIProvider(api_key="none", base_url=f"{url}/v1")
+        models: Any = import_module("pydantic_ai.models.openai")
+        model = (models.OpenAIResponsesModel if on == "responses" else models.OpenAIChatModel)("m", provider=provider)
+    agent = module.Agent(model)
+
+    @agent.tool_plain(name="step")  # type: ignore[untyped-decorator]
+    def make(number: int) -> str:
+        """Make a step."""
+        return step(number)
+
+    await agent.run(TASK)
+
+
+async def langgraph(url: str, step: Callable[[int], str], *, streams: bool) -> None:
+    """A ReAct agent of LangGraph."""
+    openai: Any = import_module("langchain_openai")
+    tools: Any = import_module("langchain_core.tools")
+
+    def make(number: int) -> str:
+        """Make a step."""
+        return step(number)
+
+    model = openai.ChatOpenAI(model="m", api_key="none", base_url=f"{url}/v1", streaming=streams)
+    tool = tools.StructuredTool.from_function(make, name="step")
+    agent = import_module("langgraph.prebuilt").create_react_agent(model, [tool])
+    await agent.ainvoke({"messages": [("user", TASK)]}, {"recursion_limit": 3 * MOST_TURNS})
+
+
+def clients() -> tuple[dict[str, tuple[str, Loop]], list[str]]:
+    """Return the loops by name, each with its wire, and the frameworks that are not installed."""
+    found: dict[str, tuple[str, Loop]] = {}
+    for streams, how in ((False, ""), (True, ", streamed")):
+        found[f"openai, chat{how}"] = "chat", partial(chat, streams=streams)
+        found[f"openai, responses{how}"] = "responses", partial(responses, streams=streams)
+        found[f"anthropic{how}"] = "messages", partial(messages, streams=streams)
+    missing = [name for name in ("agents", "pydantic_ai", "langgraph") if find_spec(name) is None]
+    for streams, how in ((False, ""), (True, ", streamed")):
+        if "agents" not in missing:
+            for on in ("chat", "responses"):
+                found[f"openai-agents, {on}{how}"] = on, partial(openai_agents, on=on, streams=streams)
+        if "langgraph" not in missing:
+            found[f"langgraph, chat{how}"] = "chat", partial(langgraph, streams=streams)
+    if "pydantic_ai" not in missing:
+        for on in ("chat", "responses", "messages"):
+            found[f"pydantic-ai, {on}"] = on, partial(pydantic_ai, on=on)
+    return found, missing

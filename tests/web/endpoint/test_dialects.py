@@ -1,0 +1,64 @@
+"""Replies in the dialects of servers cast the vote of the same reply in its wire's standard form, whole and streamed."""
+
+from __future__ import annotations
+
+import json
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from microagents.actors.role import Context, Strategy
+from microagents.models.http.provider import HttpModel
+from microagents.models.http.sending import Response
+from microagents.models.model import open_model
+from microagents.web.endpoint.asked import ForwardedRequest
+from microagents.web.endpoint.exchange import Exchange, ForwardedReply
+from microagents.web.endpoint.policy import Policy
+from microagents.web.endpoint.wires import WIRES, Wire
+from tests.doubles.dialects import EDITS, PLAIN, STREAMED, STREAMS, Call, Said, written
+
+ARGUMENTS = {"path": "a.txt", "lines": [1, 2], "text": '{"no": "object"}', "by": {"name": "Ann"}}
+SAID = Said(calls=(Call("read", ARGUMENTS), Call("list", {}), Call("read", {**ARGUMENTS, "path": "b"})), text="I look.")
+TYPES = {"path": "string", "lines": "array", "text": "string", "by": "object"}
+PARAMETERS = {"type": "object", "properties": {name: {"type": kind} for name, kind in TYPES.items()}}
+CASES = [
+    (wire, edit, stream)
+    for wire in WIRES
+    for edit in EDITS[wire.name]
+    for stream in (None, *STREAMS[wire.name])
+    if not edit.startswith("text")  # it is a text to its client, too
+    and stream != "streamed without an end"  # it may be cut off
+]
+
+
+@pytest.fixture(scope="module")
+def provider() -> HttpModel:
+    context = Context(run_id="r", seed=0, tasks=[], strategy=Strategy())
+    model = open_model("openai:m@base_url=http://127.0.0.1:9/v1", context)
+    assert isinstance(model, HttpModel)
+    return model
+
+
+def acts_of(wire: Wire, edit: str, stream: str | None, provider: HttpModel) -> Any:
+    tool = {"name": "read", "description": "", "parameters": PARAMETERS, "input_schema": PARAMETERS}
+    asked = {"model": "m", "messages": [], "tools": [{"type": "function", **tool, "function": tool}]}
+    request = ForwardedRequest.read(wire, json.dumps(asked).encode(), {}, "")
+    dialect = edit if stream is None else f"{edit}.{stream}"
+    found = written(wire.name, "openai", dialect, [SAID], asked)
+    body = found if isinstance(found, bytes) else json.dumps(found).encode()
+    answer = Response(status_code=200, headers=MappingProxyType({}), content=body)
+    taken = Exchange(request, Policy(), None).taken(answer, provider)
+    assert isinstance(taken, ForwardedReply), taken
+    return json.loads(taken.acts)["calls"]
+
+
+@pytest.mark.parametrize(("wire", "edit", "stream"), CASES, ids=lambda each: getattr(each, "name", each))
+def test_a_dialect_casts_the_same_vote(wire: Wire, edit: str, stream: str | None, provider: HttpModel) -> None:
+    assert acts_of(wire, edit, stream, provider) == [
+        {"tool": call.name, "arguments": call.arguments} for call in SAID.calls
+    ]
+
+
+def test_the_plain_and_the_streamed_form_are_among_them() -> None:
+    assert {(edit, stream) for _, edit, stream in CASES} >= {(PLAIN, None), (PLAIN, STREAMED)}
