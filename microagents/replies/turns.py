@@ -43,6 +43,8 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """Of a result: the place of its call in the assistant's turn, from 0."""
     outcome: str = "done"
     """Of a result: its outcome, such as ``error``."""
+    closing: str = ""
+    """Text behind that of a user's turn in the flat form only: where results end a conversation, the next step is the model's."""
     label: str = CALLED
     """Text before each call and its result in the flat form."""
     items: str = ""
@@ -56,7 +58,8 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     @cached_property
     def digest(self) -> bytes:
         """Digest of the turn without the items."""
-        return blake2b(_canonical(structs.replace(self, items="", by="")), digest_size=16).digest()
+        asked = structs.replace(self, text=self.text + self.closing, closing="", items="", by="")
+        return blake2b(_canonical(asked), digest_size=16).digest()
 
     @cached_property
     def size(self) -> int:
@@ -100,7 +103,7 @@ def flaw_of(turns: Sequence[Turn]) -> str | None:
             return f"turn {number} is the result of a call that no turn before it makes"
         if turn.role == "user" and turn.calls:
             return f"turn {number} is the user's, and calls tools; only the assistant's can"
-        if not turn.text.strip() and not turn.calls:
+        if not (turn.text + turn.closing).strip() and not turn.calls:
             return f"turn {number} has neither a text nor a call"
         if [each.call for each in results] != list(range(len(turn.calls))):
             return (
@@ -117,7 +120,7 @@ def flat_text(turns: Sequence[Turn]) -> str:
 
 def _flat(turn: Turn, results: Sequence[Turn]) -> str:
     if turn.role == "user":
-        return f"\n{turn.text}"
+        return f"\n{turn.text}{turn.closing}"
     if not turn.calls:
         return f"{EARLIER}{visible(turn.text)}"
     shown = [
@@ -148,9 +151,9 @@ def joined(turns: Iterable[Turn]) -> list[Turn]:
     """Join texts of the user that stand side by side: many templates want the speakers to take turns."""
     found: list[Turn] = []
     for turn in turns:
-        if found and turn.role == found[-1].role == "user":
+        if found and turn.text and turn.role == found[-1].role == "user":
             found[-1] = Turn(role="user", text=f"{found[-1].text}\n{turn.text}")
-        else:
+        elif turn.text or turn.calls or turn.role != "user":
             found.append(turn)
     return found
 

@@ -15,6 +15,8 @@ from microagents.replies.turns import ToolCall, Turn, joined, native_only, round
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
 """Fields of an assistant's message with its reasoning, in the dialects of chat completions."""
+USER_BEHIND_RESULTS = "user behind results"
+"""What Mistral's models refuse: a text of the user right behind the results of calls, without a word of the assistant between them."""
 Message = dict[str, Any]
 
 
@@ -36,7 +38,7 @@ class History(Struct, frozen=True):
     by: str
     """The model that it is written for."""
     left_out: frozenset[str] = frozenset()
-    """Fields of reasoning that the model refuses."""
+    """Fields of reasoning, and texts right behind results, that the model refuses."""
 
     def messages(
         self, wire: str, call_message: Callable[[History, Turn, int], Any], result: Callable[[Turn, str], Any]
@@ -72,7 +74,7 @@ def opened(prompt: Prompt, by: str, refused: Sequence[str]) -> tuple[Prompt, His
     """
     turns = native_only(prompt.turns, by) if "unreasoned" in refused else prompt.turns
     first, *rest = joined([Turn(role="user", text=prompt.user or " "), *turns])
-    fields = frozenset(REASONING_FIELDS).intersection(refused)
+    fields = frozenset((*REASONING_FIELDS, USER_BEHIND_RESULTS)).intersection(refused)
     history = History(tuple(rest), native_tools(prompt.tools), by, fields)
     if len(first.text) == len(prompt.user):
         return prompt, history
@@ -84,8 +86,15 @@ def opened(prompt: Prompt, by: str, refused: Sequence[str]) -> tuple[Prompt, His
 
 def chat_messages(history: History) -> Iterator[Message]:
     """Yield the messages of chat completions."""
+    is_behind_result = False
     for each in history.messages("chat", _chat_calls, _chat_result):
-        yield each if isinstance(each, dict) else {"role": each[0], "content": each[1]}
+        if isinstance(each, dict):
+            yield each
+        else:
+            if is_behind_result and USER_BEHIND_RESULTS in history.left_out:
+                yield {"role": "assistant", "content": "Understood."}
+            yield {"role": each[0], "content": each[1]}
+        is_behind_result = isinstance(each, dict)
 
 
 def _chat_calls(history: History, turn: Turn, first: int) -> Message:

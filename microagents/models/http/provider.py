@@ -79,7 +79,7 @@ SHOWN_BYTES = 200
 """Bytes of a reply that cannot be read that its error shows."""
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from microagents.actors.role import Context
     from microagents.models.model import Call, ModelSpec
@@ -426,13 +426,14 @@ class HttpModel(Model, ABC):
 
     async def _ask(self, client: Client, call: Call) -> Response | ModelUnavailable:
         while True:
+            known = frozenset(self._substitutes.refused)
             taken = structs.replace(call, prompt=self._taken(call.prompt))
             parameters = self._accepted(taken)
             headers = {sample_keys.HEADER: sample_keys.key_of(self._run_id, call, parameters), **self._headers(taken)}
             answer = await client.post(self.path, {**self._content(taken, parameters), **_nested(parameters)}, headers)
             if isinstance(answer, Response):
                 answer = self._decoded(answer, call)
-            if isinstance(answer, ModelUnavailable) or not self._learns(answer, taken.prompt, parameters):
+            if isinstance(answer, ModelUnavailable) or not self._learns(answer, taken.prompt, parameters, known):
                 return answer
 
     def _taken(self, prompt: Prompt) -> Prompt:
@@ -440,7 +441,7 @@ class HttpModel(Model, ABC):
         taken = prompt if self.takes_turns else prompt.flat
         return as_one_part(taken) if self._options.get("system") == USER else taken
 
-    def _learns(self, answer: Response, prompt: Prompt, parameters: Mapping[str, Any]) -> bool:
+    def _learns(self, answer: Response, prompt: Prompt, parameters: Mapping[str, Any], known: Container[str]) -> bool:
         """Whether an answer refuses a part of a request that may be left out, or written in another way."""
         error, sent = error_in(answer.found), dict(parameters)
         if any(turn.items for turn in prompt.turns):
@@ -448,7 +449,7 @@ class HttpModel(Model, ABC):
         if answer.status_code in REFUSED_PARAMETERS and self._substitutes.learn(error, sent):
             return True
         is_refusal = not answer.is_success and answer.status_code not in OF_OTHERS
-        return is_refusal and prompt.is_conversation and self._substitutes.learn_of_turns(error.message)
+        return is_refusal and prompt.is_conversation and self._substitutes.learn_of_turns(error.message, known)
 
     def _opened(self, prompt: Prompt) -> tuple[Prompt, History]:
         """Return a prompt with all texts that open it in its user part, and the turns behind them."""

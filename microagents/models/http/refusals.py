@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 from microagents.base.foreign_text import printable_line
 from microagents.base.logs import log
 from microagents.elections.red_flags import CONTENT_FILTER, ONLY_REASONING, REFUSAL, known_finish
+from microagents.models.http.histories import USER_BEHIND_RESULTS
 from microagents.models.http.replies import UNREADABLE, Said, finish_of, name_in, object_in
 from microagents.models.http.sending import MAX_ERROR_BYTES, Response
 from microagents.models.http.spec_options import either
@@ -36,7 +37,8 @@ REFUSED_PARAMETERS = (400, 422)
 _OF_SYSTEM = re.compile(r"system[_ ](?:role|message|prompt|part)|roles? must alternate|only user", re.IGNORECASE)
 TOOLS, UNREASONED = "tools", "unreasoned"
 """What a model may refuse in a conversation: its tools and turns, and calls without the reasoning before them."""
-SENT_AS_TEXT = {TOOLS: None, UNREASONED: None}
+SENT_AS_TEXT = {TOOLS: None, UNREASONED: None, USER_BEHIND_RESULTS: None}
+_USER_BEHIND = re.compile(r"user\W{0,4}after (?:the )?(?:role )?\W{0,4}tool", re.IGNORECASE)
 _OF_TURNS = re.compile(
     r"\btools?\b|tool[ _-]?(?:use|call|choice)|function[ _-]?call|roles?\b|earlier turns", re.IGNORECASE
 )
@@ -190,13 +192,19 @@ class Substitutes:
             if other is not None and value is not None:
                 parameters[other] = value
 
-    def learn_of_turns(self, message: str) -> bool:
-        """Whether a server's words refuse a conversation that can be written in another way. All later calls are written so."""
-        name = refusal_of_turns(message, self.refused)
-        if name is None or name in self.refused:
+    def learn_of_turns(self, message: str, known: Container[str]) -> bool:
+        """Whether a server's words refuse a conversation that can be written in another way. All later calls are written so.
+
+        Args:
+            message: the words.
+            known: names of the refusals that were known when the conversation was sent.
+        """
+        name = refusal_of_turns(message, known)
+        if name is None or name in known:
             return False
-        self.refused[name] = None
-        log().warning("model refuses a parameter", model=self._model, parameter=name, sent_instead="text")
+        if name not in self.refused:
+            self.refused[name] = None
+            log().warning("model refuses a parameter", model=self._model, parameter=name, sent_instead="text")
         return True
 
     def learn(self, error: ServerError, sent: Mapping[str, Any]) -> bool:
@@ -213,7 +221,9 @@ class Substitutes:
 
 
 def refusal_of_turns(message: str, refused: Container[str]) -> str | None:
-    """Name what a server refuses in a request with turns: calls without reasoning, or turns and tools altogether; None for neither."""
+    """Name what a server refuses: a user's text behind results, calls without reasoning, or all turns; None for neither."""
+    if _USER_BEHIND.search(message):
+        return USER_BEHIND_RESULTS if USER_BEHIND_RESULTS not in refused else TOOLS
     if _WANTS_REASONING.search(message):
         return UNREASONED if UNREASONED not in refused else TOOLS
     if _OF_TURNS.search(message) and _NOT_TAKEN.search(message):

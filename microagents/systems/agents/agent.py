@@ -218,8 +218,8 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         for number, action in enumerate(state.turns, state.summarized + 1):
             turns += [action.turn(number), *action.results]
         own = self.summary(state)
-        text = f"{own}\n\n" if own else ""
-        turns.append(Turn(role="user", text=f"{text}Choose action {state.taken + 1}."))
+        space = "\n\n" if own else ""
+        turns.append(Turn(role="user", text=own, closing=f"{space}Choose action {state.taken + 1}."))
         return structs.replace(self._asked, user="".join(parts), static_chars=len(head), turns=tuple(turns))
 
     @cached_property
