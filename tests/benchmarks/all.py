@@ -194,6 +194,9 @@ SHORT: Mapping[str, Benchmark] = {
             "steps a second on Ray": Figure(rf"in one process, {NUMBER} on Ray", better="more"),
         },
     ),
+    "strict_calls": Benchmark(
+        words="--tickets 30", figures={"requests refused": Figure(rf"^{NUMBER} of .* requests refused", high=0)}
+    ),
     "usages": Benchmark(
         words="--replies 100",
         figures={"journals refused": Figure(rf"{NUMBER} journals refused", high=0)},

@@ -165,7 +165,8 @@ def as_text(reply: Object, before: str = "", end: str = "\n</tool_call>") -> Non
 
 
 def without_item_ids(reply: Object) -> None:
-    """Leave out the ids of items that are no ids of calls."""
+    """Leave out reasoning, and the ids of items that are no ids of calls."""
+    reply["output"] = [item for item in reply["output"] if item["type"] != "reasoning"]
     for item in reply["output"]:
         item.pop("id", None)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -34,7 +35,7 @@ class Heard(Struct):
     """The conversation as the server understands it."""
 
     asked: str = ""
-    """First text of the user."""
+    """All texts of the user."""
     steps: int = 0
     """Replies with calls so far."""
     results: list[str] = []
@@ -86,7 +87,7 @@ class Loop:
         """Take in anything else, which stands behind all results."""
         if self._open:
             raise Refused(self._words.unanswered.format(", ".join(self._open)))
-        self.heard.asked = self.heard.asked or asked
+        self.heard.asked += asked
 
 
 def object_in(arguments: str) -> None:
@@ -195,6 +196,10 @@ def heard_by_chat(given: Mapping[str, Any], family: str) -> Heard:
     names = [call.function.name for reply in replies for call in reply.tool_calls or ()]
     tools = [(each.function.name, each.function.parameters) for each in body.tools or ()]
     check_tools(tools, names, GOOGLES_NAME if family == "gemini" else NAME)
+    kinds = [type(each) for each in body.messages]
+    for pair in pairwise(kinds):
+        if family == "mistral" and pair in ((ChatResult, ChatUser), (ChatUser, ChatUser)):
+            raise Refused(f"Unexpected role 'user' after role '{'tool' if pair[0] is ChatResult else 'user'}'")
     current = max(
         number for number, each in enumerate([ChatUser(content=""), *body.messages]) if isinstance(each, ChatUser)
     )

@@ -19,6 +19,8 @@ from tests.doubles.histories import Heard, Refused, heard_by_chat, heard_by_mess
 Brain = Callable[[Heard], Said]
 """Gives the reply to a conversation."""
 BAD_REQUEST = 400
+PROVIDERS = {"chat": "openai", "responses": "openai-responses", "messages": "anthropic"}
+"""By wire the provider of a model's spec."""
 
 
 class StrictWires:
@@ -29,6 +31,10 @@ class StrictWires:
         self.url = ""
         self.bodies: list[dict[str, Any]] = []
         self.refused: list[str] = []
+
+    def spec(self, wire: str, family: str = "openai", dialect: str = PLAIN) -> str:
+        """The spec of a model."""
+        return f"{PROVIDERS[wire]}:m@base_url={self.base_url(wire, family, dialect)}"
 
     def base_url(self, wire: str, family: str = "openai", dialect: str = PLAIN) -> str:
         """The address to give to a client of a wire."""

@@ -136,6 +136,9 @@ BROKEN: Mapping[str, Mapping[str, Broken]] = {
         "a tool in the form of responses": Broken({"tools.0": RESPONSES["tools"][0]}, "$.tools[0]"),
         "reasoning where there is none": Broken({"messages.2.reasoning_content": "7"}, "reasoning_content"),
         "an id of Mistral of ten characters": Broken({f"{OF_CALL}.id": "callNr0011"}, "length of 9", "mistral"),
+        "a user behind a result of Mistral": Broken(
+            {"messages": [*CHAT["messages"], USER]}, "'user' after role 'tool'", "mistral"
+        ),
         "a reply of DeepSeek without reasoning": Broken({}, "Missing `reasoning_content`", "deepseek"),
         "another's reasoning": Broken({"messages.2.reasoning_content": "8"}, "not the one", "deepseek"),
         "a call of Gemini without its signature": Broken({}, "no valid thought_signature", "gemini"),
@@ -229,7 +232,8 @@ async def test_what_is_heard_are_the_goal_the_replies_with_calls_and_their_resul
     async with strict_wires(heard) as server:
         for wire, body in WHOLE.items():
             await asked(server, wire, body)
-    assert found == 3 * [Heard(asked="Pay order 7 back.", steps=1, results=["paid", "paid"])]
+    assert [(each.steps, each.results) for each in found] == 3 * [(1, ["paid", "paid"])]
+    assert [each.asked for each in found] == [*2 * ["Pay order 7 back."], "Pay order 7 back.I look."]
 
 
 @pytest.mark.slow
