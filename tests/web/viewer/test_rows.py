@@ -229,3 +229,19 @@ def test_a_journal_with_other_values_than_a_run_writes_is_refused_in_a_sentence(
             if status == 404:
                 assert "\n" not in body["error"], (change, path)
         Path("runs/r.sqlite").write_bytes(before)
+
+
+def test_a_row_that_another_model_settled_has_the_votes_of_that_model() -> None:
+    written, shown = run_sheet("--on-undecided", "sim:gpt-4.1-mini"), all_rows()
+    least, _ = agreements()
+    settled = [row for row in shown if row["settled_by"] == "sim:gpt-4.1-mini"]
+    assert (
+        [row["input"] for row in settled]
+        == [number for number, out in enumerate(written) if out["settled_by"] == "sim:gpt-4.1-mini"]
+        != []
+    )
+    for row in settled:
+        assert row["path"].endswith("/step/0/undecided")
+        assert row["waits"] is False
+        assert row["samples"] == written[row["input"]]["samples"]
+        assert round(least[row["input"]], 6) == round(min(own / votes for own, votes in row["agreement"].values()), 6)

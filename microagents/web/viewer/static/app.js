@@ -97,7 +97,7 @@ async function runPage(run, signal) {
     else if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
     else if (found.listed && !query.has("input")) problems.replaceChildren(...withoutResult(found.failed_inputs.filter((each) => each.outcome !== "undecided"), (number) => runUrl(run, `?input=${number}`)));
     if (found.is_table) {
-      if (!rows) { const here = h("div"); inputs.replaceChildren(section("Rows", here)); rows = rowTable(here, run, signal); }
+      if (!rows) { const here = h("div"); inputs.replaceChildren(section("Rows", here)); rows = rowTable(here, run, found.inputs, signal); }
       if (found.outcome !== "running" || before !== found.outcome || state !== `${found.steps} ${found.calls} ${found.outcome}`) await rows.set(found.inputs, await bytes(apiUrl(run, "inputs"), signal), found.errors);
     } else if (found.listed && !query.has("input")) {
       if (!fillGrid) { const here = h("div"); inputs.replaceChildren(section("Inputs", here)); fillGrid = grid(here, (i) => runUrl(run, `?input=${i}`)); }

@@ -98,9 +98,9 @@ const OF_VOTES = ["disputed", "flagged"];
 const ORDERS = { "": "number", agreement: "least agreement", cost: "most cost", samples: "most samples" };
 
 // Returns what takes the bytes of the inputs (see grid.js) and the number of errors, once they have changed.
-export function rowTable(host, run, signal) {
+export function rowTable(host, run, size, signal) {
   const query = new URLSearchParams(location.search), all = { codes: new Uint8Array(0), least: new Float32Array(0), flagged: new Float32Array(0), wrong: new Set(), sums: [] };
-  let show = has(FILTERS, query.get("show")) ? query.get("show") : "all", at = Math.max(0, (Number(query.get("page")) || 1) - 1), order = new Uint32Array(0), found = null, shown = 0, totals = {}, hasVotes = false, isJudged = false, hasErrors = false, drawn = "";
+  let show = has(FILTERS, query.get("show")) ? query.get("show") : "all", at = Math.max(0, (Number(query.get("page")) || 1) - 1), order = Uint32Array.from({ length: size }, (_, i) => i), found = null, shown = 0, totals = { all: size, open: 0, wrong: 0, failed: 0 }, isNew = true, hasVotes = false, isJudged = false, hasErrors = false, drawn = "";
   const by = h("select", { "aria-label": "Order by", onchange: () => choose() }, Object.entries(ORDERS).map(([value, name]) => h("option", { value, selected: value === query.get("by") }, name)));
   const search = h("input", { type: "search", "aria-label": "Search the rows", placeholder: "Search", value: query.get("search") ?? "" });
   const chips = h("div", { class: "tools chips", role: "group", "aria-label": "Show" }), body = h("div"), place = h("span", { class: "soft" }), dialog = h("dialog", { class: "cell", "aria-label": "Votes on a cell" }), note = h("p", { class: "note", hidden: true });
@@ -190,6 +190,9 @@ export function rowTable(host, run, signal) {
     if (seen === pageOf()) drawChips();
     else await fill();
   };
+  // The first page of all rows needs no more than their number.
+  const isPlain = show === "all" && !by.value && !search.value;
+  if (isPlain) fill();
   return {
     set: async (inputs, read, errors) => {
       hasErrors = errors > 0;
@@ -198,9 +201,9 @@ export function rowTable(host, run, signal) {
       all.sums = read.length > inputs ? [0, 1].map((i) => new Float32Array(read.slice(inputs + 4 * inputs * i, inputs + 4 * inputs * (i + 1)).buffer)) : [];
       if (search.value) await searched();
       if (show === "wrong") await judge();
-      tally();
-      arrange();
-      await fill();
+      if (isNew && isPlain) await refresh();
+      else { tally(); arrange(); await fill(); }
+      isNew = false;
       const votes = new Float32Array((await bytes(apiUrl(run, "agreement"), signal)).buffer);
       all.least = votes.subarray(0, inputs);
       all.flagged = votes.subarray(inputs);
