@@ -376,10 +376,15 @@ def voted_fields(reply: type[Reply]) -> list[str]:
 
 
 @lru_cache(maxsize=256)
+def prose_fields(reply: type[Reply]) -> frozenset[str]:
+    """Name the voted fields that may contain text of a model's own: two values may then mean the same without being equal."""
+    voted = [field for field in fields_of(reply) if _is_voted(field.type)]
+    return frozenset([each.name for each in voted if any(isinstance(of, _WITH_TEXT) for of in _types_in(each.type))])
+
+
 def has_prose(reply: type[Reply]) -> bool:
-    """Return whether a vote may contain text of a model's own: two votes may then mean the same without being equal."""
-    voted = [field.type for field in fields_of(reply) if _is_voted(field.type)]
-    return any(isinstance(each, _WITH_TEXT) for each in _types_in(*voted))
+    """Return whether a vote may contain text of a model's own."""
+    return bool(prose_fields(reply))
 
 
 _WITH_TEXT = types.StrType | types.DictType | types.AnyType | types.CustomType

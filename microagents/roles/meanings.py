@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from hashlib import blake2b
+from typing import cast
 
+import msgspec
 from msgspec import Raw, structs
 
 from microagents.base.aio import TaskScope
@@ -14,6 +16,39 @@ from microagents.elections.election import Ballot, ElectionId
 from microagents.elections.groups import Groups
 from microagents.replies.chat import CheckedReply, Prompt, ProseByTool, Reply, decoder_of, vote_of
 from microagents.roles.matcher import Match, MeanTheSame, ToMatch
+
+
+class FieldMeanings:
+    """Groups of the values of each field, of an election in which fields are voted on by themselves. Values without text must be equal.
+
+    Args:
+        of_fields: for each part of a vote the names of its fields, and its groups; None for a part without text.
+    """
+
+    def __init__(self, of_fields: Sequence[tuple[tuple[str, ...], Meanings | None]]) -> None:
+        self._of_fields = of_fields
+
+    @property
+    def comparisons(self) -> list[asyncio.Task[None]]:
+        """The comparisons that are under way."""
+        return [each for _, of_field in self._of_fields if of_field is not None for each in of_field.comparisons]
+
+    def counted_as(self, ballot: Ballot, vote: Hashable) -> Ballot | None:
+        """Return the ballot with the first values of their groups; None while one is not known."""
+        values, is_known = _fields.decode(ballot.value), True
+        for (names, of_field), part in zip(self._of_fields, cast("tuple[Hashable, ...]", vote), strict=True):
+            if of_field is None:
+                continue
+            own = msgspec.json.encode({name: values[name] for name in names if name in values})
+            found = of_field.counted_as(structs.replace(ballot, value=own), part)
+            if found is None:
+                is_known = False  # the other fields are compared meanwhile
+            else:
+                values |= _fields.decode(found.value)
+        return structs.replace(ballot, value=msgspec.json.encode(values)) if is_known else None
+
+
+_fields = msgspec.json.Decoder(dict[str, Raw])
 
 
 class Meanings:
@@ -51,6 +86,11 @@ class Meanings:
         self._on_failure = on_failure
         self._groups = Groups()
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def comparisons(self) -> list[asyncio.Task[None]]:
+        """The comparison that is under way, if any."""
+        return [] if self.comparison is None else [self.comparison]
 
     def counted_as(self, ballot: Ballot, vote: Hashable) -> Ballot | None:
         """Return the ballot with the first reply of its group; None while the group is not known, which is then found out."""

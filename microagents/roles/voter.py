@@ -31,12 +31,12 @@ from microagents.elections.election import (
     Verdict,
     Wanted,
 )
-from microagents.elections.rules import FirstValid
+from microagents.elections.rules import ByField, FirstValid
 from microagents.journal.messages import FollowDecisions, FollowDoubts, Recall, RecordDraws, RecordReply, RecordSample
-from microagents.replies.chat import CheckedReply, Reply, decoder_of
+from microagents.replies.chat import CheckedReply, Reply, decoder_of, prose_fields
 from microagents.roles.executor import Execute
 from microagents.roles.matcher import MeanTheSame
-from microagents.roles.meanings import Meanings
+from microagents.roles.meanings import FieldMeanings, Meanings
 from microagents.roles.sampler import Sampler
 from microagents.roles.verification import Verification
 from microagents.task import Task, flag_of, verifies
@@ -280,17 +280,29 @@ class RunningElection:
                 guess=self._guess,
                 record=voter.record,
             )
-        self._meanings: Meanings | None = None
-        if question.votes == "semantic":
-            self._meanings = Meanings(
-                election_id,
-                self._sampler.prompt(0),
-                resolve(question.reply, Reply),
-                question.prose,
-                ask=voter.ask,
-                on_found=self._count_after_comparison,
-                on_failure=self.close_count,
-            )
+        self._meanings = self._groups()
+
+    def _groups(self) -> Meanings | FieldMeanings | None:
+        """Make the groups of replies that mean the same; None if equal votes count alone."""
+        question, reply = self._question, resolve(self._question.reply, Reply)
+        if question.votes == "exact":
+            return None
+        if not isinstance(question.rule, ByField):
+            return self._meanings_of(reply)
+        prose, parts = prose_fields(reply), question.rule.fields
+        of_fields = [None if prose.isdisjoint(names) else self._meanings_of(Reply) for names in parts]
+        return FieldMeanings([*zip(parts, of_fields, strict=True)])
+
+    def _meanings_of(self, reply: type[Reply]) -> Meanings:
+        return Meanings(
+            self.id,
+            self._sampler.prompt(0),
+            reply,
+            self._question.prose,
+            ask=self._voter.ask,
+            on_found=self._count_after_comparison,
+            on_failure=self.close_count,
+        )
 
     def _fits(self, composed: bytes) -> bool:
         """Whether a reply that no sample gave may win: it passes the checks of samples. One that would have to be verified may not."""
@@ -377,9 +389,8 @@ class RunningElection:
 
     @property
     def calls(self) -> list[asyncio.Task[None]]:
-        """Draws in flight, first launched first, and the comparison that is under way."""
-        comparison = None if self._meanings is None else self._meanings.comparison
-        return [*self.draws.values(), *([] if comparison is None else [comparison])]
+        """Draws in flight, first launched first, and the comparisons that are under way."""
+        return [*self.draws.values(), *([] if self._meanings is None else self._meanings.comparisons)]
 
     async def cancel_draws(self) -> None:
         """Cancel the draws in flight, first launched first, and wait until they have ended, however often the caller is cancelled."""
@@ -468,7 +479,7 @@ class RunningElection:
             if isinstance(ballot, Flagged):
                 self._flagged_ahead.discard(ballot.seq)
 
-    def _as_counted(self, ballot: Ballot | Flagged, meanings: Meanings) -> Ballot | Flagged | None:
+    def _as_counted(self, ballot: Ballot | Flagged, meanings: Meanings | FieldMeanings) -> Ballot | Flagged | None:
         """Return the ballot as it counts by meaning; None while that is not known."""
         if isinstance(ballot, Flagged):
             return ballot

@@ -235,7 +235,7 @@ class Elections(Generic[T, G]):
             votes: Votes = "exact"
         else:
             votes = context.strategy.votes
-        fields = task.fields_of_vote(reply) if votes == "exact" else ()
+        fields = task.fields_of_vote(reply)
         if context.strategy.certain != "off":
             rule = certain(rule, branches=context.strategy.certain == "branches" and not fields)
         rule = by_field(rule, fields)
