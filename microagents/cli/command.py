@@ -36,7 +36,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Limits": ("max_calls", "max_tokens", "max_time_s", "max_outage_s", "max_wait_effects_s", "concurrency"),
     "Models": ("from_", "seed", "fallback", "resend_stragglers", "prices"),
     "Replies": ("max_output_tokens", "flag_above_tokens", "format", "reasoning", "reading"),
-    "Journal": ("runs_dir", "no_journal", "accept_change", "durability", "keep_texts"),
+    "Journal": ("runs_dir", "no_journal", "accept_change", "durability", "keep_texts", "reuse"),
     "Places": ("runtime", "address", "insecure", "deploy", "lanes", "detach"),
     "Files, logs": ("output", "gold", "trust_columns", "config", "trust_folder", "yes"),
 }

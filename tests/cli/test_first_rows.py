@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,8 @@ def test_the_first_rows_are_shown_before_the_others_are_begun_and_belong_to_the_
 
 @pytest.mark.usefixtures("asks")
 def test_after_no_the_first_rows_are_kept_for_a_resume() -> None:
-    ran = run(stdin="5\nn\n")
+    ran = run("--stream", stdin="5\nn\n")
+    assert sorted(json.loads(line)["input"] for line in ran.out.splitlines()) == [0, 1, 2, 3, 4]
     assert (ran.code, written()) == (INTERRUPTED, ["decided"] * 5 + ["not done"])
     assert "these rows are kept; all others: microagents resume r" in ran.err
     assert microagents("resume", "r", "--yes").code == COMPLETED

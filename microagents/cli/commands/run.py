@@ -155,7 +155,9 @@ def command(
                 watched, lambda control, _: start(None, control), stream=stream, yes=yes, offers_rows=may_show
             )
         except FirstRowsWanted:
-            result = run_in_terminal(watched, lambda control, _: start(range(FIRST_ROWS), control), yes=True)
+            result = run_in_terminal(
+                watched, lambda control, _: start(range(FIRST_ROWS), control), stream=stream, yes=True
+            )
             assert isinstance(given.work, Sequence)
             echo(report_text([done_rows(result, given.work[:FIRST_ROWS])]), err=True)
             echo(f"microagents: these rows are kept; all others: {resume_command(named, runs_dir)}", err=True)
