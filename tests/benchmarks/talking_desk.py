@@ -4,10 +4,12 @@ Sixty tickets name neither the order nor the wish, so the agent looks the custom
 shall do it, and does what the policy allows: pays back, ships another one, cancels, or moves the address. A script plays the customer.
 One sample is right in .9 and else takes a wrong argument, a wrong tool, an effect too early, or the end too early, each independently of
 the others. The world's database judges a trial by the gold actions of its ticket. The calls of an action are counted by its effect.
+Where samples err together, the share that is right stands beside the one that `measure` and `plan` expected.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sqlite3
@@ -24,7 +26,21 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from microagents import Action, AgentState, AgentTask, EffectKey, Prompt, Reply, RunInput, ToolCall, ask, run_sync, tool
+from microagents import (
+    Action,
+    AgentState,
+    AgentTask,
+    EffectKey,
+    Prompt,
+    Reply,
+    RunInput,
+    ToolCall,
+    ask,
+    measure,
+    plan,
+    run_sync,
+    tool,
+)
 from microagents.base.foreign_text import fenced_in
 from microagents.roles.executor import CustomerQuestion
 from microagents.systems.agents.act import Act
@@ -35,6 +51,8 @@ TICKETS = 60
 MODEL = "sim:perfect@error=0.1,alternatives=9"
 GOODS = ("lamp", "kettle", "chair", "bell", "desk", "coat", "radio", "tea set")
 WISHES = ("refund", "exchange", "cancel", "move")
+SHARED = "sim:perfect@error=0.02,alternatives=9,hard=0.02"
+"""A model whose samples err together at some questions: each of these has one wrong reply, more likely than the right one."""
 MISTAKES = (5, 3, 1, 1)
 """Weights of a wrong argument, a wrong tool, an effect too early, and the end too early."""
 WHICH, SHALL = "Which order is it, and what do you want?", "Shall I do this?"
@@ -256,6 +274,9 @@ class TalkingDesk(AgentTask[Closed]):
     ticket: int = 0
     world: str = "world.sqlite"
 
+    def variant(self, number: int) -> TalkingDesk:
+        return self.model_copy(update={"ticket": self.ticket + number})
+
     def given_tools(self) -> Sequence[GivenTool]:
         world = World(self.world, self.ticket)
         return [*(getattr(world, name) for name in (*READS, *WRITES, *HARMS)), ask]
@@ -393,21 +414,33 @@ def answer(ticket: int, text: str) -> str:
     return "What do you mean?"
 
 
-def do(trials: int, strategy: Act, seed: int, folder: Path) -> tuple[int, dict[str, float], int]:
-    """Do tickets; returns how many are right, the mean calls of an action by its effect, and the questions to customers."""
-    world = str(folder / f"{seed}.sqlite")
+def world_in(folder: Path) -> str:
+    """Make the database of the effects of a run."""
+    folder.mkdir(exist_ok=True)
+    world = str(folder / "world.sqlite")
     with closing(sqlite3.connect(world)) as db, db:
         db.execute("PRAGMA journal_mode = wal")
         db.execute("CREATE TABLE effect (run TEXT, kind TEXT, what TEXT)")
+    return world
+
+
+async def customer(question: CustomerQuestion) -> str:
+    """Answer as the customer of the ticket, whose number follows from that of the input."""
+    return answer(int(question.path.partition("/")[0]) % TICKETS, question.text)
+
+
+def do(trials: int, strategy: Act, seed: int, folder: Path, model: str = MODEL) -> tuple[int, dict[str, float], int]:
+    """Do tickets; returns how many are right, the mean calls of an action by its effect, and the questions to customers."""
+    world = world_in(folder)
     inputs = [TalkingDesk(ticket=number % TICKETS, world=world) for number in range(trials)]
     asked = []
 
     async def on_ask(question: CustomerQuestion) -> str:
         asked.append(question)
-        return answer(int(question.path.partition("/")[0]) % TICKETS, question.text)
+        return await customer(question)
 
     runs: Any = {"runs_dir": folder / "runs", "on_ask": on_ask, "seed": seed, "on_undecided": "stop"}
-    result = run_sync(inputs, models=MODEL, strategy=strategy, **runs)
+    result = run_sync(inputs, models=model, strategy=strategy, **runs)
     calls = defaultdict[str, list[int]](list)
     for each in result.decisions():
         if re.fullmatch(r"\d+/step/\d+", each.path):
@@ -440,6 +473,22 @@ def main(trials: int, seed: int) -> None:
         )
     assert right >= 0.99 * trials
     assert all(calls[kind] <= most for kind, most in MOST_CALLS.items())
+    with TemporaryDirectory() as folder:
+        shared(trials, seed, Path(folder))
+
+
+def shared(trials: int, seed: int, folder: Path) -> None:
+    """Measure a model whose samples err together in one trial of each ticket, and compare the plan with other trials."""
+    runs: Any = {"runs_dir": folder / "runs", "on_ask": customer, "seed": seed + 1}
+    desk = TalkingDesk(world=world_in(folder / "measured"))
+    measured = asyncio.run(measure(desk, models=SHARED, steps=TICKETS, **runs))
+    chance = plan(desk, measured).runs[0].chance
+    right, _, _ = do(trials, Act(), seed, folder, SHARED)
+    print(
+        f"errors shared: {right} of {trials} right ({right / trials:.3f}); planned from {TICKETS} measured trials {chance.share:.3f} "
+        f"({chance.low:.3f} to {chance.high:.3f})"
+    )
+    assert chance.low <= right / trials <= chance.high
 
 
 if __name__ == "__main__":

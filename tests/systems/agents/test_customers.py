@@ -320,6 +320,21 @@ def test_where_a_customer_is_there_a_text_without_a_call_is_a_question() -> None
     assert [each.call for each in waits.waiting] == [ToolCall("ask", {"text": "Which order?"})]
 
 
+def test_a_question_is_alone_in_its_action() -> None:
+    both = [{"tool": "ask", "arguments": {"text": "Which?"}}, {"tool": "refund", "arguments": {"order": 7}}]
+    replies(f"calls = {json.dumps(both)}", "Which order?", "Which one?")
+    assert len(scripted(Desk()).waiting) == 1
+    assert flags() == ["effects_together"]
+
+
+def test_a_question_waits_for_an_approval_first_where_one_is_wanted() -> None:
+    desk(options={"approve": "ask"})
+    assert microagents("decide", "r", "step/0", "approve").code == COMPLETED
+    (waits,) = asyncio.run(resume("r")).waiting
+    assert waits.path == ANSWER
+    assert asyncio.run(resume("r", answers={ANSWER: "order 7"})).outcome == "completed"
+
+
 def test_a_text_without_a_call_is_flagged_where_the_result_has_a_type() -> None:
     replies("It is 12 cents.", *['calls = [{"tool": "end", "arguments": {"cents": 12}}]'] * 3)
     assert scripted(Summing()).value["result"] == {"cents": 12, "note": ""}
