@@ -6,12 +6,13 @@ import re
 from datetime import date
 from decimal import Decimal
 from functools import lru_cache
+from keyword import iskeyword
 from types import new_class
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Struct
-from pydantic import Field, ModelWrapValidatorHandler, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_validator
 
 from microagents.base.errors import InvalidDefinition
 from microagents.base.messages import make_on_demand
@@ -20,7 +21,8 @@ from microagents.systems.chains.row_task import Row, RowTask
 
 TYPES: dict[str, Any] = {"text": str, "int": int, "decimal": Decimal, "date": date, "bool": bool}
 _COLUMN = re.compile(r"(?P<name>[^\W\d]\w*)\s*(?::\s*(?P<type>.*?))?\s*(?P<list>\[\])?\s*(?P<optional>\?)?", re.DOTALL)
-_NAMED = re.compile(r"\{([^{}]+)\}")
+_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
+"""Braces of a question: doubled, around the name of a column, or alone, which is refused."""
 
 
 class Filled(Reply, frozen=True):
@@ -33,7 +35,8 @@ class FillTable(RowTask[Filled]):
     format = "json"
 
     ask: Annotated[str, Field(min_length=1)]
-    """The question, with the names of columns in braces: 'Split {place} into its name and country.' Without any, the row follows it."""
+    """The question, with the names of columns in braces: 'Split {place} into its name and country.' Without any, the row follows it.
+    {{ and }} are braces."""
     columns: Annotated[str, Field(min_length=1)]
     """The columns of the reply: 'name, year: int?, tags: text[], kind: city|village'. A type is text, int, decimal, date, bool or words
     with | between them; [] makes a list of it, and ? lets it be missing."""
@@ -46,16 +49,43 @@ class FillTable(RowTask[Filled]):
         made: FillTable = _rows_with(given["columns"]).model_validate(given)
         return made
 
+    @field_validator("ask")
+    @classmethod
+    def _has_columns_in_its_braces(cls, ask: str) -> str:
+        if not ask.strip():
+            raise ValueError("ask must be a question, not blanks")
+        columns_in(ask)
+        return ask
+
     def prompt(self, row: Row, /) -> Prompt:
         """Fill the columns of the row into the question.
 
         Raises:
             KeyError: the question names a column that the row does not have.
         """
-        if _NAMED.search(self.ask) is None:
-            lines = [f"{name}: {_text(value)}" for name, value in row.items()]
-            return Prompt(user="\n".join([self.ask, "", *lines]))
-        return Prompt(user=_NAMED.sub(lambda found: _text(row[found[1].strip()]), self.ask))
+        asked = _BRACES.sub(lambda found: _text(row[found[1].strip()]) if found[1] else found[0][0], self.ask)
+        if columns_in(self.ask):
+            return Prompt(user=asked)
+        lines = [f"{name}: {_text(value)}" for name, value in row.items()]
+        return Prompt(user="\n".join([asked, "", *lines]))
+
+
+def columns_in(ask: str) -> list[str]:
+    """List the columns that a question names, each once.
+
+    Raises:
+        ValueError: a brace stands alone, or around nothing.
+    """
+    columns = dict[str, None]()
+    for found in _BRACES.finditer(ask):
+        name = (found[1] or "").strip()
+        if name:
+            columns[name] = None
+        elif found[0] not in ("{{", "}}"):
+            raise ValueError(
+                f"{ask[found.start() :]!r:.40} in ask has a brace that is not around the name of a column; write {{{{ and }}}} for braces"
+            )
+    return list(columns)
 
 
 def _text(value: object) -> str:
@@ -83,6 +113,8 @@ def reply_with(columns: str) -> type[Filled]:
         name = found["name"]
         if name in annotations:
             raise ValueError(f"columns name {name!r} twice; rename one")
+        if name.startswith("_") or hasattr(Filled, name) or iskeyword(name):
+            raise ValueError(f"{name!r} in columns is a name with a meaning in Python, or here; add a letter to it")
         annotations[name] = _type_of(found, column.strip())
         if found["optional"]:
             annotations[name] = annotations[name] | None
@@ -99,11 +131,12 @@ def _type_of(found: re.Match[str], column: str) -> Any:
     kind: Any
     if word in TYPES:
         kind = TYPES[word]
-    elif len(values) > 1 and all(values):
+    elif len(values) > 1 and all(values) and len(set(values)) == len(values) and TYPES.keys().isdisjoint(values):
         kind = Literal[tuple(values)]
     else:
         raise ValueError(
-            f"{column!r:.80} in columns has the type {word!r:.40}; known are {', '.join(TYPES)}, and words with | between them"
+            f"{column!r:.80} in columns has the type {word!r:.40}; known are {', '.join(TYPES)}, and other words, each once, with | "
+            "between them"
         )
     if found["list"]:
         return list[kind]

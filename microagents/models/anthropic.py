@@ -57,12 +57,13 @@ class AnthropicModel(HttpModel):
     def join(self, context: Context) -> None:
         """Take the name of a run, and check the options against its task."""
         super().join(context)
-        reply = context.tasks[0].reply_type() if context.tasks else None
-        if self._has_schema and reply is not None and AGAIN in json_form(reply):
-            raise InvalidUsage(
-                f"{reply.__name__} has a type that contains itself, which Anthropic takes in no schema; leave json_schema=true out: the "
-                "prompt shows the form, and each reply is checked"
-            )
+        for task in context.tasks[:1]:
+            reply = task.reply_type()
+            if self._has_schema and reply is not None and AGAIN in json_form(reply):
+                raise InvalidUsage(
+                    f"{reply.__name__} has a type that contains itself, which Anthropic takes in no schema; leave json_schema=true out: "
+                    "the prompt shows the form, and each reply is checked"
+                )
 
     @property
     def _wants_reasoning(self) -> bool:

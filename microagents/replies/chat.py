@@ -513,9 +513,8 @@ def _info_of(reply: type[Reply]) -> types.StructType:
     try:
         info = types.type_info(reply)
     except (TypeError, NameError) as error:
-        way_out = f"; make {reply.__name__} a BaseModel" if "custom type" in str(error) else ""
         raise InvalidDefinition(
-            f"the fields of {reply.__qualname__} cannot be read from JSON: {error}{way_out}"
+            f"the fields of {reply.__qualname__} cannot be read from JSON: {error}; a model of pydantic may have them"
         ) from None
     assert isinstance(info, types.StructType)
     if not reply.__struct_config__.frozen:
@@ -566,10 +565,13 @@ def instructions(reply: type[Reply], form: Format = "lines", reasoning: bool = T
     whole = schema(reply)
     root = whole["$defs"][whole["$ref"].rpartition("/")[2]]
     fields, required = root["properties"], root.get("required", ())
-    said = {name: [each["description"]] if "description" in each else [] for name, each in fields.items()}
-    for name in fields.keys() - set(required):
-        said[name].append("may be left out")
-    notes = [f"- {name}: {'; '.join(each)}" for name, each in said.items() if each]
+    notes = []
+    for name, each in fields.items():
+        said = [each[key] for key in ("description",) if key in each]
+        if name not in required:
+            said.append("may be left out")
+        if said:
+            notes.append(f"- {name}: {'; '.join(said)}")
     if form == "lines":
         rule = (
             "Every value is plain JSON, in the form shown, directly behind its name; no bold, no quotes around a line."

@@ -67,8 +67,8 @@ def _scalar_form(schema: Any) -> str:
         case {"contentEncoding": "base64"}:
             return f'"<base64{_length(schema, "Length", "character")}>"'
         case {"type": "string"}:
-            pattern = f" that matches the pattern {schema['pattern']}" if "pattern" in schema else ""
-            return f'"<text{_length(schema, "Length", "character")}{pattern}>"'
+            patterns = [f" that matches the pattern {each}" for name, each in schema.items() if name == "pattern"]
+            return f'"<text{_length(schema, "Length", "character")}{"".join(patterns)}>"'
         case {"type": str(kind)} if kind in _FORMS:
             return _FORMS[kind].replace(">", f"{_bounds(schema)}>")
     return ANYTHING

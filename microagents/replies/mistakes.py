@@ -38,8 +38,7 @@ def _altered(value: Any, info: types.Type, rng: Random) -> Any:
     match info:
         case types.Metadata():
             return _altered(value, info.type, rng)
-        case types.LiteralType() | types.EnumType():
-            values = info.cls if isinstance(info, types.EnumType) else info.values
+        case types.LiteralType(values=values) | types.EnumType(cls=values):
             return rng.choice([other for other in values if other != value] or [value])
         case types.UnionType():
             return _altered(value, _member(value, info), rng)

@@ -60,13 +60,13 @@ def reply_of(model: type[BaseModel], _number: int = 0) -> type[ModelReply]:
             f"a field of {model.__qualname__} has a type that JSON lacks; give it another"
         ) from None
     defs = schema["$defs"]
-    whole = defs[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    whole = defs.get(schema.get("$ref", "").rpartition("/")[2], schema)
     if "properties" not in whole:
         raise InvalidDefinition(f"a reply has fields, but {model.__qualname__} has none; make it a field of a model")
     annotations, body, renamed = dict[str, Any](), dict[str, Any](), dict[str, str]()
     for (field, info), (written, part) in zip(model.model_fields.items(), whole["properties"].items(), strict=True):
         name = f"{field}_" if hasattr(Reply, field) else field
-        extra = Unvoted.extra if Unvoted in info.metadata else None
+        extra = {"voted": Unvoted not in info.metadata}
         annotations[name] = Annotated[Any, Meta(extra_json_schema={**part, "$defs": defs}, extra=extra)]
         renamed[name] = written
         if not info.is_required():

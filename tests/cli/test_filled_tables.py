@@ -70,15 +70,30 @@ def test_an_open_cell_is_named_with_its_votes() -> None:
         (["ask=Split {plac}", COLUMNS], "has no column 'plac', which FillTable.prompt needs; it has id, place"),
         (
             ["ask=Split", "columns=name: texts"],
-            "the type 'texts'; known are text, int, decimal, date, bool, and words with |",
+            "the type 'texts'; known are text, int, decimal, date, bool, and other words, each once, with |",
         ),
         (["ask=Split", "columns=a b"], "'a b' in columns cannot be read"),
         (["ask=Split", "columns=a, a: int"], "columns name 'a' twice"),
+        (["ask=Split", "columns=a,"], "'' in columns cannot be read"),
+        (["ask=Split", "columns=a: x|x"], "the type 'x|x'"),
+        (["ask=Split", "columns=a: int|text"], "the type 'int|text'"),
+        (["ask=Split", "columns=vote"], "'vote' in columns is a name with a meaning"),
+        (["ask=Split", "columns=__doc__"], "'__doc__' in columns is a name with a meaning"),
+        (["ask=Split", "columns=class"], "'class' in columns is a name with a meaning"),
+        (["ask=Split {place", "columns=a"], "'{place' in ask has a brace that is not around the name of a column"),
+        (["ask=Split {}", "columns=a"], "'{}' in ask has a brace"),
+        (["ask=Split { }", "columns=a"], "'{ }' in ask has a brace"),
+        (["ask= ", "columns=a"], "ask must be a question, not blanks"),
     ],
 )
 def test_columns_that_cannot_be_read_or_are_not_there_are_refused(words: list[str], said: str) -> None:
     code, error = run(*[part for word in words for part in ("-o", word)])
-    assert (code, said in error) == (WRONG_USAGE, True), error
+    assert (code, len(error.splitlines()), said in error) == (WRONG_USAGE, 1, True), error
+
+
+def test_doubled_braces_of_a_question_are_braces() -> None:
+    options = {"ask": 'Say {{"name": { place }}}', "columns": "a", "row": {"place": "Rome"}}
+    assert validated(FillTable, "rows", options).prompt({"place": "Rome"}).user == 'Say {"name": Rome}'
 
 
 def test_each_type_of_a_column_reads_its_values_and_no_others() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from microagents import RowTask
+from microagents.actors.registry import TASKS
 from tests.cli.commands import COMPLETED, WRONG_USAGE, Ran, microagents, write
 
 
@@ -84,6 +87,81 @@ def test_a_name_that_will_not_do_is_refused_in_one_sentence(name: str, said: str
 def test_a_task_named_as_a_class_of_the_file_gets_another_class() -> None:
     microagents("init", "due")
     assert microagents("run", "due.py", "--json").json["task"] == "DueTask"
+
+
+TABLE = "place,the year,class\nRome,1,2\n"
+ASK = 'ask=Split {place} "now" into \\ {{json}}, {the year}\nand {class}, as it was written in the oldest of all books'
+COLUMNS = "columns=name, year: int?, price: decimal, day: date, ok: bool, kind: city|village, tags: text[]?, ks: a|b[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "columns", "question"),
+    [
+        ([], ["answer"], "Where is place 1?"),
+        (["-o", "ask=Is {größe} big?"], ["answer"], "Is größe 1 big?"),
+        (["--inputs", "in.csv"], ["answer"], "Fill in the new columns.\n\nplace: Rome\nthe year: 1\nclass: 2"),
+        (
+            ["--inputs", "in.csv", "-o", ASK, "-o", COLUMNS],
+            ["name", "year", "price", "day", "ok", "kind", "tags", "ks"],
+            'Split Rome "now" into \\ {json}, 1\nand 2, as it was written in the oldest of all books',
+        ),
+        (["--inputs", "in.csv", "-o", 'ask=Is """{ place }""" in { the year }"'], ["answer"], 'Is """Rome""" in 1"'),
+    ],
+)
+def test_init_writes_a_task_for_rows_that_runs_at_once_and_that_linters_accept(
+    words: list[str], columns: list[str], question: str
+) -> None:
+    write("in.csv", TABLE)
+    wrote = microagents("init", "my-rows", "--rows", *words)
+    assert wrote.code == COMPLETED, wrote.err
+    table = "in.csv" if "--inputs" in words else "my_rows.csv"
+    assert f"microagents run my_rows.py --inputs {table}  " in wrote.out
+    ran = microagents("run", "my_rows.py", "--inputs", table, "-o", "out.csv", "--run-id", "r")
+    assert ran.code == COMPLETED, ran.err
+    with Path("out.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [*rows[0]][-len(columns) :] == columns
+    assert {row["state"] for row in rows} == {"decided"}
+    given = {name: value for name, value in rows[0].items() if name not in ("state", "why", *columns)}
+    assert TASKS.find("my_rows.py", RowTask)(row=given).prompt(given).user == question
+    pytest.importorskip("ruff", reason="it is in the extra lint")
+    for checks in (["check", "--select", "E4,E7,E9,F,I,UP,B,W,ANN"], ["format", "--check"]):
+        checked = subprocess.run(
+            [sys.executable, "-m", "ruff", *checks, "--isolated", "."], capture_output=True, text=True, check=False
+        )
+        assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--rows", "--inputs", "in.csv", "-o", "ask={plac}"],
+            "'in.csv' has no column 'plac', which ask names; it has place,",
+        ),
+        (["--rows", "-o", "ask=Is it {a.b}?"], "rename the column 'a.b' to letters, digits and blanks"),
+        (["--rows", "--inputs", "none.csv"], "'none.csv' cannot be read"),
+        (["--rows", "--inputs", "empty.csv"], "'empty.csv' holds no row"),
+        (["--rows", "-o", "columns=name name"], "'name name' in columns cannot be read"),
+        (["--rows", "-o", "colums=name"], "did you mean 'columns'?"),
+        (["--rows", "-o", "ask={place"], "'{place' in ask has a brace"),
+        (["-o", "columns=name"], "--inputs and -o go with --rows; nothing was written"),
+    ],
+)
+def test_a_question_or_a_table_that_will_not_do_is_refused_in_one_sentence(words: list[str], said: str) -> None:
+    write("in.csv", TABLE)
+    write("empty.csv", "place\n")
+    assert_refused(microagents("init", "fill", *words), said)
+    assert files() == ["empty.csv", "in.csv"]
+
+
+@pytest.mark.slow
+def test_the_test_of_a_task_for_rows_passes() -> None:
+    microagents("init", "fill", "--rows", "-o", COLUMNS)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "test_fill.py"], capture_output=True, text=True, check=False
+    )
+    assert "2 passed" in ran.stdout
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from microagents.base.errors import InvalidUsage, read_failure
-from microagents.cli import starter
+from microagents.cli import row_starter, starter
 from microagents.cli.reporting import echo
 
 NAME = "dates"
@@ -29,6 +29,22 @@ def command(
             show_default=False,
         ),
     ] = NAME,
+    rows: Annotated[
+        bool,
+        typer.Option(
+            "--rows", help="A task for the rows of a table, with its question and new columns as -o of the task `rows`."
+        ),
+    ] = False,
+    inputs: Annotated[
+        str | None,
+        typer.Option("--inputs", metavar="FILE", help="With --rows: the table. [default: one of two rows, NAME.csv]"),
+    ] = None,
+    option: Annotated[
+        list[str],
+        typer.Option(
+            "-o", metavar="NAME=VALUE", help="With --rows: ask='Where is {place}?', and columns='country, year: int?'."
+        ),
+    ] = [],  # noqa: B006 - typer copies it
 ) -> None:
     """Write a task to begin with, NAME.py, and its test, test_NAME.py.
 
@@ -36,16 +52,36 @@ def command(
     """
     folder, name = _folder_and_name(place)
     task, test = folder / f"{name}.py", folder / f"test_{name}.py"
-    _write(folder, {task: starter.TASK, test: starter.TEST}, {"name": name, "Name": _class_name(name)})
+    names = {"name": name, "Name": _class_name(name)}
+    if not rows:
+        if inputs is not None or option:
+            raise InvalidUsage("--inputs and -o go with --rows; nothing was written")
+        _write(folder, {task: starter.TASK, test: starter.TEST}, names)
+        words = ""
+    else:
+        names |= row_starter.parts_of(option, inputs)
+        files = {task: row_starter.TASK, test: row_starter.TEST}
+        if inputs is None:
+            inputs = str(folder / f"{name}.csv")
+            files[Path(inputs)] = row_starter.TABLE
+        words = f" --inputs {shlex.quote(inputs)}"
+        _write(folder, files, {**names, "words": words})
+    _say_what_next(task, test, words)
+
+
+def _say_what_next(task: Path, test: Path, words: str) -> None:
     quoted = shlex.quote(str(task))
     rows = [
-        (f"microagents run {quoted}", "on the simulated model: no key needed"),
+        (f"microagents run {quoted}{words}", "on the simulated model: no key needed"),
         (
             f"pytest {shlex.quote(str(test))}",
             "the same as a test" + ("" if find_spec("pytest") else "; first: pip install pytest"),
         ),
         (f"microagents run {quoted} --help", "the options of the task, and all others"),
-        (f"microagents try {quoted} --one --model openai:gpt-6-luna", "one step by a real model, with $OPENAI_API_KEY"),
+        (
+            f"microagents try {quoted}{words} --one --model openai:gpt-6-luna",
+            "one step by a real model, with $OPENAI_API_KEY",
+        ),
     ]
     width = max(len(line) for line, _ in rows)
     echo(f"wrote {task} and {test}; try, then put your own work into {task}:")
