@@ -49,6 +49,8 @@ class Call(Struct, frozen=True, kw_only=True):
     rejected: int = 0
     """Number of earlier replies to this sample that were not taken: the task's `verify` rejected them, or they looked something up. The
     prompt has them, with its feedback and their results."""
+    whole: Prompt | None = None
+    """The prompt with its turns, for a model that gets it as one text."""
     choices: tuple[str, ...] = ()
     """Votes that the reply may cast, such as the labels of candidates; empty for any vote."""
     is_followed: bool = False
@@ -61,7 +63,7 @@ class Call(Struct, frozen=True, kw_only=True):
     @property
     def question(self) -> Prompt:
         """The prompt as one text, without the feedback of `verify`."""
-        return self.prompt.without_feedback(self.rejected).flat
+        return (self.whole or self.prompt).without_feedback(self.rejected).flat
 
 
 class Most(Struct, frozen=True, kw_only=True):
@@ -310,7 +312,7 @@ def as_taken(call: Call, model: Model) -> Call:
     """Return a call as a model takes it: with the turns and tools of its prompt, or as one text."""
     if model.takes_turns or not call.prompt.is_conversation:
         return call
-    return structs.replace(call, prompt=call.prompt.flat)
+    return structs.replace(call, prompt=call.prompt.flat, whole=call.prompt)
 
 
 class FunctionModel(Model):

@@ -41,6 +41,11 @@ class OpenAIDecisions(OpenAIWire):
             raise InvalidUsage(f"wire={self._wire!r} is not {either(WIRES)}")
 
     @property
+    def takes_turns(self) -> bool:  # type: ignore[override]  # as the model's
+        """False: the evidence is one text."""
+        return False
+
+    @property
     def path(self) -> str:  # type: ignore[override]  # the spec names it
         """Path of the wire."""
         return f"/{self._wire}"

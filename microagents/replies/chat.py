@@ -31,7 +31,7 @@ from microagents.base.user_code import called, mistyped
 from microagents.replies import pydantic_types
 from microagents.replies.json_forms import form_of
 from microagents.replies.masses import Mass
-from microagents.replies.turns import Turn, flat_text, flaw_of, without_feedback
+from microagents.replies.turns import Turn, flat_text, flaw_of, flaw_of_tools, without_feedback
 
 A = TypeVar("A", bound="Reply")
 Format = Literal["lines", "json"]
@@ -67,6 +67,10 @@ class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     def __post_init__(self) -> None:
         if self.turns and (flaw := flaw_of(self.turns)) is not None:
             raise TypeError(f"the turns of a Prompt cannot be sent: {flaw}")
+        if self.tools and (flaw := flaw_of_tools(self.tools)) is not None:
+            raise TypeError(
+                f"the tools of a Prompt must be a JSON list of objects with name, description and parameters; {flaw}"
+            )
         if (
             type(self.user) is str
             and type(self.system) is str

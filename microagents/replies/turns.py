@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, Literal, TypeVar
 
@@ -110,6 +110,27 @@ def flaw_of(turns: Sequence[Turn]) -> str | None:
                 f"turn {number} makes {len(turn.calls)} calls, and the results behind it are of the calls "
                 f"{[each.call for each in results]}; each call needs one, in their order"
             )
+    return None
+
+
+class ToolForm(Struct):
+    """A tool as a prompt describes it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+@lru_cache(maxsize=256)
+def flaw_of_tools(tools: object) -> str | None:
+    """Say why a text is no JSON list of tools; None if it is one."""
+    try:
+        found = msgspec.json.decode(str(tools), type=list[ToolForm])
+    except msgspec.MsgspecError as error:
+        return str(error)
+    names = [each.name for each in found]
+    if len(names) > len({*names}):
+        return "two have one name"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What runs need of this machine and of providers: what is there, what is missing, and what to do about it. Nothing that costs money."""
+"""What runs need of this machine and of providers: what is there, what is missing, and what to do about it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,34 @@ from msgspec import Struct
 from microagents.actors.role import Context, Strategy
 from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable
 from microagents.base.files import is_there
+from microagents.elections.election import ElectionId, SampleId
 from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.refusals import NO_SUCH_PATH
 from microagents.models.http.sending import Response
-from microagents.models.model import ModelSpec, open_model
+from microagents.models.model import Call, ModelSpec, as_taken, open_model
 from microagents.models.openai import OpenAIModel
 from microagents.models.simulation.profiles import profile_of
 from microagents.models.tiny.vocabulary import PROVIDER
+from microagents.replies.chat import Prompt, instructions
+from microagents.replies.parsing import malformed_reason
+from microagents.replies.tool_calls import Calls
+from microagents.replies.turns import canonical
 
-CHECK_S = 10.0
-"""Seconds that one check may take."""
+CHECK_S, CALL_S = 10.0, 60.0
+"""Seconds that one check may take, and the calls of a tool."""
+MAX_CALL_TOKENS = 2_048
+CALL_ASKED = "Call the tool `note` once, with the text ready."
+CALL_TOOLS = canonical(
+    [
+        {
+            "name": "note",
+            "description": "Write a note.",
+            "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+        }
+    ]
+)
 LEAST_FREE_BYTES = 2**30
 """Journals of long runs take some gigabytes."""
 MAX_CLOCK_S = 60.0
@@ -52,8 +68,13 @@ class Finding(Struct, frozen=True, kw_only=True):
     """What was found; and what to do if something is missing."""
 
 
-async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False) -> list[Finding]:
-    """Check what these models, this folder and, on request, Ray need; and for which providers there is a key."""
+async def examine(
+    models: Sequence[str], runs_dir: Path, *, on_ray: bool = False, asks_calls: bool = False
+) -> list[Finding]:
+    """Check what these models, this folder and, on request, Ray need; and for which providers there is a key.
+
+    With ``asks_calls`` each model that can be used is asked for one call of a tool, which costs some hundred tokens.
+    """
     named = [ModelSpec.parse(spec) for spec in models]
     others = [provider for provider in KEYS if all(spec.provider.partition("-")[0] != provider for spec in named)]
     checks: list[tuple[str, Awaitable[list[Finding]]]] = [
@@ -63,7 +84,7 @@ async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False
         ("disk", _in_thread(_disk, runs_dir)),
     ]
     found = await asyncio.gather(
-        *map(examined_model, models),
+        *[examined_model(each, asks_calls=asks_calls) for each in models],
         *[_bounded(subject, check, CHECK_S) for subject, check in checks],
     )
     findings = [each for some in found for each in some]
@@ -76,9 +97,13 @@ async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False
     return findings
 
 
-async def examined_model(spec: str) -> list[Finding]:
-    """Check what one model needs."""
-    return await _bounded(spec, _model(spec), CHECK_S)
+async def examined_model(spec: str, *, asks_calls: bool = False) -> list[Finding]:
+    """Check what one model needs; with ``asks_calls`` also whether it calls tools."""
+    found = await _bounded(spec, _model(spec), CHECK_S)
+    can_be_asked = any(each.subject == f"{spec} endpoint" for each in found)
+    if asks_calls and can_be_asked and all(each.state != "missing" for each in found):
+        found += await _bounded(f"{spec} calls", _calls(spec), CALL_S)
+    return found
 
 
 async def _bounded(subject: str, check: Awaitable[list[Finding]], most_s: float) -> list[Finding]:
@@ -228,6 +253,42 @@ def _clock(sent: str) -> Iterator[Finding]:
     else:
         where = "behind" if behind_s > 0 else "ahead of"
         yield _missing("clock", f"is {abs(behind_s):.0f} s {where} the provider's; set it", is_needed=False)
+
+
+async def _calls(text: str) -> list[Finding]:
+    """Ask for one call of a tool: a native one, and if none comes, one in a text."""
+    spec, subject = ModelSpec.parse(text), f"{text} calls"
+    in_text = "calls" in spec.options
+    said = await _said_for_call(text, in_text=in_text)
+    if not said:
+        return [_ok(subject, f"the model calls tools {'in its text' if in_text else 'natively'}")]
+    as_text = f"{text}{',' if spec.options else '@'}calls=text"
+    if not in_text and not await _said_for_call(as_text, in_text=True):
+        return [
+            _missing(subject, "the model calls tools in its text only; give calls=text in the spec", is_needed=False)
+        ]
+    return [_missing(subject, f"the model called no tool; it said {said!r:.80}", is_needed=False)]
+
+
+async def _said_for_call(text: str, *, in_text: bool) -> str:
+    """Ask for one call; returns what the model said in its place, empty if it called."""
+    model = await asyncio.to_thread(open_model, text, Context(run_id="doctor", seed=0, tasks=[], strategy=Strategy()))
+    asked = Prompt(
+        system="You call tools.",
+        user=CALL_ASKED,
+        tools=CALL_TOOLS,
+        calls_as_text=f"{CALL_TOOLS}\n\n{instructions(Calls)}",
+    )
+    place = SampleId(election=ElectionId(path="0/doctor", question_digest=b""), seq=0)
+    call = Call(id=place, prompt=asked, reply=Calls, temperature=None, max_output_tokens=MAX_CALL_TOKENS)
+    try:
+        sample = await model.complete(as_taken(call, model))
+    finally:
+        await model.close()
+    is_called = sample.turn is not None
+    if in_text:
+        is_called = malformed_reason(sample.text, Calls, "lines", "strict") is None
+    return "" if is_called else sample.text or sample.finish
 
 
 # -- this machine ------------------------------------------------------------------------------------------------------

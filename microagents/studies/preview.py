@@ -240,8 +240,8 @@ async def show_step(plan: RunPlan, step: int) -> ShownStep:
     return ShownStep(
         step=step,
         path=place.path,
-        system=question.prompts[0].system,
-        user=question.prompts[0].user,
+        system=question.prompts[0].flat.system,
+        user=question.prompts[0].flat.user,
         replies=[*seen.replies(place, plan.tasks[0], question.reading)],
         outcome="stopped" if verdict is None else verdict.outcome,
         reason=reason,

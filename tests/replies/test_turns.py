@@ -38,6 +38,15 @@ def test_turns_that_a_wire_refuses_are_refused_in_one_sentence(turns: tuple[Turn
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("tools", "said"),
+    [("[", "Input data was truncated"), ("[{}]", "missing required field"), ("7", "Expected `array`")],
+)
+def test_tools_that_are_no_list_of_tools_are_refused_in_one_sentence(tools: str, said: str) -> None:
+    with pytest.raises(TypeError, match=f"the tools of a Prompt must be a JSON list of objects .*{said}"):
+        Prompt(user="u", tools=tools)
+
+
 def test_a_prompt_is_one_text_for_a_model_that_takes_no_turns() -> None:
     turns = (CALLS, *RESULTS, Turn(role="assistant", text="It is 8."), Turn(role="user", text="No."))
     prompt = Prompt(system="s", user="Goal.", turns=turns, tools="[]", calls_as_text="Tools.")

@@ -1,4 +1,4 @@
-"""`microagents try --setup`: a line for each thing that is needed, what to do where it is missing, and no paid call."""
+"""`microagents try --setup`: a line for each thing that is needed, and what to do where it is missing; no paid call but of a tool."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 import resource
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -156,3 +156,25 @@ async def test_few_open_files_and_a_full_disk_are_said(monkeypatch: pytest.Monke
     findings = await examine(["sim:perfect"], RUNS)
     assert "raise the limit: ulimit -n 4096" in found(findings, "open files")[1]
     assert found(findings, "disk")[0] == "missing"
+
+
+CALLED = {"name": "note", "arguments": '{"text": "ready"}'}
+IN_TEXT = 'calls = [{"tool": "note", "arguments": {"text": "ready"}}]'
+
+
+@pytest.mark.parametrize(
+    ("native", "text", "state", "said"),
+    [
+        ({"tool_calls": [{"id": "a", "function": CALLED}]}, "", "ok", "the model calls tools natively"),
+        ({"content": "Noted."}, IN_TEXT, "optional", "calls tools in its text only; give calls=text in the spec"),
+        ({"content": "Noted."}, "Noted.", "optional", "the model called no tool; it said 'Noted.'"),
+    ],
+)
+async def test_one_call_tells_how_a_model_calls_tools(native: dict[str, Any], text: str, state: str, said: str) -> None:
+    replies = [{"choices": [{"message": each, "finish_reason": "stop"}]} for each in (native, {"content": text})]
+    listed = scripted.reply({"data": [{"id": "m"}]})
+    answers = [listed, listed, *map(scripted.reply, replies)]
+    async with answering(*answers) as server:
+        findings = await examine([f"openai:m@base_url={server.url}/v1"], RUNS, asks_calls=True)
+    assert found(findings, " calls") == (state, found(findings, " calls")[1])
+    assert said in found(findings, " calls")[1]

@@ -114,7 +114,7 @@ def command(
     that follow. With fewer than 30 samples no k is advised.
 
     With --one it shows one question in full: of a chain step N, of other work the first question that its strategy asks. With --setup it
-    checks this machine and the models, a line each. No call is paid.
+    checks this machine and the models, a line each; each model that answers is asked for one call of a tool, or two, which may be billed.
 
     Exit codes: 0 the model will do, or more samples will tell, 1 not with this model, 2 wrong usage, 130 interrupted. With --one: 0
     decided, 1 failed, 3 stopped by an outage or since all replies are flagged, 4 undecided. With --setup: 1 if something is missing.
@@ -169,7 +169,7 @@ def _check_setup(models: list[str], runs_dir: Path, *, on_ray: bool, as_json: bo
     from microagents.cli.views.tables import Columns, report_text
     from microagents.runs.doctor import examine
 
-    findings = asyncio.run(examine(models, runs_dir, on_ray=on_ray))
+    findings = asyncio.run(examine(models, runs_dir, on_ray=on_ray, asks_calls=True))
     if as_json:
         echo(json_text(findings))
     else:

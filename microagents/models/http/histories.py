@@ -73,10 +73,11 @@ def opened(prompt: Prompt, by: str, refused: Sequence[str]) -> tuple[Prompt, His
         refused: fields of reasoning that the model refuses; ``unreasoned`` if it refuses calls without their reasoning.
     """
     turns = native_only(prompt.turns, by) if "unreasoned" in refused else prompt.turns
-    first, *rest = joined([Turn(role="user", text=prompt.user or " "), *turns])
+    opening = Turn(role="user", text=prompt.user)
+    first, *rest = joined([opening, *turns])
     fields = frozenset((*REASONING_FIELDS, USER_BEHIND_RESULTS)).intersection(refused)
     history = History(tuple(rest), native_tools(prompt.tools), by, fields)
-    if len(first.text) == len(prompt.user):
+    if first is opening:
         return prompt, history
     return structs.replace(prompt, user=first.text), history
 
@@ -138,26 +139,20 @@ def _responses_calls(history: History, turn: Turn, first: int) -> list[Message]:
         if each.get("type") != "reasoning" or each.get("encrypted_content") or each.get("content")
     ]
     has_all = len(taken) == len(items)
-    written, place, reasoning = list[Message](), 0, list[Message]()
+    written, calls, reasoning = list[Message](), enumerate(turn.calls), Message()
     for each in taken:
-        item = dict(each) if has_all else {name: value for name, value in each.items() if name != "id"}
+        item = {name: value for name, value in each.items() if has_all or name != "id"}
         if item.get("type") == "reasoning":
-            reasoning.append(item)
+            reasoning = item
         elif item.get("type") == "function_call":
-            call = turn.calls[place]
-            if reasoning and not written_last(written, "reasoning") and not reasoning[-1].get("encrypted_content"):
-                again = {name: value for name, value in reasoning[-1].items() if name != "id"}
-                written.append(again)  # servers with open reasoning want it before each of several calls
+            if written and written[-1] is not reasoning and reasoning.get("content"):
+                # Servers with open reasoning want it before each of several calls.
+                written.append({name: value for name, value in reasoning.items() if name != "id"})
+            place, call = next(calls)
             name = history.tools.names.get(call.tool, call.tool)
             item |= {"call_id": id_of(first + place), "name": name, "arguments": written_arguments(call)}
-            place += 1
         written.append(item)
     return written
-
-
-def written_last(written: Sequence[Message], kind: str) -> bool:
-    """Whether the last item is of a type."""
-    return bool(written) and written[-1].get("type") == kind
 
 
 def _responses_result(turn: Turn, call_id: str) -> Message:
@@ -168,26 +163,23 @@ def _responses_result(turn: Turn, call_id: str) -> Message:
 
 
 def messages_of(history: History, opening: Message) -> list[Message]:
-    """Return the messages of Anthropic's wire: all results of a reply first in one message of the user."""
-    written, results = [opening], list[Message]()
+    """Return the messages of Anthropic's wire: all results of a reply first in one message of the user, and texts behind them."""
+    written, content = [opening], list[Message]()
     for each in history.messages("messages", _message_calls, _message_result):
-        if isinstance(each, dict) and each["type"] == "tool_result":
-            results.append(each)
-        elif isinstance(each, list):
-            written += [*_result_message(results, []), {"role": "assistant", "content": each}]
-            results = []
-        elif each[0] == "user":
-            written += _result_message(results, [{"type": "text", "text": each[1]}])
-            results = []
-        else:
-            written += [*_result_message(results, []), {"role": each[0], "content": each[1]}]
-            results = []
-    return [*written, *_result_message(results, [])]
-
-
-def _result_message(results: list[Message], texts: list[Message]) -> list[Message]:
-    content = [*results, *texts]
-    return [{"role": "user", "content": content}] if content else []
+        if isinstance(each, dict):
+            content.append(each)
+            continue
+        speaker, said = ("assistant", each) if isinstance(each, list) else each
+        if speaker == "user":
+            content.append({"type": "text", "text": said})
+            continue
+        if content:
+            written.append({"role": "user", "content": content})
+        written.append({"role": speaker, "content": said})
+        content = []
+    if content:
+        written.append({"role": "user", "content": content})
+    return written
 
 
 def _message_calls(history: History, turn: Turn, first: int) -> list[Message]:

@@ -71,8 +71,8 @@ TEXT = "text"
 """How calls may be written, if not as native ones."""
 ENDED_BY_CALLS = ("stop", "tool_calls", "tool_use", "function_call", ONLY_REASONING, OTHER, EMPTY)
 """Ends of replies that may have calls, whatever the server calls them."""
-OF_OTHERS = (401, 402, 403, 408, 409, 413, 429)
-"""Statuses of refusals that another form of the request would meet, too."""
+REFUSED_CONVERSATIONS = (400, 404, 422, 500, 501)
+"""Statuses by which servers refuse turns and tools."""
 USER = "user"
 """Where the system part may go, if the model takes none."""
 SHOWN_BYTES = 200
@@ -448,8 +448,10 @@ class HttpModel(Model, ABC):
             sent |= dict.fromkeys(REASONING_FIELDS)
         if answer.status_code in REFUSED_PARAMETERS and self._substitutes.learn(error, sent):
             return True
-        is_refusal = not answer.is_success and answer.status_code not in OF_OTHERS
-        return is_refusal and prompt.is_conversation and self._substitutes.learn_of_turns(error.message, known)
+        if answer.status_code not in REFUSED_CONVERSATIONS or not prompt.is_conversation:
+            return False
+        has_calls = any(turn.calls for turn in prompt.turns)
+        return self._substitutes.learn_of_turns(error.message, known, has_calls=has_calls)
 
     def _opened(self, prompt: Prompt) -> tuple[Prompt, History]:
         """Return a prompt with all texts that open it in its user part, and the turns behind them."""

@@ -43,7 +43,7 @@ _OF_TURNS = re.compile(
     r"\btools?\b|tool[ _-]?(?:use|call|choice)|function[ _-]?call|roles?\b|earlier turns", re.IGNORECASE
 )
 _NOT_TAKEN = re.compile(
-    "unsupported|not support|not served|unrecogni[sz]ed|unknown|not permitted|not enabled|requires? -|no endpoints|must alternate|"
+    "unsupported|not support|not served|unrecogni[sz]ed|not permitted|not enabled|requires? -|no endpoints|must alternate|"
     "only user",
     re.IGNORECASE,
 )
@@ -192,14 +192,15 @@ class Substitutes:
             if other is not None and value is not None:
                 parameters[other] = value
 
-    def learn_of_turns(self, message: str, known: Container[str]) -> bool:
+    def learn_of_turns(self, message: str, known: Container[str], *, has_calls: bool) -> bool:
         """Whether a server's words refuse a conversation that can be written in another way. All later calls are written so.
 
         Args:
             message: the words.
             known: names of the refusals that were known when the conversation was sent.
+            has_calls: whether the conversation has calls.
         """
-        name = refusal_of_turns(message, known)
+        name = refusal_of_turns(message, known, has_calls=has_calls)
         if name is None or name in known:
             return False
         if name not in self.refused:
@@ -220,11 +221,11 @@ class Substitutes:
         return False
 
 
-def refusal_of_turns(message: str, refused: Container[str]) -> str | None:
+def refusal_of_turns(message: str, refused: Container[str], *, has_calls: bool) -> str | None:
     """Name what a server refuses: a user's text behind results, calls without reasoning, or all turns; None for neither."""
     if _USER_BEHIND.search(message):
         return USER_BEHIND_RESULTS if USER_BEHIND_RESULTS not in refused else TOOLS
-    if _WANTS_REASONING.search(message):
+    if has_calls and _WANTS_REASONING.search(message):
         return UNREASONED if UNREASONED not in refused else TOOLS
     if _OF_TURNS.search(message) and _NOT_TAKEN.search(message):
         return TOOLS
