@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from microagents.cli.views.tables import Columns, closing_notes
-from microagents.runs.accuracy import in_words
 from microagents.runs.words.money import are_simulated, specs_in
-from microagents.runs.words.summary import share_text
+from microagents.runs.words.summary import accuracy_text
 from microagents.studies.comparison import Comparison, Row
 
 HEADERS = (
@@ -31,7 +30,9 @@ def report(comparison: Comparison) -> Iterator[str | Columns]:
             "then repeat with another --run-id; rows are judged by --gold COLUMN, too"
         )
         yield from _unjudged(comparison.rows)
-    yield from _fields(comparison.rows)
+    yield from (
+        f"{_named(row)} k={_cell(row.k, '')}: {said}" for row in comparison.rows for said in accuracy_text(row.accuracy)
+    )
     for row in comparison.rows:
         if row.pass_k:
             shown = ", ".join(
@@ -52,19 +53,6 @@ def _unjudged(rows: Sequence[Row]) -> Iterator[str | Columns]:
     cells = [(_named(each), _cell(each.k, ""), _cell(each.valid, ".1%"), _cell(each.agreement, ".1%")) for each in rows]
     yield Columns([("strategy", "k", "samples valid", "votes for the decision"), *cells])
     yield "nothing is judged: replies that agree may be wrong alike"
-
-
-def _fields(rows: Sequence[Row]) -> Iterator[str | Columns]:
-    """Yield the accuracy of rows by field, and their confused values."""
-    judged = [(row, row.accuracy) for row in rows if row.accuracy is not None and row.accuracy.fields]
-    if not judged:
-        return
-    cells = [("strategy", "k", "field", "right, of decided rows")]
-    for row, found in judged:
-        cells += [(_named(row), _cell(row.k, ""), name, share_text(share)) for name, share in found.fields.items()]
-    yield Columns(cells, to_the_left=(0, 2, 3))
-    for row, found in judged:
-        yield from (f"{_named(row)} k={_cell(row.k, '')}, right -> given: {said}" for said in in_words(found.confused))
 
 
 def _named(row: Row) -> str:

@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from microagents.base.errors import agreement
 from microagents.base.printing import printable, results
-from microagents.elections.laws import Proportion
 from microagents.journal.messages import Account, Promise
 from microagents.models.model import without_options
 from microagents.runs.accuracy import Accuracy, in_words
@@ -145,8 +144,7 @@ def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[tuple[str,
         ),
         ("why", result.reason),
         ("how", _how_text(result)),
-        ("accuracy", _accuracy_text(result.accuracy)),
-        ("confused", _confused_text(result.accuracy)),
+        *[("accuracy", said) for said in accuracy_text(result.accuracy)],
         ("shared", _shared_text(account)),
         ("reused", _reused_text(account)),
         ("voting", _voting_text(result)),
@@ -173,23 +171,14 @@ def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[tuple[str,
     return [(name, printable(text)) for name, text in rows if text is not None]
 
 
-def _accuracy_text(found: Accuracy | None) -> str | None:
+def accuracy_text(found: Accuracy | None) -> Iterator[str]:
+    """Yield how many rows and how many values of each field are right, and which ones are confused; nothing without a judge."""
     if found is None:
-        return None
-    fields = [f"{name} {share_text(share)}" for name, share in found.fields.items()]
-    rows = f"{found.right:,} of {counted(found.judged, 'judged row')} right, {share_text(found.rows)}"
-    return "; ".join([rows, *fields])
-
-
-def share_text(share: Proportion) -> str:
-    """Write a share with its interval."""
-    return f"{share.share:.1%} ({share.low:.1%} to {share.high:.1%})"
-
-
-def _confused_text(found: Accuracy | None) -> str | None:
-    if found is None or not found.confused:
-        return None
-    return "; ".join(in_words(found.confused)) + " (right -> given)"
+        return
+    shares = {f"{found.right:,} of {counted(found.judged, 'judged row')} right,": found.rows, **found.fields}
+    parts = [f"{name} {each.share:.1%} ({each.low:.1%} to {each.high:.1%})" for name, each in shares.items()]
+    confused = [f"right -> given: {each}" for each in in_words(found.confused)]
+    yield "; ".join(parts + confused)
 
 
 def _shared_text(account: Account) -> str | None:
