@@ -43,6 +43,13 @@ def command(
             metavar="FILE", help="TOML file with a table for each tool; or claude-code or codex, which ship with it."
         ),
     ] = None,
+    stagger: Annotated[
+        bool,
+        typer.Option(
+            "--stagger",
+            help="Begin the other samples with the first event of the first, so that they read its prompt from the cache.",
+        ),
+    ] = False,
     max_output_tokens: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Most output tokens of a reply, whatever the client asks for."),
@@ -98,6 +105,7 @@ def command(
         "models": model,
         "k": k,
         "ceiling": max_output_tokens,
+        "is_staggered": stagger,
         "run_id": f"serve-{stamp}",
         "runs_dir": runs_dir,
         "settings": {} if prices is None else {"prices": prices},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -48,12 +48,18 @@ class Exchange:
         asked: the request.
         policy: how its replies vote.
         ceiling: most output tokens of a reply, by the operator; None for the client's own cap.
+        is_staggered: whether the other samples begin with the first event of the first one, whose prompt is in the provider's cache then.
     """
 
-    def __init__(self, asked: ForwardedRequest, policy: Policy, ceiling: int | None) -> None:
+    def __init__(
+        self, asked: ForwardedRequest, policy: Policy, ceiling: int | None, *, is_staggered: bool = False
+    ) -> None:
+        self.is_staggered = is_staggered
         self.asked = asked
         self.policy = policy
         self.ceiling = ceiling
+        self.keep: Callable[[int, ForwardedReply], None] = lambda _seq, _reply: None
+        """Keeps a reply that arrived."""
         self.replies: dict[int, ForwardedReply] = {}
         """Replies by their place in the order of launches."""
         self.refusal: Response | None = None
@@ -175,13 +181,18 @@ class ForwardingModel(Model):
         exchange, seq = self._exchanges[call.id.election.path], call.id.seq
         if seq not in exchange.replies:
             await exchange.is_wanted.wait()
+            if seq and exchange.is_staggered:
+                await exchange.first_event.wait()
             try:
-                exchange.replies[seq] = await self._paid(exchange, call)
+                reply = await self._paid(exchange, call)
             except ModelUnavailable as error:
+                exchange.first_event.set()
                 exchange.failure = error
                 # A reply that cannot be read says nothing of the others, while a run ends at some in a row.
                 kind = "server" if error.is_unread else error.kind
                 raise ModelUnavailable(kind, *error.args[1:]) from None
+            exchange.replies[seq] = reply
+            exchange.keep(seq, reply)
         return exchange.sample(seq, self._provider.name)
 
     async def _paid(self, exchange: Exchange, call: Call) -> ForwardedReply:

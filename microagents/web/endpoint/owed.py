@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 from microagents.base.aio import TaskScope
 from microagents.web.endpoint.exchange import Exchange
+from microagents.web.endpoint.owed_file import OwedFile
 from microagents.web.endpoint.served_elections import Elected
 
 OWED_S = 600.0
@@ -18,11 +21,13 @@ class Debt:
     """One reply that is owed.
 
     Args:
+        name: its name in the file.
         exchange: its request.
         election: the election on it.
     """
 
-    def __init__(self, exchange: Exchange, election: asyncio.Task[Elected]) -> None:
+    def __init__(self, name: str, exchange: Exchange, election: asyncio.Task[Elected]) -> None:
+        self.name = name
         self.exchange = exchange
         self.election = election
         self.expiry: asyncio.TimerHandle | None = None
@@ -34,10 +39,15 @@ class Debts:
 
     An equal request is the same question while its reply is not delivered and no client is connected for it. Of equal requests side by
     side each is a question.
+
+    Args:
+        hold: holds the election on a request.
+        folder: folder of the file of owed replies; None for none.
     """
 
-    def __init__(self, hold: Callable[[Exchange], Awaitable[Elected]]) -> None:
+    def __init__(self, hold: Callable[[Exchange], Awaitable[Elected]], folder: Path | None) -> None:
         self._hold = hold
+        self._file = OwedFile(folder, OWED_S)
         self._owed: dict[bytes, list[Debt]] = {}
         self._scope = TaskScope()
 
@@ -66,18 +76,23 @@ class Debts:
         return sum(each.expiry is not None for debts in self._owed.values() for each in debts)
 
     async def close(self) -> None:
-        """End all elections."""
-        for debts in list(self._owed.values()):
-            for debt in list(debts):
-                self._remove(debt)
+        """End all elections; what is owed stays in the file."""
+        for debts in self._owed.values():
+            for debt in debts:
+                if debt.expiry is not None:
+                    debt.expiry.cancel()
         await self._scope.close()
+        self._file.close()
 
     def _left(self, digest: bytes) -> Debt | None:
         return next((each for each in self._owed.get(digest, ()) if each.expiry is not None), None)
 
     def _begun(self, exchange: Exchange) -> Debt:
-        debt = Debt(exchange, self._scope.start(self._elected(exchange)))
-        self._owed.setdefault(exchange.asked.digest, []).append(debt)
+        digest = exchange.asked.digest
+        name, exchange.replies = self._file.take(digest)
+        exchange.keep = partial(self._file.keep, name, digest)
+        debt = Debt(name, exchange, self._scope.start(self._elected(exchange)))
+        self._owed.setdefault(digest, []).append(debt)
         return debt
 
     async def _elected(self, exchange: Exchange) -> Elected:
@@ -93,3 +108,4 @@ class Debts:
         if debt.expiry is not None:
             debt.expiry.cancel()
         debt.election.cancel()
+        self._file.end(debt.name)

@@ -49,6 +49,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     k: int = 3
     ceiling: int | None = None
     """Most output tokens of a reply; None for the client's own cap."""
+    is_staggered: bool = False
+    """Whether the other samples of a request begin with the first event of the first one."""
     run_id: str = "serve"
     runs_dir: Path | None = None
     """Folder of the journal; None for none."""
@@ -103,7 +105,7 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
                 settings=endpoint.settings,
             )
         )
-        debts = Debts(held.hold)
+        debts = Debts(held.hold, endpoint.runs_dir)
         stack.push_async_callback(debts.close)
         handler = _Handler(endpoint, held, debts, has_caps=caps.are_set)
         application = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[handler.admit])
@@ -211,7 +213,9 @@ class _Handler:
         """Answer a request whose reply is not streamed; one for several choices holds an election for each."""
         answers = []
         for _ in range(asked.choices):
-            with self._debts.taken(Exchange(asked, policy, self._ceiling)) as debt:
+            with self._debts.taken(
+                Exchange(asked, policy, self._ceiling, is_staggered=self._endpoint.is_staggered)
+            ) as debt:
                 await asyncio.wait([debt.election])
                 answers.append(self._answer(asked, debt))
             if answers[-1].status != OK:
@@ -224,7 +228,9 @@ class _Handler:
         """Send comments while the election is open, then the events of its winner as they came."""
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
         _ = asked.choices
-        with self._debts.taken(Exchange(asked, policy, self._ceiling)) as debt:
+        with self._debts.taken(
+            Exchange(asked, policy, self._ceiling, is_staggered=self._endpoint.is_staggered)
+        ) as debt:
             while not (await asyncio.wait([debt.election], timeout=COMMENT_S))[0]:
                 if not response.prepared:
                     await response.prepare(request)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
+from microagents.web.endpoint.owed_file import OWED
 from microagents.web.endpoint.server import Serving
 from tests.doubles.acting import Acting
 from tests.web.endpoint.test_forwarding import ASKED, posted, saying, voted
@@ -76,3 +79,39 @@ async def test_an_error_is_told_once_and_owed_to_nobody() -> None:
     async with voted(saying(400, 400, 400, "x", "x", "x")) as (_, served):
         assert (await posted(served, "chat/completions", ASKED))[0] == 400
         assert (await posted(served, "chat/completions", ASKED))[0] in (200, 400)
+
+
+async def test_after_a_crash_a_client_that_asks_again_pays_for_no_reply_a_second_time(tmp_path: Path) -> None:
+    different = [[("read", {"path": str(number)})] for number in range(100)]
+    async with voted(saying(*different), runs_dir=tmp_path, run_id="first") as (double, served):
+        double.gate = asyncio.Event()
+        await left(served, double, ASKED, 3)
+        double.gate.set()
+        await until(lambda: (tmp_path / OWED).read_bytes().count(b"\n") == 3)
+        crashed = (tmp_path / OWED).read_bytes()
+    (tmp_path / OWED).write_bytes(crashed + b'{"debt": "torn')
+    async with voted(saying("x"), runs_dir=tmp_path, run_id="second") as (double, served):
+        status, reply, _ = await posted(served, "chat/completions", ASKED)
+        assert (status, reply["usage"]["microagents"]["samples"]) == (200, 7)
+        # The votes for the end: the three replies of the first server are not asked for again.
+        assert len(double.requests) == 4
+        assert (await posted(served, "chat/completions", ASKED))[0] == 200
+        assert len(double.requests) == 7  # it was delivered, so this is another question
+
+
+async def test_a_delivered_reply_is_not_owed_after_a_restart(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        async with voted(saying("x"), runs_dir=tmp_path, run_id=name) as (double, served):
+            assert (await posted(served, "chat/completions", ASKED))[0] == 200
+            assert len(double.requests) == 3
+
+
+async def test_the_file_of_owed_replies_is_private_and_does_not_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("microagents.web.endpoint.owed_file.LARGE_BYTES", 2_000)
+    async with voted(saying("x" * 500), k=1, runs_dir=tmp_path) as (_, served):
+        for number in range(12):
+            assert (await posted(served, "chat/completions", {**ASKED, "user": str(number)}))[0] == 200
+        assert (tmp_path / OWED).stat().st_size < 5_000
+        assert (tmp_path / OWED).stat().st_mode & 0o777 == 0o600
