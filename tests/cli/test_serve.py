@@ -8,7 +8,7 @@ import signal
 import aiohttp
 import pytest
 
-from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, microagents
+from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, microagents, write
 from tests.doubles.acting import acting
 from tests.forking import Forked
 
@@ -16,8 +16,11 @@ from tests.forking import Forked
 @pytest.mark.slow
 async def test_it_prints_its_addresses_elects_and_ends_cleanly_with_ctrl_c() -> None:
     async with acting(lambda _: [("read", {"path": "a"})]) as double:
-        spec = f"openai:m@base_url={double.url}/v1,price_in=1,price_out=1"
-        with Forked("serve", "--model", spec, "--port", "0", "--json") as process:
+        spec = f"openai:m@base_url={double.url}/v1"
+        write("prices.toml", '["openai:m"]\ninput = 1\noutput = 1\n')
+        with Forked(
+            "serve", "--model", spec, "--prices", "prices.toml", "--max-cost", "5/day", "--port", "0", "--json"
+        ) as process:
             assert process.stdout is not None
             line = json.loads(process.stdout.readline())
             async with (
@@ -48,6 +51,12 @@ async def test_it_prints_its_addresses_elects_and_ends_cleanly_with_ctrl_c() -> 
             ["--model", "openai:m", "--port", "any"],
             "--port must be a number up to 65535, perhaps behind HOST:, not 'any'",
         ),
+        (["--model", "openai:m", "--prices", "none.toml"], "the prices file 'none.toml' cannot be read"),
+        (
+            ["--model", "openai:m@base_url=http://127.0.0.1:9/v1", "--max-cost", "5"],
+            "is unknown, so no cap can be kept",
+        ),
+        (["--model", "openai:m", "--max-cost", "5/week"], "such as 5 or 20/day, not '5/week'"),
         (["--model", "openai:m", "--policy", "nothing"], "shipped policies are claude-code, codex"),
     ],
 )

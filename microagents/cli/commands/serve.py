@@ -90,6 +90,7 @@ def command(
     Requests go on to the model as they came, k or more times, and the client gets one of the model's own replies: the first of those
     that do the same and lead by k votes. --json prints one line with the addresses once it is ready. Ctrl-C ends it.
     """
+    from microagents.models.prices import read_prices
     from microagents.web.endpoint.callers import Caller, CostLimit, read_callers, token_in
     from microagents.web.endpoint.policy import read_policy
 
@@ -108,7 +109,7 @@ def command(
         "is_staggered": stagger,
         "run_id": f"serve-{stamp}",
         "runs_dir": runs_dir,
-        "settings": {} if prices is None else {"prices": prices},
+        "settings": {} if prices is None else {"prices": read_prices(prices)},
         **place_in(port),
         "callers": callers,
         "limit": None if max_cost is None else CostLimit.parse(max_cost),
