@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from functools import cache
+from threading import Lock
 from typing import ClassVar, TypeVar
 from zlib import crc32
 
@@ -31,6 +33,17 @@ R = TypeVar("R", bound=TableRow)
 
 _SEEDS = {kind: crc32(kind.table.encode()) for kind in ROWS}
 _encode = msgspec.msgpack.Encoder().encode
+
+
+# msgspec learns a class at its first use, and two threads that do so at the same time end the process.
+_BUILDING = Lock()
+for _kind in ROWS:
+    msgspec.json.Decoder(_kind)
+
+
+@cache
+def _decoder_of(kind: type[P]) -> msgspec.json.Decoder[P]:
+    return msgspec.json.Decoder(kind)
 
 
 def checksum(row: TableRow) -> int:
@@ -75,7 +88,9 @@ class Rows:
         found = self.first(RunRow, statements.OF_PART, (kind.part,))
         if found is None:
             return None
-        return msgspec.json.decode(found.content, type=kind)
+        with _BUILDING:
+            decoder: msgspec.json.Decoder[P] = _decoder_of(kind)
+        return decoder.decode(found.content)
 
     def only(self, kind: type[P]) -> P:
         """Read a part that every run has.

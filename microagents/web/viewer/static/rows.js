@@ -187,7 +187,7 @@ export function rowTable(host, run, size, signal) {
     const seen = pageOf();
     tally();
     arrange();
-    if (seen === pageOf()) drawChips();
+    if (seen === pageOf() && drawn) drawChips();
     else await fill();
   };
   // The first page of all rows needs no more than their number.
