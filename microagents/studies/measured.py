@@ -51,6 +51,11 @@ TARGETS = (0.05, 0.01, 0.001)
 LEAST = 0.5001
 """Smallest threshold: the likeliest option must have more than one half."""
 _NORMAL_P95 = NormalDist().inv_cdf(0.95)
+AS_HELD, IF_ALIKE = (
+    "as votes on {} rows were held",
+    "if fields err independently, rows are alike and wrong values agree",
+)
+"""Conditions of the promise of votes on rows."""
 STUDENT = 2.1
 """Quantile of Student's t at .975 for some 20 rows."""
 
@@ -426,18 +431,30 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
 
     def promise(self, k: int, steps: int, max_draws: int = MAX_DRAWS) -> Promise:
         """State the promise of votes ahead by k, of at most ``max_draws``, for this number of steps."""
-        chances = self.chances(k, steps, max_draws)
+        votes = self._votes_by_field(k) if self.of_inputs and steps == 1 else None
+        if votes is not None and votes.right is not None:
+            calls, chance = votes.calls.mid, votes.right
+            condition = AS_HELD.format(votes.rows) if votes.rows else IF_ALIKE
+        else:
+            chances = self.chances(k, steps, max_draws)
+            calls, chance, condition = chances.calls, chances.measured, self.condition(steps)
         return Promise(
             measurement=self.run_id,
             model=self.model,
             k=k,
-            calls=chances.calls,
-            cost_usd=None if self.call_usd is None else self.call_usd * chances.calls,
-            chance=chances.measured.share,
-            low=chances.measured.low,
-            high=chances.measured.high,
-            condition=self.condition(steps),
+            calls=calls,
+            cost_usd=None if self.call_usd is None else self.call_usd * calls,
+            chance=chance.share,
+            low=chance.low,
+            high=chance.high,
+            condition=condition,
         )
+
+    def _votes_by_field(self, k: int) -> Pilot | None:
+        """Return the votes on rows as they were held, else as the law has them; None of whole replies."""
+        if self.pilot is not None and self.pilot.k == k:
+            return self.pilot
+        return self.law(k) if self.fields else None
 
     def condition(self, total: int) -> str:
         """Name the conditions of the measured chances."""
