@@ -11,7 +11,7 @@ from microagents.actors.role import Role
 from microagents.base.errors import ModelUnavailable
 from microagents.elections.election import Ballot, Draw, ElectionId, Flagged, Question, SampleId, Screen, Wanted
 from microagents.elections.red_flags import REFUSED
-from microagents.elections.rules import Certain
+from microagents.elections.rules import ByField, Certain
 from microagents.replies.chat import Prompt, Sample
 from microagents.replies.turns import ToolCall, Turn
 from microagents.roles.executor import LOOKED_UP, Execute
@@ -121,8 +121,10 @@ class Sampler:
 
     def _may_decide(self, temperature: float | None) -> bool:
         """Whether the mass of a draw at a temperature may decide: all draws have one law, or the text above one half is its likeliest."""
-        sampling = self._question.sampling
-        is_wanted = isinstance(self._question.rule, Certain) or self._voter.context.strategy.measures_masses
+        sampling, rule = self._question.sampling, self._question.rule
+        if isinstance(rule, ByField):
+            rule = rule.rule
+        is_wanted = isinstance(rule, Certain) or self._voter.context.strategy.measures_masses
         if not is_wanted or sampling.temperature is None or sampling.temperature > 1:
             return False
         return temperature in (0, sampling.temperature)

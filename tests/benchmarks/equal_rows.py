@@ -82,7 +82,7 @@ def main() -> None:
         for number in range(1, of.kills + 1):
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
                 wanted = of.rows * number // (of.kills + 1)
-                until(partial(has_ended, journal, wanted), f"{wanted} rows", every_s=0.1)
+                until(partial(has_ended, journal, wanted), f"{wanted} rows", every_s=0.1, wait_s=3_600)
                 process.send_signal(signal.SIGKILL)
             print(f"killed after {ended(journal):,} rows", flush=True)
         last = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)

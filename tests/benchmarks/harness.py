@@ -60,11 +60,11 @@ def spread(values: Sequence[float], form: str = ".2f") -> str:
     return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
-def until(holds: Callable[[], object], what: str, every_s: float = 0.02) -> float:
+def until(holds: Callable[[], object], what: str, every_s: float = 0.02, wait_s: float = WAIT_S) -> float:
     """Wait until something holds; returns the seconds that it took."""
     began_s = time.monotonic()
     while not holds():
-        assert time.monotonic() - began_s < WAIT_S, f"not within {WAIT_S:g} s: {what}"
+        assert time.monotonic() - began_s < wait_s, f"not within {wait_s:g} s: {what}"
         time.sleep(every_s)
     return time.monotonic() - began_s
 

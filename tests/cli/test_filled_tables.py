@@ -340,3 +340,27 @@ def test_a_field_without_a_vote_has_no_agreement_and_settles_nothing() -> None:
         (row,) = csv.DictReader(file)
     assert (row["note"], row["name_agreement"], row["settled_by"]) == ("words 0", "3/3", "vote")
     assert "note_agreement" not in row
+
+
+CERTAIN = """
+    import json
+    from math import log
+    from microagents import Model, Sample
+    from microagents.replies.masses import Mass, digest_of_text
+
+
+    class Tells(Model):
+        async def complete(self, call):
+            text = json.dumps({"name": "x", "land": "y"})
+            assert call.needs_mass
+            return Sample(text=text, mass=Mass(log=log(0.9), text=digest_of_text(text)))
+"""
+
+
+def test_votes_by_field_ask_for_the_masses_that_certify_them() -> None:
+    write("tells.py", CERTAIN)
+    write("in.csv", "place\n" + "".join(f"{number}\n" for number in range(8)))
+    words = ["-o", "ask=Split {place}", "-o", "columns=name, land", "-s", "certain=on", "--json"]
+    ran = microagents("run", "rows", "--inputs", "in.csv", "--model", "tells.py:Tells", *words)
+    assert ran.code == COMPLETED, ran.err
+    assert ran.json["calls"] < 3 * 8
