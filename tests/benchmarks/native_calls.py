@@ -2,8 +2,8 @@
 
 llama.cpp serves SmolLM2-135M on all three wires. Each question asks for one call; two worked turns stand before it, for one sample and for
 the election alike. Both are paired by question. The chat template has results between tags, as many models are trained on; this small one
-then often writes a result in the place of a call. With ``--plain`` it has them as `tests.models.llama` has, and one sample is mostly right. Exit code 1 unless on each wire the 95 % interval
-of elected minus alone begins at .1 or above.
+then often writes a result in the place of a call. With ``--plain`` it has them as `tests.models.llama` has, and one sample is mostly right.
+Exit code 1 unless on each wire the 95 % interval of elected minus alone begins at .1 or above.
 """
 
 from __future__ import annotations
