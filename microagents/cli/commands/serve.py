@@ -134,7 +134,7 @@ async def _serve(given: dict[str, Any], *, as_json: bool) -> None:
     async with serving(Endpoint(**given)) as served:
         places = {"url": served.url, "openai": f"{served.url}/v1", "anthropic": served.url}
         if as_json:
-            echo(json.dumps({"models": given["models"], **places, "run": given["run_id"], "pid": os.getpid()}))
+            echo(json.dumps({**places, "models": given["models"], "run": given["run_id"], "pid": os.getpid()}))
         else:
             echo(
                 printable(
