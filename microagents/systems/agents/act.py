@@ -87,6 +87,8 @@ class ActChain(Chain):
     def asked(self, state: Any, number: int) -> Prompt:
         """Return the prompt of a step."""
         asked = super().asked(state, number)
+        if not any(self.given.values()):
+            return asked
         return structs.replace(asked, turns=tuple(self._with_items(asked.turns, state)))
 
     def _with_items(self, turns: Sequence[Turn], state: AgentState) -> Iterator[Turn]:

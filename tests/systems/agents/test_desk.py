@@ -20,7 +20,7 @@ def test_votes_by_harm_close_tickets_right_where_single_calls_often_do_not_as_a_
     assert act.agrees(act_expected)
     assert not act.agrees(single_expected)
     assert single.pass_1[0] < 0.95
-    assert single.pass_4[0] < 0.6
+    assert single.pass_4[0] < 0.75
     assert act.pass_1[0] >= 0.99
     assert act.pass_4[0] >= 0.96
     assert act.calls[0] <= 2.2 * single.calls[0]
