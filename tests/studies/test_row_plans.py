@@ -59,7 +59,7 @@ def test_a_table_is_planned_in_fields_and_rows_and_equal_rows_count_once(tmp_pat
 
 @pytest.mark.slow
 def test_a_pilot_shows_that_the_law_is_off_where_samples_read_another_entity(tmp_path: Path) -> None:
-    found = measured(Setting(fields=8, right=0.97, rivals=4, other_entity=0.3), tmp_path, rows=400, draws=2)
+    found = measured(Setting(fields=8, right=0.97, rivals=4, other_entity=0.3), tmp_path, rows=600, draws=2, pilot=60)
     plan = planned(found, k=3)
     law, held = plan.votes
     assert law.votes.calls.low > held.votes.calls.high
