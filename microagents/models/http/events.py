@@ -18,6 +18,9 @@ from microagents.models.http.replies import (
     object_in,
 )
 
+ENDS = ("message_stop", "response.completed", "response.incomplete")
+"""Types of the events that end a reply."""
+
 
 def found_in(body: bytes, number: int) -> Any:
     """Decode the JSON of a body, or of the events of one that is streamed: some servers stream without being asked.
@@ -101,10 +104,15 @@ class StreamedReply:
             self._take_message(event)
         except UNREADABLE:
             return False
-        if event.get("service_tier"):
-            self._reply["service_tier"] = event["service_tier"]
+        for name in ("id", "service_tier"):
+            if event.get(name):
+                self._reply[name] = event[name]
         self._reply["usage"] = {**object_in(self._reply.get("usage")), **object_in(event.get("usage"))}
-        is_reply = pieces or object_in(event.get("message") or event.get("delta")) or _is_of_responses(event)
+        is_reply = (
+            pieces
+            or object_in(event.get("message") or event.get("delta") or event.get("content_block"))
+            or _is_of_responses(event)
+        )
         if event.get("error") or errors_of_choices(event) or (not is_reply and words_in(found)):
             self.failure = self.failure or found
         for piece in pieces:
@@ -118,6 +126,7 @@ class StreamedReply:
         delta = object_in(event.get("delta"))
         self._take_block(event, delta)
         self._take_item(event)
+        self.is_done |= name_in(event.get("type")) in ENDS
         if delta.get("stop_reason"):
             self._reply["stop_reason"] = delta["stop_reason"]
             self.finished.add(0)

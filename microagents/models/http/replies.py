@@ -146,7 +146,7 @@ class Said(Struct):
         found = listed if isinstance(listed, list) else [listed]
         if _CALL.fullmatch(kind):
             found = [part]
-        calls = [call_in(each) for each in found if isinstance(each, dict)]
+        calls = [call_in({**each, **object_in(each.get("custom"))}) for each in found if isinstance(each, dict)]
         self.calls += [each for each in calls if each is not None]
         self.extras |= {name: part[name] for name in REASONING_FIELDS if part.get(name)}
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
-from microagents.models.http.replies import UNREADABLE, Said, decode, name_in, object_in
+from microagents.models.http.native_calls import NativeCall, NativeTools, call_in
+from microagents.models.http.replies import UNREADABLE, Said, choices_in, decode, name_in, object_in
 from microagents.replies.chat import encode_reply
 from microagents.replies.tool_calls import ToolCall, with_whole_numbers
 from microagents.replies.turns import canonical
@@ -48,11 +49,50 @@ def vote_text(reply: Mapping[str, Any], schemas: Schemas, *, has_form: bool, by_
         schemas: the schemas of the tools.
         has_form: whether the request gives the text a JSON schema, so that its value is compared.
         by_text: whether texts are compared.
+
+    Raises:
+        ValueError: it has a text that is none.
+        RecursionError: it is nested too deep.
     """
-    calls = [_call(name, given, schemas) for name, given in _calls_in(reply)]
+    said = _said_in(reply)
+    text = said.text or said.refusal
+    calls = [_call(each, schemas) for each in said.calls or _written_in(text, schemas)]
     if not calls:
-        calls = [ToolCall(TEXT, _text_arguments(_text_in(reply), has_form=has_form, by_text=by_text))]
+        calls = [ToolCall(TEXT, _text_arguments(text, has_form=has_form, by_text=by_text))]
     return encode_reply(Acts(calls=calls)).decode()
+
+
+def _said_in(reply: Mapping[str, Any]) -> Said:
+    """Read what a reply says, on the wire whose field it has."""
+    choices = choices_in(reply.get("choices"))
+    if choices:
+        return choices[0].said
+    said = Said()
+    said.add(reply.get("content"))
+    if "output" in reply:
+        said.add(reply["output"])
+        said.calls = [_call_of(item) for item in said.parts if _is_call(name_in(item.get("type")))]
+    return said
+
+
+def _is_call(kind: str) -> bool:
+    return kind.endswith(("_call", "_request")) and kind not in HOSTED
+
+
+def _call_of(item: dict[str, Any]) -> NativeCall:
+    """Read an item of a response that is a call, also one of a built-in tool."""
+    named = (name_in(item.get("namespace")), name_in(item.get("name")) or name_in(item.get("type")))
+    fields = {field: value for field, value in item.items() if field not in _OF_WIRE}
+    given = item.get("arguments") if "arguments" in item else fields
+    return call_in({"name": ".".join(filter(None, named)), "input": given}) or NativeCall()
+
+
+def _written_in(text: str, schemas: Schemas) -> list[NativeCall]:
+    """Find the calls that a model has written into its text."""
+    if "{" not in text or not schemas():
+        return []
+    tools = NativeTools(json.dumps([{"name": name} for name in schemas()]))
+    return tools.in_text(text)[1]
 
 
 def _text_arguments(text: str, *, has_form: bool, by_text: bool) -> dict[str, Any]:
@@ -66,31 +106,16 @@ def _text_arguments(text: str, *, has_form: bool, by_text: bool) -> dict[str, An
     return {}
 
 
-def _call(name: str, given: Any, schemas: Schemas) -> ToolCall:
-    arguments = arguments_in(given)
-    read = {}
-    for argument, value in arguments.items():
-        if isinstance(value, str) and value[:1] in ("[", "{"):
-            value = _decoded_once_more(name, argument, value, schemas)  # noqa: PLW2901
-        read[argument] = _kept(with_whole_numbers(value))
-    return ToolCall(name, read)
-
-
-def arguments_in(given: Any) -> dict[str, Any]:
-    """Read the arguments of a call: an object, or a text of it; nothing of none. One encoded twice is decoded twice."""
-    for _ in range(2):
-        if isinstance(given, str):
-            if not given.strip():
-                return {}
-            try:
-                given = decode(given.encode("utf-8", "surrogatepass"))
-            except UNREADABLE:
-                return {"unread": given}
+def _call(call: NativeCall, schemas: Schemas) -> ToolCall:
+    given = call.arguments
     if given is None:
-        return {}
-    if isinstance(given, dict):
-        return given
-    return {"unread": canonical(given)}
+        return ToolCall(call.name, {"unread": _kept(call.text)})
+    read = {}
+    for argument, value in decode(given.encode("utf-8", "surrogatepass")).items():
+        if isinstance(value, str) and value[:1] in ("[", "{"):
+            value = _decoded_once_more(call.name, argument, value, schemas)  # noqa: PLW2901
+        read[argument] = _kept(with_whole_numbers(value))
+    return ToolCall(call.name, read)
 
 
 def _decoded_once_more(tool: str, argument: str, value: str, schemas: Schemas) -> Any:
@@ -112,50 +137,3 @@ def _kept(value: Any) -> Any:
         return value
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return f"{len(text)} characters, blake2b {digest}"
-
-
-def _calls_in(reply: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the calls of a reply, as the name of each and its arguments as they are written."""
-    choices = reply.get("choices")
-    if isinstance(choices, list):
-        for choice in choices[:1]:
-            yield from _of_message(object_in(object_in(choice).get("message")))
-    for part in _parts(reply.get("content")):
-        if part.get("type") == "tool_use":
-            yield name_in(part.get("name")), part.get("input")
-    for item in _parts(reply.get("output")):
-        kind = name_in(item.get("type"))
-        if kind in HOSTED or not kind.endswith(("_call", "_request")):
-            continue
-        name = ".".join(filter(None, (name_in(item.get("namespace")), name_in(item.get("name")) or kind)))
-        if "arguments" in item:
-            yield name, item["arguments"]
-        else:
-            yield name, {field: value for field, value in item.items() if field not in _OF_WIRE}
-
-
-def _of_message(message: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for each in _parts(message.get("tool_calls")):
-        made = object_in(each.get("function") or each.get("custom") or each)
-        yield name_in(made.get("name")), made.get("arguments", made.get("input"))
-    alone = object_in(message.get("function_call"))
-    if alone:
-        yield name_in(alone.get("name")), alone.get("arguments")
-
-
-def _parts(found: Any) -> list[dict[str, Any]]:
-    if not isinstance(found, list):
-        return []
-    return [each for each in found if isinstance(each, dict)]
-
-
-def _text_in(reply: Mapping[str, Any]) -> str:
-    said = Said(texts=[], reasonings=[], logprobs=[])
-    choices = reply.get("choices")
-    message = object_in(choices[0]).get("message") if isinstance(choices, list) and choices else None
-    for found in (message, reply.get("content"), reply.get("output")):
-        try:
-            said.add(found)
-        except ValueError:  # of no text
-            continue
-    return said.text or said.refusal

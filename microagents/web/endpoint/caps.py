@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage, MicroagentsError, read_failure
 from microagents.base.files import is_there, replacing
@@ -65,11 +66,12 @@ class Caps:
     def settled(self, caller: str, granted: Reserved) -> Iterator[None]:
         """Hold a reservation as long as the block, and give back what it has not spent."""
         most = granted.spent
-        number = self._ledger.begin(caller, most)
+        day = _today()
+        self._ledger.note(_Cost(day, caller, most))
         try:
             yield
         finally:
-            self._ledger.end(number, granted.spent)
+            self._ledger.note(_Cost(day, caller, granted.spent - most))
             for name in self._names(caller):
                 self._bounds[name].give_back(most, granted.spent)
             self._deal()
@@ -148,42 +150,44 @@ def _today() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
+class _Cost(Struct, frozen=True):
+    """A change of the cost of a day: a reservation, or less than nothing for its rest."""
+
+    day: str
+    caller: str
+    spent: int
+
+
+_cost = msgspec.json.Decoder(_Cost)
+
+
 class _Ledger:
-    """Costs by day and caller: a line for each reservation, and one for its end. A server that was killed has spent what was reserved."""
+    """Costs by day and caller. A reservation counts as soon as it is made, so a server that was killed has spent it."""
 
     def __init__(self, path: Path | None) -> None:
-        self._spent: dict[tuple[str, str], int] = {}
-        self._open: dict[int, tuple[str, str, int]] = {}
-        self._numbers = count(1)
+        self._before = Counter[tuple[str, str]]()
+        """Units that earlier servers have spent."""
         self._file = None
         if path is None:
             return
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             if is_there(path):
                 self._read(path)
             with replacing(path) as new:
-                lines = [{"day": day, "caller": caller, "spent": spent} for (day, caller), spent in self._spent.items()]
-                new.write_bytes(b"".join(map(_line, lines)))
+                lines = [_line(_Cost(*of, spent)) for of, spent in self._before.items()]
+                new.write_bytes(b"".join(lines))
             self._file = path.open("ab", buffering=0)
         except OSError as error:
             raise InvalidUsage(f"costs cannot be kept in {str(path)!r}: {read_failure(error)}") from None
 
     def spent_on(self, day: str, caller: str) -> int:
-        """Return the units that a caller, or everyone, has spent on a day."""
-        return sum(spent for (on, by), spent in self._spent.items() if on == day and caller in (EVERYONE, by))
+        """Return the units that a caller, or everyone, had spent on a day as the server began."""
+        return sum(spent for (on, by), spent in self._before.items() if on == day and caller in (EVERYONE, by))
 
-    def begin(self, caller: str, amount: int) -> int:
-        """Note a reservation; returns its number."""
-        number = next(self._numbers)
+    def note(self, cost: _Cost) -> None:
+        """Note a change."""
         if self._file is not None:
-            self._file.write(_line({"day": _today(), "caller": caller, "held": amount, "number": number}))
-        return number
-
-    def end(self, number: int, spent: int) -> None:
-        """Note the end of a reservation."""
-        if self._file is not None:
-            self._file.write(_line({"number": number, "spent": spent}))
+            self._file.write(_line(cost))
 
     def close(self) -> None:
         """Close the file."""
@@ -191,22 +195,11 @@ class _Ledger:
             self._file.close()
 
     def _read(self, path: Path) -> None:
-        held: dict[int, tuple[tuple[str, str], int]] = {}
         for line in path.read_bytes().split(b"\n"):
-            try:
-                entry = msgspec.json.decode(line, type=dict[str, Any])
-            except msgspec.DecodeError:  # the last one, of a server that was killed
-                continue
-            of = str(entry.get("day")), str(entry.get("caller"))
-            if "held" in entry:
-                held[entry["number"]] = of, int(entry["held"])
-                continue
-            if "number" in entry:
-                of, _ = held.pop(entry["number"], (of, 0))
-            self._spent[of] = self._spent.get(of, 0) + int(entry.get("spent") or 0)
-        for of, amount in held.values():
-            self._spent[of] = self._spent.get(of, 0) + amount
+            with suppress(msgspec.DecodeError):  # the last one, of a server that was killed
+                cost = _cost.decode(line)
+                self._before[cost.day, cost.caller] += cost.spent
 
 
-def _line(entry: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(entry) + b"\n"
+def _line(cost: _Cost) -> bytes:
+    return msgspec.json.encode(cost) + b"\n"

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from microagents.base.errors import ModelUnavailable
+from microagents.models.http.events import StreamedReply
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.refusals import failure_kind, plain, retry_after_s, status_told, words_in
 from microagents.models.http.replies import UNREADABLE, decode, name_in, object_in
@@ -21,7 +22,6 @@ from microagents.roles.limits.reservations import units
 from microagents.roles.solver.gates import MAY_BE_BILLED
 from microagents.web.endpoint.acts import vote_text
 from microagents.web.endpoint.asked import ForwardedRequest
-from microagents.web.endpoint.assembly import Assembly
 from microagents.web.endpoint.caps import CapReached, Caps
 from microagents.web.endpoint.policy import Policy
 
@@ -129,10 +129,13 @@ def _read(answer: Response) -> tuple[dict[str, Any], bool]:
     if _is_object(answer):
         found = object_in(decode(answer.content))
         return found, any(isinstance(found.get(name), list) for name in ("choices", "output", "content"))
-    assembly = Assembly()
+    reply = StreamedReply(1, lambda _: None)
     for line in answer.content.split(b"\n"):
-        assembly.read(line)
-    return assembly.failure or assembly.whole(), assembly.is_ended
+        reply.read(line)
+    whole = object_in(reply.whole())
+    # A stream of responses may end without saying so once all items are whole.
+    is_ended = reply.is_done or whole.get("status") == "completed"
+    return whole, bool(reply.finished) or (is_ended and reply.failure is None)
 
 
 class ForwardingModel(Model):

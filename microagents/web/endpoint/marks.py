@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from microagents.elections.election import total_usd
-from microagents.web.endpoint.assembly import data_in
+from microagents.models.http.replies import UNREADABLE, decode, object_in
 from microagents.web.endpoint.served_elections import Elected
 from microagents.web.endpoint.wires import CHAT
 
@@ -74,13 +75,24 @@ def joined(bodies: Sequence[bytes]) -> bytes:
 def _marked_events(lines: Sequence[bytes], extras: bytes, *, without_usage: bool) -> list[bytes]:
     found = []
     for line in lines:
-        event = data_in(line) if b'"usage"' in line else None
+        event = _data_in(line) if b'"usage"' in line else None
         if event is None:
             found.append(line)
         elif not (without_usage and event.get("usage") and not event.get("choices")):
             head, _, data = line.partition(b"data:")
             found.append(head + b"data: " + _with_extras(data.strip(), extras))
     return found
+
+
+def _data_in(line: bytes) -> dict[str, Any] | None:
+    """Read the event of a line ``data: {...}``; None for any other line."""
+    data = line.removeprefix(codecs.BOM_UTF8).strip()
+    if not data.startswith(b"data:"):
+        return None
+    try:
+        return object_in(decode(data.removeprefix(b"data:")))
+    except UNREADABLE:
+        return None
 
 
 def _with_extras(body: bytes, extras: bytes) -> bytes:

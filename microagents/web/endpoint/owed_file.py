@@ -58,7 +58,6 @@ class OwedFile:
         self._file = -1
         if self._path is not None:
             try:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._read(self._path)
                 self._begin(self._path)
             except OSError as error:

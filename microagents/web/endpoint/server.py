@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 from msgspec import Struct, json
 
-from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable, Stopped
+from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable, Stopped, read_failure
 from microagents.base.logs import log
 from microagents.models.http.refusals import retry_after_s
 from microagents.web.endpoint.asked import COUNT_TOKENS, ForwardedRequest
@@ -36,6 +38,8 @@ BODY_S = 60.0
 CAPPED_TOKENS = 32_000
 """Most output tokens of a reply under a cap of cost, unless the operator says otherwise: its cost is reserved."""
 OK = 200
+LOCK = "serve.lock"
+"""Name of the file that a server locks, beside the journals."""
 MARKS = [f"x-microagents-{name}" for name in ("election", "elected", "votes", "samples", "cost-usd")]
 COMMENT_S = 5.0
 """Seconds between two comments of a stream without an event: proxies cut silent ones."""
@@ -91,9 +95,11 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
         raise InvalidUsage(
             f"host {endpoint.host!r} lets other machines use the models: name the environment variable of a token with --token-env"
         )
-    limits = {each.name: each.limit for each in (*endpoint.callers, Caller(limit=endpoint.limit, policy=Policy()))}
-    caps = Caps({name: limit for name, limit in limits.items() if limit is not None}, endpoint.runs_dir)
     async with AsyncExitStack() as stack:
+        if endpoint.runs_dir is not None:
+            stack.enter_context(_alone_in(endpoint.runs_dir))
+        limits = {each.name: each.limit for each in (*endpoint.callers, Caller(limit=endpoint.limit, policy=Policy()))}
+        caps = Caps({name: limit for name, limit in limits.items() if limit is not None}, endpoint.runs_dir)
         stack.callback(caps.close)
         held = await stack.enter_async_context(
             elections(
@@ -115,6 +121,29 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
             application.router.add_post(wire.path, handler.answering(wire))
         handler.served.url = await stack.enter_async_context(listening(application, endpoint.host, endpoint.port))
         yield handler.served
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keep other servers off the costs and the owed replies in a folder as long as the block: two would not see each other's."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # A pipe in its place neither blocks nor is followed.
+        file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InvalidUsage(f"costs and replies cannot be kept in {str(folder)!r}: {read_failure(error)}") from None
+    with os.fdopen(file, "rb"):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidUsage(
+                f"another server keeps its costs and replies in {str(folder)!r}; give this one a folder of its own, --runs-dir DIR"
+            ) from None
+        except OSError as error:
+            raise InvalidUsage(
+                f"{str(folder)!r} cannot be locked, so no cap would hold: {read_failure(error)}"
+            ) from None
+        yield
 
 
 class _Handler:

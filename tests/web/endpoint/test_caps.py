@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,15 +114,25 @@ async def test_the_cap_of_a_day_holds_over_restarts_and_a_kill_spends_what_was_r
     done, killed = await first.reserve("", 1, 0, 0.3), await first.reserve("", 1, 1, 0.4)
     with first.settled("", done):
         done.spent = 100_000_000
-    first._ledger.begin("", killed.spent)
-    first.close()  # killed amid the second
-    with (tmp_path / LEDGER).open("ab") as file:
-        file.write(b'{"number": 7, "sp')
+    with first.settled("", killed):
+        left = (tmp_path / LEDGER).read_bytes()
+    first.close()
+    (tmp_path / LEDGER).write_bytes(left + b'{"day": "20')  # it was killed amid the second, and amid a line
     second = Caps(limits, tmp_path)
     with pytest.raises(CapReached, match=r"the cap of \$1/day is reached: \$0.5000 left"):
         await second.reserve("", 1, 0, 0.51)
     assert (await second.reserve("", 1, 0, 0.5)).spent == 500_000_000
     second.close()
+
+
+async def test_a_second_server_in_one_folder_is_refused_so_that_the_cap_of_a_day_holds(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"price": DEAR, "limit": CostLimit(1.0, each_day=True), "runs_dir": tmp_path}
+    async with voted(saying("x"), **options):
+        with pytest.raises(InvalidUsage, match=r"another server keeps its costs .*, --runs-dir DIR$"):
+            async with voted(saying("x"), **options, run_id="second"):
+                pass
+    async with voted(saying("x"), **options, run_id="third"):  # once the first has ended
+        pass
 
 
 async def test_a_client_that_leaves_while_it_waits_for_room_holds_nothing() -> None:

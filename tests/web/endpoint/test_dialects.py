@@ -9,27 +9,21 @@ from typing import Any
 import pytest
 
 from microagents.actors.role import Context, Strategy
+from microagents.base.errors import ModelUnavailable
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Response
 from microagents.models.model import open_model
 from microagents.web.endpoint.asked import ForwardedRequest
 from microagents.web.endpoint.exchange import Exchange, ForwardedReply
 from microagents.web.endpoint.policy import Policy
-from microagents.web.endpoint.wires import WIRES, Wire
+from microagents.web.endpoint.wires import RESPONSES, WIRES, Wire
 from tests.doubles.dialects import EDITS, PLAIN, STREAMED, STREAMS, Call, Said, written
 
 ARGUMENTS = {"path": "a.txt", "lines": [1, 2], "text": '{"no": "object"}', "by": {"name": "Ann"}}
 SAID = Said(calls=(Call("read", ARGUMENTS), Call("list", {}), Call("read", {**ARGUMENTS, "path": "b"})), text="I look.")
 TYPES = {"path": "string", "lines": "array", "text": "string", "by": "object"}
 PARAMETERS = {"type": "object", "properties": {name: {"type": kind} for name, kind in TYPES.items()}}
-CASES = [
-    (wire, edit, stream)
-    for wire in WIRES
-    for edit in EDITS[wire.name]
-    for stream in (None, *STREAMS[wire.name])
-    if not edit.startswith("text")  # it is a text to its client, too
-    and stream != "streamed without an end"  # it may be cut off
-]
+CASES = [(wire, edit, stream) for wire in WIRES for edit in EDITS[wire.name] for stream in (None, *STREAMS[wire.name])]
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +52,17 @@ def test_a_dialect_casts_the_same_vote(wire: Wire, edit: str, stream: str | None
     assert acts_of(wire, edit, stream, provider) == [
         {"tool": call.name, "arguments": call.arguments} for call in SAID.calls
     ]
+
+
+def test_a_stream_of_responses_that_breaks_off_within_an_item_casts_no_vote(provider: HttpModel) -> None:
+    body = written("responses", "openai", "streamed without an end", [SAID], {"model": "m"})
+    assert isinstance(body, bytes)
+    broken, _, _ = body.rpartition(b"event: response.output_item.done")
+    request = ForwardedRequest.read(RESPONSES, b"{}", {}, "")
+    answer = Response(status_code=200, headers=MappingProxyType({}), content=broken)
+    taken = Exchange(request, Policy(), None).taken(answer, provider)
+    assert isinstance(taken, ModelUnavailable)
+    assert taken.kind == "broken"
 
 
 def test_the_plain_and_the_streamed_form_are_among_them() -> None:
