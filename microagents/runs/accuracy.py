@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
@@ -18,9 +17,8 @@ from microagents.replies.chat import Reply, decoder_of, differs
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import ChainTask, Task
 
-MOST_CONFUSED = 5
-"""Number of confused pairs of values that are kept for each field."""
-MAX_SHOWN_CHARS = 40
+MOST_CONFUSED = 20
+"""Number of confused pairs of values that are kept."""
 Pair = tuple[str, str, str]
 """A field, its right value and the given one, both as JSON."""
 
@@ -44,7 +42,7 @@ class Accuracy(Struct, frozen=True, kw_only=True):
     rows: Proportion
     fields: dict[str, Proportion]
     confused: tuple[Confusion, ...]
-    """The most frequent ones of each field."""
+    """The most frequent ones."""
 
 
 def wrong_pairs(reply: Reply, right: Mapping[str, Any]) -> list[Pair]:
@@ -54,17 +52,9 @@ def wrong_pairs(reply: Reply, right: Mapping[str, Any]) -> list[Pair]:
 
 
 def confusions(pairs: Iterable[Pair]) -> tuple[Confusion, ...]:
-    """Count confused values: the most frequent ones of each field, in the order in which fields appear."""
-    by_field: dict[str, Counter[Pair]] = {}
-    for pair in pairs:
-        by_field.setdefault(pair[0], Counter())[pair] += 1
-    most = chain.from_iterable(counts.most_common(MOST_CONFUSED) for counts in by_field.values())
-    return tuple(
-        [
-            Confusion(name, msgspec.json.decode(right), msgspec.json.decode(given), count)
-            for (name, right, given), count in most
-        ]
-    )
+    """Count confused values; return the most frequent ones."""
+    most, read = Counter(pairs).most_common(MOST_CONFUSED), msgspec.json.decode
+    return tuple([Confusion(name, read(right), read(given), count) for (name, right, given), count in most])
 
 
 def accuracy_of(tasks: Sequence[Task], results: Iterable[Any]) -> Accuracy | None:
@@ -119,20 +109,10 @@ def _reply_in(task: RowTask[Any], result: Any) -> Reply:
     return reply
 
 
-def in_words(found: Sequence[Confusion]) -> Iterator[str]:
-    """Yield for each field its confused values, as ``kind: "city" -> "village" (2)``."""
-    for name in dict.fromkeys(each.field for each in found):
-        pairs = [
-            f"{_shown(each.right)} -> {_shown(each.given)} ({each.count:,})" for each in found if each.field == name
-        ]
-        yield f"{name}: {', '.join(pairs)}"
-
-
-def _shown(value: object) -> str:
-    text = _written(value)
-    if len(text) > MAX_SHOWN_CHARS:
-        return f"{text[:MAX_SHOWN_CHARS]}..."
-    return text
+def in_words(found: Iterable[Confusion]) -> str:
+    """Write confused values, as ``kind: "city" -> "village" (2)``."""
+    said = [f"{each.field}: {_written(each.right):.40} -> {_written(each.given):.40} ({each.count:,})" for each in found]
+    return ", ".join(said)
 
 
 def _may_judge(task: RowTask[Any]) -> bool:

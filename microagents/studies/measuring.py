@@ -221,23 +221,32 @@ class _Step(NamedTuple):
     """The reply that an earlier run decided."""
 
 
+class _Judged(NamedTuple):
+    """The verdict on a reply."""
+
+    wrong: str | None
+    """Its first wrong field; empty if it is right, None if nothing judges it."""
+    parts: Mapping[str, bool] = {}
+    """Whether each part of a vote by field is wrong; empty if replies vote as a whole."""
+    pairs: Sequence[Pair] = ()
+    """Its wrong fields with the right values and its own."""
+
+
 async def _measured(chain: Chain, step: _Step, *, holds_votes: bool = False) -> MeasuredStep:
     (number, state, right, _), strategy, rollouts = step, chain.work.strategy, []
     known = called(chain.task.right_fields, state, gives=dict, at=number) if strategy.judged else {}
 
-    def judge(reply: Any) -> str | None:
-        """Name the first field of a reply that is wrong; empty if it is right, None if nothing judges it."""
-        if not strategy.judged:
-            return None
-        if _is_right(chain, state, reply, number, right):
-            return ""
-        return next((name for name, *_ in wrong_pairs(reply, known)), "vote")
+    groups = [names for names in chain.task.fields_of_vote(chain.reply_type) if not known.keys().isdisjoint(names)]
 
-    def wrong_parts(reply: Any) -> dict[str, bool]:
-        """Whether each part of a vote by field is wrong; empty if nothing judges it, or replies vote as a whole."""
-        wrong = {name for name, *_ in wrong_pairs(reply, known)}
-        groups = [names for names in chain.task.fields_of_vote(chain.reply_type) if not known.keys().isdisjoint(names)]
-        return {" and ".join(names): not wrong.isdisjoint(names) for names in groups}
+    def judge(reply: Any) -> _Judged:
+        if not strategy.judged:
+            return _Judged(None)
+        pairs = wrong_pairs(reply, known)
+        wrong = [name for name, *_ in pairs]
+        parts = {" and ".join(names): not set(wrong).isdisjoint(names) for names in groups}
+        if _is_right(chain, state, reply, number, right):
+            return _Judged("", parts)
+        return _Judged([*wrong, "vote"][0], parts, pairs)
 
     async with TaskScope() as scope:
         if strategy.rollouts:
@@ -246,29 +255,16 @@ async def _measured(chain: Chain, step: _Step, *, holds_votes: bool = False) -> 
             rollouts = [scope.start(chain.rollout(place, several, strategy.horizon)) for place in places]
         asked, at = chain.asked(state, number), f"step/{number}"
         found = await _sampled(
-            chain.work,
-            number,
-            at,
-            asked,
-            chain.reply_type,
-            judge=judge,
-            wrong_parts=wrong_parts,
-            confused=lambda reply: wrong_pairs(reply, known) if judge(reply) else [],
-            state=state,
-            decided=step.decided,
+            chain.work, number, at, asked, chain.reply_type, judge=judge, state=state, decided=step.decided
         )
-        held = None
-        if holds_votes:
-            held = await _held(
-                chain, step, lambda reply: max(sum(wrong_parts(reply).values()), int(bool(judge(reply))))
-            )
+        held = await _held(chain, step, judge) if holds_votes else None
         await scope.join()
     valid = [reply for each in rollouts if isinstance(reply := each.result(), Rollout)]
     judged = tuple([_judged(chain, step, each, strategy.horizon) for each in valid])
     return structs.replace(found, rollouts=judged, held=held)
 
 
-async def _held(chain: Chain, step: _Step, wrong_in: Callable[[Any], int]) -> HeldVotes:
+async def _held(chain: Chain, step: _Step, judge: Callable[[Any], _Judged]) -> HeldVotes:
     """Hold an election on an input, as a run would."""
     work, k = chain.work, chain.work.strategy.k
     asked, written = chain.asked(step.state, step.number), Raw(encode_state(step.state))
@@ -280,7 +276,8 @@ async def _held(chain: Chain, step: _Step, wrong_in: Callable[[Any], int]) -> He
     drawn, winner = len(verdict.ballots), verdict.winner
     if winner is None or drawn == cap:
         return HeldVotes(k=k, drawn=drawn, is_open=True, wrong=0)
-    return HeldVotes(k=k, drawn=drawn, is_open=False, wrong=wrong_in(decoder_of(chain.reply_type).decode(winner)))
+    judged = judge(decoder_of(chain.reply_type).decode(winner))
+    return HeldVotes(k=k, drawn=drawn, is_open=False, wrong=max(sum(judged.parts.values()), bool(judged.wrong)))
 
 
 def _judged(chain: Chain, step: _Step, rollout: Rollout, horizon: int) -> tuple[bool | None, ...]:
@@ -349,13 +346,11 @@ async def _answer(work: Work[Any, Measuring]) -> MeasuredStep:
     """Sample direct answers to a problem, which its `correct` judges."""
     task, numbers = work.task, work.strategy.numbers
 
-    def judge(reply: Any) -> str:
+    def judge(reply: Any) -> _Judged:
         verdict: bool | None = called(task.correct, reply)
         if verdict is None:
             raise InvalidUsage(f"{type(task).__name__}.correct cannot judge an answer, so it cannot be measured")
-        if verdict:
-            return ""
-        return "answer"
+        return _Judged("" if verdict else "answer")
 
     number = numbers[work.input] if numbers else 0
     return await _sampled(work, number, "answer", direct_prompt(task), answer_type_of(task), judge=judge)
@@ -379,9 +374,7 @@ async def _sampled(
     asked: Prompt,
     reply: type[Reply],
     *,
-    judge: Callable[[Any], str | None],
-    wrong_parts: Callable[[Any], Mapping[str, bool]] = lambda _: {},
-    confused: Callable[[Any], list[Pair]] = lambda _: [],
+    judge: Callable[[Any], _Judged],
     state: Any = None,
     decided: Any = None,
 ) -> MeasuredStep:
@@ -400,21 +393,22 @@ async def _sampled(
     first = await drawn(0, FIRST)
     replies = [decode(each.value) for each in first if isinstance(each, Ballot)]
     first_valid = len(replies)
-    is_clean = first_valid == FIRST and not any(map(judge, replies)) and len(set(map(vote_of, replies))) == 1
+    is_clean = first_valid == FIRST and not any(judge(each).wrong for each in replies) and len(set(map(vote_of, replies))) == 1
     count = strategy.draws or (FIRST if is_clean or not strategy.judged else ALL)
     for block in [*blocks(count)][1:]:
         replies += [decode(each.value) for each in await drawn(*block) if isinstance(each, Ballot)]
     votes = [vote_of(each) for each in replies]
     kinds = dict(zip(votes, replies, strict=True))
     order = {vote: place for place, vote in enumerate(kinds)}
-    wrong = {vote: judge(each) for vote, each in kinds.items()}
-    parts = [wrong_parts(kinds[vote]) for vote in votes]
+    verdicts = {vote: judge(each) for vote, each in kinds.items()}
+    judged = [verdicts[vote] for vote in votes]
+    parts = [each.parts for each in judged]
     wrong_fields = {
         name: (sum(each[name] for each in parts[:first_valid]), sum(each[name] for each in parts))
         for name in (parts[0] if parts else ())
     }
     if strategy.judged:
-        right = tuple([not field for field in wrong.values()])
+        right = tuple([not each.wrong for each in verdicts.values()])
     else:
         right = None
     numbered = tuple([order[vote] for vote in votes])
@@ -424,12 +418,12 @@ async def _sampled(
         first_valid=first_valid,
         votes=numbered,
         right=right,
-        mistakes=dict(Counter(field for vote in votes if (field := wrong[vote]))),
+        mistakes=dict(Counter(each.wrong for each in judged if each.wrong)),
         decided=None if decided is None else votes.count(vote_of(decided)),
         certain=_certain(first),
         likeliest=None if right is None else _likeliest(first, [right[vote] for vote in numbered]),
         wrong_fields=wrong_fields,
-        confused=tuple(itertools.chain.from_iterable(map(confused, replies))),
+        confused=tuple(itertools.chain.from_iterable(each.pairs for each in judged)),
     )
 
 

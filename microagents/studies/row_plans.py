@@ -10,7 +10,6 @@ from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import check_target
 from microagents.runs.driver.shared_questions import questions_of
 from microagents.studies.measured import ModelMeasurement, Pilot
-from microagents.studies.trials import AgentMeasurement
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import Task
 
@@ -28,9 +27,8 @@ UNJUDGED = (
 
 
 class PlannedVotes(Struct, frozen=True, kw_only=True):
-    """Votes of one model on all rows."""
+    """Votes on all rows."""
 
-    model: str
     votes: Pilot
     """As they were held; as the law has them if they are on no row."""
     calls: float
@@ -44,6 +42,7 @@ class PlannedVotes(Struct, frozen=True, kw_only=True):
 class PlannedTable(Struct, frozen=True, kw_only=True):
     """The votes that come into question for a table."""
 
+    model: str
     rows: int
     asked: int
     """Number of rows that are asked: equal ones are asked once."""
@@ -52,17 +51,21 @@ class PlannedTable(Struct, frozen=True, kw_only=True):
     target: float
     """Wanted chance that all fields of a row are right."""
     votes: tuple[PlannedVotes, ...]
-    notes: dict[str, tuple[str, ...]]
-    """By model the sentences about what bears on its votes."""
+    """Those of the law, by their k, then those that were held."""
+    notes: tuple[str, ...]
+    """Sentences about what bears on them."""
     best: PlannedVotes | None
     """The cheapest that reach the target; None if none do."""
-    is_sure: bool
-    """Whether they were held: their whole interval reaches it. Else they are the law's."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the best were held: their whole interval reaches the target. Else they are the law's."""
+        return self.best is not None and self.best.votes.rows > 0
 
 
 def plan_rows(
     rows: Sequence[Task],
-    measured: Sequence[ModelMeasurement | AgentMeasurement],
+    found: ModelMeasurement,
     *,
     target: float = 0.95,
     k: int | None = None,
@@ -72,43 +75,36 @@ def plan_rows(
 
     Args:
         rows: a task for each row, all of one class.
-        measured: the measurement of each model on rows of this task.
+        found: the measurement of a model on rows of this task.
         target: wanted chance that all fields of a row are right.
         k: the only k of the law.
         max_cost_usd: cost that the table may be expected to have.
 
     Raises:
-        InvalidUsage: the tasks are of another kind, or a measurement is of other fields or tells nothing of votes.
+        InvalidUsage: the tasks are of another kind, or the measurement is of other fields or tells nothing of votes.
     """
     check_target(target)
     first = rows[0]
     if not isinstance(first, RowTask):
         raise InvalidUsage(f"a plan of many inputs is for a RowTask, unlike {type(first).__name__}: leave out --inputs")
-    models = [each for each in measured if isinstance(each, ModelMeasurement)]
     names = [" and ".join(each) for each in first.fields_of_vote(first.reply_type())]
-    for each in models:
-        _check(each, names)
-    asked = questions_of(rows)
-    ks = range(1, MOST_K + 1) if k is None else [k]
-    votes = list[PlannedVotes]()
-    for each in models:
-        has_law = len(each.fields) == len(names)  # gold may judge some fields only
-        votes += _votes_of(each, asked, target, ks if has_law else ())
-    enough = [each for each in votes if each.votes.right is not None and each.votes.right.low >= target]
+    _check(found, names)
+    asked, ks = questions_of(rows), range(1, MOST_K + 1) if k is None else [k]
+    has_law = len(found.fields) == len(names)  # gold may judge some fields only
+    votes = [_planned(found, each, asked) for each in _votes_of(found, target, ks if has_law else ())]
+    enough = [each for each in votes if _reaches(each.votes, target)]
     if max_cost_usd is not None:
         enough = [each for each in enough if each.cost_usd is not None and each.cost_usd <= max_cost_usd]
-    sure = [each for each in enough if each.votes.rows]
-    off = [each.model for each in models if each.law_is_off]
-    by_law = [each for each in enough if each.model not in off]
+    held = [each for each in enough if each.votes.rows]
     return PlannedTable(
+        model=found.model,
         rows=len(rows),
         asked=asked,
         fields=max(1, len(names)),
         target=target,
         votes=tuple(votes),
-        notes={each.model: tuple(_notes(each)) for each in models},
-        best=min(sure or by_law, key=_price, default=None),
-        is_sure=bool(sure),
+        notes=tuple(_notes(found)),
+        best=next(iter(held or ([] if found.law_is_off else enough)), None),
     )
 
 
@@ -124,29 +120,27 @@ def _check(found: ModelMeasurement, names: Sequence[str]) -> None:
         )
 
 
-def _price(planned: PlannedVotes) -> tuple[bool, float, float]:
-    """Order votes by price; an unknown price comes last."""
-    return planned.cost_usd is None, planned.cost_usd or 0.0, planned.calls
+def _reaches(votes: Pilot, target: float) -> bool:
+    return votes.right is not None and votes.right.low >= target
 
 
-def _votes_of(found: ModelMeasurement, asked: int, target: float, ks: Sequence[int]) -> Iterator[PlannedVotes]:
+def _votes_of(found: ModelMeasurement, target: float, ks: Sequence[int]) -> Iterator[Pilot]:
     """Yield the votes by the law up to the first k that is enough, then those that were held."""
     for each in ks:
         law = found.law(each)
-        if law is None or law.right is None:
+        if law is None:
             break
-        yield _planned(found, law, asked)
-        if law.right.low >= target:
+        yield law
+        if _reaches(law, target):
             break
     if found.pilot is not None:
-        yield _planned(found, found.pilot, asked)
+        yield found.pilot
 
 
 def _planned(found: ModelMeasurement, votes: Pilot, asked: int) -> PlannedVotes:
-    calls, row_usd, cost_usd = votes.calls.mid * asked, None, None
-    if found.call_usd is not None:
-        row_usd, cost_usd = found.call_usd * votes.calls.mid, found.call_usd * calls
-    return PlannedVotes(model=found.model, votes=votes, calls=calls, row_usd=row_usd, cost_usd=cost_usd)
+    row_usd = None if found.call_usd is None else found.call_usd * votes.calls.mid
+    cost_usd = None if row_usd is None else row_usd * asked
+    return PlannedVotes(votes=votes, calls=votes.calls.mid * asked, row_usd=row_usd, cost_usd=cost_usd)
 
 
 def _notes(found: ModelMeasurement) -> Iterator[str]:

@@ -50,7 +50,7 @@ def test_gold_columns_judge_rows_and_fields_say_what_was_confused_and_reach_no_p
     shown = microagents("show", "r")
     assert "4 of them checked by its gold columns: 2 WRONG, the first at input 1" in shown.out
     assert shown.rows["accuracy"].startswith("2 of 4 judged rows right, 50.0% (15.0% to 85.0%); kind 50.0% (")
-    assert 'right -> given: kind: "city" -> "village" (1), "village" -> "city" (1)' in shown.rows["accuracy"]
+    assert 'right -> given: kind: "city" -> "village" (1), kind: "village" -> "city" (1)' in shown.rows["accuracy"]
     assert microagents("show", "r", "--json").json["accuracy"] == accuracy
 
 
@@ -110,14 +110,14 @@ def test_a_measurement_samples_rows_with_gold_and_judges_each_field() -> None:
     confused = {(each["right"], each["given"]): each["count"] for each in found["confused"]}
     assert confused == {("city", "village"): 10, ("village", "city"): 10}
     said = ran("measure", *GOLD).out
-    assert 'right -> given (samples): kind: "city" -> "village" (10), "village" -> "city" (10)' in said
+    assert 'right -> given (samples): kind: "city" -> "village" (10)' in said
 
 
 def test_a_comparison_counts_rows_that_are_right_by_gold_among_those_that_have_it() -> None:
     found = ran("compare", "-k", "1", "-k", "2", *GOLD)
     assert found.code == COMPLETED, found.err
     assert found.out.count("2 of 4  50.0%") == 2
-    assert 'right -> given: kind: "city" -> "village" (1), "village" -> "city" (1)' in found.out
+    assert 'right -> given: kind: "city" -> "village" (1)' in found.out
     row = ran("compare", "-k", "1", "-k", "2", "--json", *GOLD).json["rows"][0]
     assert (row["solved"], row["judged"], row["repeat"], row["accuracy"]["fields"]["size"]["share"]) == (2, 4, 5, 1.0)
 

@@ -18,7 +18,7 @@ def test_a_plan_of_a_file_gives_chance_calls_and_cost_and_the_command_for_the_fi
     assert "votes held on 6 rows at k = 3: " in measured.out
     plan = microagents("plan", *asked, "--from", "m")
     assert plan.code == FAILED, plan.err
-    assert plan.out.startswith("in.csv: 16 rows, 12 asked: equal rows are asked once; 6 fields a row\n")
+    assert plan.out.startswith("in.csv: 16 rows, 12 asked: equal rows are asked once; 6 fields a row; judged.py:Errs\n")
     assert "  law  " in plan.out
     assert "6 rows held" in plan.out
     assert "the law holds if fields err independently" in plan.out
@@ -31,4 +31,4 @@ def test_a_plan_of_a_file_takes_no_options_of_steps() -> None:
     write("in.csv", "place\nRome\n")
     refused = microagents("plan", "rows", "--inputs", "in.csv", "--from", "m", "--steps", "4")
     assert refused.code == WRONG_USAGE
-    assert "--inputs goes with a task, --from, -o, -k, --target and --max-cost; leave out the others" in refused.err
+    assert "--inputs goes with a task, one --from, -o, -k, --target and --max-cost; leave out the others" in refused.err

@@ -29,7 +29,7 @@ def measured(setting: Setting, tmp_path: Path, *, rows: int = 60, draws: int = 1
 
 
 def planned(found: ModelMeasurement, rows: int = 60, **given: Any) -> PlannedTable:
-    return plan_rows(table_of(len(found.fields), rows), [found], **given)
+    return plan_rows(table_of(len(found.fields), rows), found, **given)
 
 
 @pytest.mark.slow
@@ -45,7 +45,7 @@ def test_a_pilot_holds_votes_on_rows_with_samples_of_their_own(tmp_path: Path) -
 def test_a_table_is_planned_in_fields_and_rows_and_equal_rows_count_once(tmp_path: Path) -> None:
     found = structs.replace(measured(Setting(fields=4, right=0.9, rivals=1), tmp_path), cost_usd=6.0)
     twice = [*table_of(4, 60), *table_of(4, 20)]
-    plan = plan_rows(twice, [found], k=3)
+    plan = plan_rows(twice, found, k=3)
     assert (plan.rows, plan.asked, plan.fields) == (80, 60, 4)
     law, held = plan.votes
     assert (law.votes.rows, held.votes.rows) == (0, 20)
@@ -63,7 +63,7 @@ def test_a_pilot_shows_that_the_law_is_off_where_samples_read_another_entity(tmp
     plan = planned(found, k=3)
     law, held = plan.votes
     assert law.votes.calls.low > held.votes.calls.high
-    assert "the law is off here" in " ".join(plan.notes[found.model])
+    assert "the law is off here" in " ".join(plan.notes)
     assert plan.best is None
 
 
@@ -82,7 +82,7 @@ def test_votes_are_surely_enough_only_by_a_large_pilot_else_by_the_law(tmp_path:
 def test_without_an_oracle_calls_and_open_rows_are_those_of_the_pilot(tmp_path: Path) -> None:
     found = measured(Setting(fields=4, right=0.9, rivals=1), tmp_path)
     blind = structs.replace(found, steps=tuple([structs.replace(each, right=None) for each in found.steps]))
-    (held,) = plan_rows(table_of(4, 60), [blind]).votes
+    (held,) = plan_rows(table_of(4, 60), blind).votes
     assert held.votes.right is None
     assert found.pilot is not None
     assert held.votes.calls == found.pilot.calls
@@ -113,11 +113,12 @@ def test_a_measurement_of_something_else_is_refused(
     found = measured(Setting(fields=4, right=0.9, rivals=1), tmp_path, rows=10)
     other = structs.replace(found, steps=tuple([structs.replace(each, **changed) for each in found.steps]))
     with pytest.raises(InvalidUsage, match=said):
-        plan_rows(table_of(fields, 10), [other])
+        plan_rows(table_of(fields, 10), other)
 
 
-def test_only_rows_have_a_plan_of_many_inputs_or_a_pilot() -> None:
+def test_only_rows_have_a_plan_of_many_inputs_or_a_pilot(tmp_path: Path) -> None:
+    found = measured(Setting(fields=2, right=0.9, rivals=1), tmp_path, rows=4, draws=2)
     with pytest.raises(InvalidUsage, match="is for a RowTask, unlike Hanoi"):
-        plan_rows([Hanoi()], [])
+        plan_rows([Hanoi()], found)
     with pytest.raises(InvalidUsage, match="a pilot and its k are for the rows of a table"):
         asyncio.run(measure(Hanoi(), "sim:perfect", pilot=3))

@@ -120,11 +120,11 @@ def command(
         raise InvalidUsage("--actions takes margins by -s, as in -s k_read=1; leave out the options of steps")
     if inputs is not None:
         others = (steps, strategy, repeat, max_time, concurrency, set_)
-        if task is None or p is not None or others != (None, None, 0, None, None, []):
+        if task is None or p is not None or others != (None, None, 0, None, None, []) or len(from_) > 1:
             raise InvalidUsage(
-                "--inputs goes with a task, --from, -o, -k, --target and --max-cost; leave out the others"
+                "--inputs goes with a task, one --from, -o, -k, --target and --max-cost; leave out the others"
             )
-        _plan_table(task, option, inputs, from_, target, k, max_cost, runs_dir, as_json=as_json)
+        _plan_table(task, option, inputs, from_[0], target, k, max_cost, runs_dir, as_json=as_json)
     from microagents.cli.views.planned import print_plan
     from microagents.studies.measure import measured_from
     from microagents.studies.planning import Rates, plan
@@ -153,7 +153,7 @@ def _plan_table(
     task: str,
     option: list[str],
     inputs: str,
-    runs: list[str],
+    run: str,
     target: float,
     k: int | None,
     max_cost: float | None,
@@ -164,11 +164,11 @@ def _plan_table(
     from microagents.cli.inputs import given_by
     from microagents.cli.views.planned_rows import print_rows
     from microagents.runs.task_list import tasks_of
-    from microagents.studies.measure import measured_from
+    from microagents.studies.measure import model_measured
     from microagents.studies.row_plans import plan_rows
 
     given = given_by(task, option, inputs)
-    measured = [measured_from(runs_dir, each, given.first) for each in dict.fromkeys(runs)]
+    measured = model_measured(runs_dir, run, given.first)
     found = plan_rows(tasks_of(given.work), measured, target=target, k=k, max_cost_usd=max_cost)
     print_rows(found, task, inputs, option, as_json=as_json)
     raise typer.Exit(0 if found.is_sure else NO_RUN)

@@ -66,8 +66,8 @@ def print_decision(shown: InspectedDecision) -> None:
 
 def _votes(shown: InspectedDecision) -> list[str]:
     if shown.cells:
-        wrong = [f"wrong: {each} (right -> given)" for each in in_words(shown.wrong)]
-        return [*cell_lines(shown), *wrong]
+        wrong = [f"wrong: {in_words(shown.wrong)} (right -> given)"]
+        return cell_lines(shown) + wrong * bool(shown.wrong)
     values = told_apart([json_text(value) for value, _ in shown.tally])
     lines = [f"{count} x {value}" for value, (_, count) in zip(values, shown.tally, strict=True)]
     return lines or ["no valid reply" if shown.replies else json_text(shown.value)]

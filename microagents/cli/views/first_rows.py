@@ -16,8 +16,8 @@ from microagents.studies.preview import ShownStep
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import Task
 
-TEXT_CHARS, FIELD_CHARS = 40, 24
-"""Characters of a prompt or a reply, and of a field, that the table shows."""
+MOST_CHARS = 40
+"""Characters of a text that the table shows."""
 
 
 class _Shown(NamedTuple):
@@ -59,18 +59,9 @@ def _done(result: Result, tasks: Sequence[Task]) -> Iterator[_Shown]:
 
 def _table(said: str, rows: Sequence[_Shown]) -> Columns:
     names = [*dict.fromkeys(chain.from_iterable(each.fields for each in rows))]
-    judged = any(each.is_right is not None for each in rows)
-    cells = [["input", "prompt", said, *names, *["right"] * judged]]
+    cells = [["input", "prompt", said, *names, "right"]]
     for number, each in enumerate(rows):
         right = {True: "yes", False: "WRONG", None: "-"}[each.is_right]
-        fields = [_cut(json_text(each.fields.get(name)), FIELD_CHARS) for name in names]
-        texts = [_cut(each.prompt, TEXT_CHARS), _cut(each.said, TEXT_CHARS)]
-        cells.append([str(number), *texts, *fields, *[right] * judged])
+        texts = [each.prompt, each.said, *[json_text(each.fields.get(name)) for name in names]]
+        cells.append([str(number), *[f"{' '.join(text.split()):.{MOST_CHARS}}" for text in texts], right])
     return Columns(cells, to_the_left=range(1, len(cells[0])))
-
-
-def _cut(text: str, most: int) -> str:
-    line = " ".join(text.split())
-    if len(line) > most:
-        return f"{line[: most - 3]}..."
-    return line

@@ -14,7 +14,7 @@ from microagents.runs.words.verdict import counted
 from microagents.studies.analysis import PositionAccuracy
 from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import Measurement
-from microagents.studies.measured import ModelMeasurement, Threshold
+from microagents.studies.measured import ModelMeasurement, Threshold, proportion_of
 from microagents.studies.trials import AgentMeasurement
 from microagents.systems.chains.maker import Maker
 
@@ -67,15 +67,15 @@ def _model(found: ModelMeasurement, source: str) -> Iterator[str | Columns]:
         yield f"a call takes {p50:,.2g} s, {p95:,.2g} s in one of 20, {p99:,.2g} s in one of 100"
     yield from _pilot(found)
     if not found.judged:
-        yield f"two draws agree = {_within(found.agreement)}, valid = {_within(found.valid)} (95 % over steps)"
+        yield f"two draws agree = {within(found.agreement)}, valid = {within(found.valid)} (95 % over steps)"
         if found.differing:
             yield f"they differ at {counted(len(found.differing), unit)}: {_named(found.differing)}"
         if found.as_decided is not None:
-            yield f"as {source} decided, rightly or not = {_within(found.as_decided)}"
+            yield f"as {source} decided, rightly or not = {within(found.as_decided)}"
         low = found.agreement.low
         yield f"p is at most {found.p_high:.4f}; at least {low:.4f} only if each step's most frequent reply is the right one"
         return
-    yield f"p = {_within(found.p)}, valid = {_within(found.valid)} (95 % over steps)"
+    yield f"p = {within(found.p)}, valid = {within(found.valid)} (95 % over steps)"
     if found.fields:
         yield from _fields(found)
     yield f"correlation of two draws of a step: {found.rates().correlation:.2f}"
@@ -86,14 +86,14 @@ def _model(found: ModelMeasurement, source: str) -> Iterator[str | Columns]:
     yield from filter(None, (found.trend, found.if_certain(Maker().k, found.total)))
     if found.mistakes:
         yield "wrong first in: " + ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items())
-    if found.of_inputs:
-        yield from (f"right -> given (samples): {said}" for said in in_words(found.confused))
+    if found.of_inputs and found.confused:
+        yield f"right -> given (samples): {in_words(found.confused)}"
 
 
 def _fields(found: ModelMeasurement) -> Iterator[str | Columns]:
     """Yield the shares of right values by field, and the law of votes on each."""
     yield Columns(
-        [["field", "right"], *[[name, _within(share)] for name, share in found.fields.items()]], to_the_left=(0, 1)
+        [["field", "right"], *[[name, within(share)] for name, share in found.fields.items()]], to_the_left=(0, 1)
     )
     k = Maker().k if found.pilot is None else found.pilot.k
     law = found.law(k)
@@ -106,20 +106,15 @@ def _pilot(found: ModelMeasurement) -> Iterator[str]:
     """Say how the votes on some rows ended."""
     if (pilot := found.pilot) is None:
         return
-    calls = pilot.calls
-    said = f"votes held on {counted(pilot.rows, 'row')} at k = {pilot.k}: "
-    said += f"{calls.mid:.2f} calls a row ({calls.low:.2f} to {calls.high:.2f})"
-    said += f", open = {_within(pilot.open)}"
-    if pilot.right is not None:
-        said += f", all right = {_within(pilot.right)}"
-    yield said
+    said = f"votes held on {counted(pilot.rows, 'row')} at k = {pilot.k}: {within(proportion_of(pilot.calls))} calls a row"
+    yield f"{said}, open = {within(pilot.open)}, all right = {within(pilot.right)}"
 
 
 def _agent(found: AgentMeasurement) -> Iterator[str | Columns]:
     price = prices_of(found.models)(found.cost_usd)
     yield f"{found.name}: {counted(found.trials, 'trial')}, {found.draws} draws of each action, {counted(found.calls, 'call')}, {price}"
     yield f"--from {found.run_id} takes its trials"
-    yield f"trials that succeed, by the plurality of the draws = {_within(found.success)} (95 %)"
+    yield f"trials that succeed, by the plurality of the draws = {within(found.success)} (95 %)"
     rows = [["kind", "actions", "right", "95 % interval", "wrong in one way"]]
     rows += [[each.kind, f"{len(each.seen):,}", *_cells(each.p), f"{each.same_wrong:.1%}"] for each in found.actions]
     if len(rows) > 1:
@@ -171,7 +166,10 @@ def _named(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:SHOWN])) + (", ..." if len(numbers) > SHOWN else "")
 
 
-def _within(share: Proportion) -> str:
+def within(share: Proportion | None) -> str:
+    """Write a share or a mean with its interval."""
+    if share is None:
+        return "-"
     return f"{share.share:.4f} ({share.low:.4f} to {share.high:.4f})"
 
 

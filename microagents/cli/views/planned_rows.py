@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from microagents.cli.reporting import echo, json_text
+from microagents.cli.views.measurement import within
 from microagents.cli.views.tables import Columns, report_text
-from microagents.elections.laws import Proportion
-from microagents.elections.step_rates import Interval
 from microagents.runs.words.money import are_simulated, money
 from microagents.runs.words.verdict import counted
+from microagents.studies.measured import proportion_of
 from microagents.studies.row_plans import PlannedTable, PlannedVotes
 
 HEAD = ["", "k", "by", "field right", "row right", "open", "calls a row", "a field", "a row", "calls", "cost"]
@@ -31,42 +31,30 @@ def print_rows(found: PlannedTable, task: str, file: str, options: list[str], *,
     command_line = None
     if found.best is not None:
         given = [word for each in options for word in ("-o", each)]
-        words = ["microagents", "run", task, *given, "--inputs", file, "--model", found.best.model]
+        words = ["microagents", "run", task, *given, "--inputs", file, "--model", found.model]
         command_line = shlex.join([*words, "-k", str(found.best.votes.k)])
     if as_json:
-        echo(json_text({**structs.asdict(found), "command": command_line}))
+        echo(json_text({**structs.asdict(found), "is_sure": found.is_sure, "command": command_line}))
     else:
         echo(report_text([*_report(found, file), _end(found, command_line)]))
 
 
 def _report(found: PlannedTable, file: str) -> Iterator[str | Columns]:
     once = "" if found.asked == found.rows else f", {found.asked:,} asked: equal rows are asked once"
-    yield f"{file}: {counted(found.rows, 'row')}{once}; {counted(found.fields, 'field')} a row"
-    for model, notes in found.notes.items():
-        yield f"{model}:"
-        rows = [_cells(each, found) for each in found.votes if each.model == model]
-        yield Columns([HEAD, *rows], to_the_left=(0, 1, 2))
-        yield from notes
-    if are_simulated([*found.notes]):
+    yield f"{file}: {counted(found.rows, 'row')}{once}; {counted(found.fields, 'field')} a row; {found.model}"
+    yield Columns([HEAD, *[_cells(each, found) for each in found.votes]], to_the_left=(0, 1, 2))
+    yield from found.notes
+    if are_simulated([found.model]):
         yield "simulated: costs are what the real model would have cost at list prices"
 
 
 def _cells(planned: PlannedVotes, of: PlannedTable) -> list[str]:
     votes, row_usd = planned.votes, planned.row_usd
     by = f"{counted(votes.rows, 'row')} held" if votes.rows else "law"
-    seen = [_within(each) for each in (votes.fields, votes.right, votes.open, votes.calls)]
+    seen = [within(each) for each in (votes.fields, votes.right, votes.open, proportion_of(votes.calls))]
     field_usd = None if row_usd is None else row_usd / of.fields
     costs = [money(field_usd), money(row_usd), f"{planned.calls:,.0f}", money(planned.cost_usd)]
     return ["*" if of.is_sure and planned is of.best else "", str(votes.k), by, *seen, *costs]
-
-
-def _within(figure: Proportion | Interval | None) -> str:
-    if figure is None:
-        return "-"
-    mid = figure.share if isinstance(figure, Proportion) else figure.mid
-    if figure.low == figure.high:
-        return f"{mid:.4f}"
-    return f"{mid:.4f} ({figure.low:.2f} to {figure.high:.2f})"
 
 
 def _end(found: PlannedTable, command_line: str | None) -> str:

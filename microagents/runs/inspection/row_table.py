@@ -91,9 +91,8 @@ def table_rows(reader: Reader, numbers: Sequence[int]) -> list[ShownRow]:
     experiment.check_there(numbers)
     if not is_table(reader):
         raise InvalidUsage(f"the inputs of run {experiment.run_id} are no rows")
-    account, trusted = reader.account(), _trusted(reader)
-    waiting, persons = reader.undecided(), reader.persons()
-    judge = _judge_of(reader) if account.errors else None
+    trusted, waiting, persons = _trusted(reader), reader.undecided(), reader.persons()
+    judge = _kind_of(reader) if reader.account().errors else None
     rows = []
     for number, options, ending in reader.inputs(numbers):
         found: dict[str, Any] = {"input": number, "row": options["row"]}
@@ -116,18 +115,10 @@ def table_rows(reader: Reader, numbers: Sequence[int]) -> list[ShownRow]:
     return rows
 
 
-def _judge_of(reader: Reader) -> _Judge | None:
-    with suppress(InvalidUsage):
-        return _Judge(reader)
-    return None
-
-
-def _judged(judge: _Judge | None, number: int, options: dict[str, Any], result: bytes) -> dict[str, Any]:
-    if judge is None:
-        return {}
+def _judged(kind: type[Task] | None, number: int, options: dict[str, Any], result: bytes) -> dict[str, Any]:
     with suppress(InvalidUsage):  # the list of wrong rows says why it marks none
-        is_wrong, right = judge.of(number, options, result)
-        return {"is_wrong": is_wrong, "right": right}
+        right = None if kind is None else _right_values(kind, number, options, result)
+        return {"is_wrong": right is not None, "right": right or {}}
     return {}
 
 
@@ -180,51 +171,38 @@ def wrong_rows(reader: Reader, within_s: float) -> tuple[list[int], int]:
     Raises:
         InvalidUsage: the task's code cannot be found, or raised.
     """
-    judge, ends_s = _Judge(reader), time.monotonic() + within_s
+    kind, ends_s = TASKS.find(reader.experiment.recipe.task, Task), time.monotonic() + within_s
     wrong, judged = [], 0
     for number, options, ending in reader.inputs():
         if time.monotonic() > ends_s:
             break
         if ending is not None and ending.result is not None:
             judged += 1
-            is_wrong, _ = judge.of(number, options, ending.result)
-            if is_wrong:
+            if _right_values(kind, number, options, ending.result) is not None:
                 wrong.append(number)
     return wrong, judged
 
 
-class _Judge:
-    """The gold columns or the oracle of a task of rows.
+def _right_values(kind: type[Task], number: int, options: dict[str, Any], result: bytes) -> dict[str, Any] | None:
+    """Return the right values of fields that a result has otherwise; None unless the task's code refuses it.
 
     Raises:
-        InvalidUsage: the task's code cannot be found.
+        InvalidUsage: the results of the task are no replies, or its code raised.
     """
-
-    def __init__(self, reader: Reader) -> None:
-        self._kind = TASKS.find(reader.experiment.recipe.task, Task)
-
-    def of(self, number: int, options: dict[str, Any], result: bytes) -> tuple[bool, dict[str, Any]]:
-        """Whether a result is wrong, and the right values of the fields that it has otherwise.
-
-        Raises:
-            InvalidUsage: the results of the task are no replies, or its code raised.
-        """
-        task = validated(self._kind, f"input {number}", options)
-        assert isinstance(task, RowTask)
-        kind = task.reply_type()
-        try:
-            reply = decoder_of(kind).decode(result)
-        except (msgspec.MsgspecError, ValueError):
-            raise InvalidUsage(f"the results of {type(task).__name__} are no replies, so they are not judged") from None
-        try:
-            state = called(task.start)
-            if called(task.correct, state, reply) is not False:
-                return False, {}
-            known = called(task.right_fields, state)
-        except MicroagentsError as error:
-            raise InvalidUsage(str(error)) from None
-        names = {field.name: field.encode_name for field in fields_of(kind)}
-        return True, {names[name]: msgspec.json.decode(right) for name, right, _ in wrong_pairs(reply, known)}
+    task = validated(kind, f"input {number}", options)
+    assert isinstance(task, RowTask)
+    reply_type = task.reply_type()
+    try:
+        reply, state = decoder_of(reply_type).decode(result), called(task.start)
+        if called(task.correct, state, reply) is not False:
+            return None
+        known = called(task.right_fields, state)
+    except MicroagentsError as error:
+        raise InvalidUsage(str(error)) from None
+    except ValueError:  # msgspec's errors, too
+        raise InvalidUsage(f"the results of {kind.__name__} are no replies, so they are not judged") from None
+    names = {field.name: field.encode_name for field in fields_of(reply_type)}
+    return {names[name]: msgspec.json.decode(right) for name, right, _ in wrong_pairs(reply, known)}
 
 
 def _trusted(reader: Reader) -> TrustColumns:

@@ -177,8 +177,9 @@ def accuracy_text(found: Accuracy | None) -> Iterator[str]:
         return
     shares = {f"{found.right:,} of {counted(found.judged, 'judged row')} right,": found.rows, **found.fields}
     parts = [f"{name} {each.share:.1%} ({each.low:.1%} to {each.high:.1%})" for name, each in shares.items()]
-    confused = [f"right -> given: {each}" for each in in_words(found.confused)]
-    yield "; ".join(parts + confused)
+    if found.confused:
+        parts.append(f"right -> given: {in_words(found.confused)}")
+    yield "; ".join(parts)
 
 
 def _shared_text(account: Account) -> str | None:
