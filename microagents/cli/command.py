@@ -149,7 +149,7 @@ class Command(TyperCommand):
                 return f"there is no option --{name}; write -{name} {value}"
             for kind, what, flag in zip(kinds, ("task", "strategy"), ("-o", "-s"), strict=False):
                 if (is_option or equals) and name in kind.model_fields:
-                    return f"{name} is an option of the {what}; write {flag} {name}={value}"
+                    return _place_of(kind, what, flag, name, value)
             if kinds and is_option and name == "temperature":
                 return f"the temperature belongs to the task: write sampling = Sampling(temperature={value}) into its class"
             if kinds and is_option and name in SPEC_OPTIONS:
@@ -180,6 +180,13 @@ class Command(TyperCommand):
         for title, rows in _named_options(given, with_strategy=any(each.name == "strategy" for each in self.params)):
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def _place_of(kind: Any, what: str, flag: str, name: str, value: str) -> str:
+    """Say where the value of an option of a class is given."""
+    if name == "gold" and "row" in kind.model_fields:
+        return f"--gold {value} names a column of right values, for run, try, measure and compare; a plan goes by its measurement's"
+    return f"{name} is an option of the {what}; write {flag} {name}={value}"
 
 
 def _may_name_field(word: str) -> bool:

@@ -290,7 +290,6 @@ class Books:
         first = verdict.ballots[0] if verdict.ballots else None
         has_won = isinstance(first, Ballot) and first.value == verdict.winner
         if (of := verdict.by_field) is not None:
-            account.by_field += 1
             account.fields += of.fields
             account.outvoted_fields += of.outvoted
             account.first_wrong_fields += of.first_outvoted

@@ -369,10 +369,8 @@ class Account(Struct, kw_only=True):
     """Samples that an earlier run has paid for; they are no calls."""
     saved_usd: float | None = 0.0
     """What they cost the earlier run; None if a price is unknown."""
-    by_field: int = 0
-    """Decided elections in which each field was voted on by itself."""
     fields: int = 0
-    """Fields of their replies."""
+    """Fields of replies that were decided by votes on each."""
     outvoted_fields: int = 0
     """Votes on these for another value than the decided one."""
     first_wrong_fields: int = 0

@@ -111,7 +111,9 @@ def _reply_in(task: RowTask[Any], result: Any) -> Reply:
 
 def in_words(found: Iterable[Confusion]) -> str:
     """Write confused values, as ``kind: "city" -> "village" (2)``."""
-    said = [f"{each.field}: {_written(each.right):.40} -> {_written(each.given):.40} ({each.count:,})" for each in found]
+    said = [
+        f"{each.field}: {_written(each.right):.40} -> {_written(each.given):.40} ({each.count:,})" for each in found
+    ]
     return ", ".join(said)
 
 

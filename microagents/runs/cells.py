@@ -22,20 +22,26 @@ OURS = ("state", "why", "samples", "settled_by", "open")
 
 
 class RowVotes(Struct, frozen=True, kw_only=True):
-    """The election of a row, and its votes by field."""
+    """The election of a row, and its votes by field; by default none."""
 
-    path: str
+    path: str | None = None
     """Place of the election: of an equal row's, if that one was asked."""
-    decision: Recalled
-    cells: dict[str, list[tuple[Any, int]]]
+    samples: int = 0
+    flagged: int = 0
+    """Samples with a red flag."""
+    cost_usd: float | None = None
+    cells: dict[str, list[tuple[Any, int]]] = {}
     """Values of each voted field with their votes, the most frequent first."""
-    agreement: dict[str, tuple[int, int]]
+    agreement: dict[str, tuple[int, int]] = {}
     """For each voted field the votes for its decided or else most frequent value, and all votes."""
-    unsettled: list[str]
+    unsettled: list[str] = []
     """Fields in which this value leads by less than k."""
-    settled_by: str | None
-    """What settled the row; None if nothing did."""
-    is_shared: bool
+    open: list[str] = []
+    """The same, without a decision."""
+    settled_by: str | None = None
+    """What settled the row, or ``shared``; None if nothing did."""
+    by_person: bool = False
+    """Whether a person did, also if it is shared."""
 
 
 class TrustColumns:
@@ -60,12 +66,8 @@ class TrustColumns:
         if votes is None:
             return {"samples": 0, "settled_by": None, "open": None}
         named = {f"{name}_agreement": f"{own}/{all_votes}" for name, (own, all_votes) in votes.agreement.items()}
-        return {
-            **named,
-            "samples": len(votes.decision.ballots),
-            "settled_by": "shared" if votes.is_shared else votes.settled_by,
-            "open": ", ".join(votes.unsettled) if votes.settled_by is None else None,
-        }
+        trust = {"samples": votes.samples, "settled_by": votes.settled_by, "open": ", ".join(votes.open) or None}
+        return {**named, **trust}
 
     def votes_of(self, number: int, ending: InputEnding | None) -> RowVotes | None:
         """Return the votes of a row, or of the equal row that it ended like; None before its election ended."""
@@ -80,14 +82,18 @@ class TrustColumns:
         else:
             return None
         cells, agreement, unsettled = self.votes_in(decision)
+        settled_by = self._settled_by(path, decision, is_certain=bool(unsettled))
         return RowVotes(
             path=place,
-            decision=decision,
+            samples=len(decision.ballots),
+            flagged=sum(isinstance(each, Flagged) for each in decision.ballots),
+            cost_usd=decision.cost_usd,
             cells=cells,
             agreement=agreement,
             unsettled=unsettled,
-            settled_by=self._settled_by(path, decision, is_certain=bool(unsettled)),
-            is_shared=is_shared,
+            open=unsettled if settled_by is None else [],
+            settled_by="shared" if is_shared else settled_by,
+            by_person=settled_by == "a person",
         )
 
     def votes_in(

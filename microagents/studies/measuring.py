@@ -393,7 +393,9 @@ async def _sampled(
     first = await drawn(0, FIRST)
     replies = [decode(each.value) for each in first if isinstance(each, Ballot)]
     first_valid = len(replies)
-    is_clean = first_valid == FIRST and not any(judge(each).wrong for each in replies) and len(set(map(vote_of, replies))) == 1
+    is_clean = (
+        first_valid == FIRST and not any(judge(each).wrong for each in replies) and len(set(map(vote_of, replies))) == 1
+    )
     count = strategy.draws or (FIRST if is_clean or not strategy.judged else ALL)
     for block in [*blocks(count)][1:]:
         replies += [decode(each.value) for each in await drawn(*block) if isinstance(each, Ballot)]

@@ -55,7 +55,6 @@ BEYOND = {
         "shared",
         "reused",
         "saved_usd",
-        "by_field",
         "fields",
         "outvoted_fields",
         "first_wrong_fields",

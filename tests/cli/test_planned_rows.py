@@ -27,6 +27,14 @@ def test_a_plan_of_a_file_gives_chance_calls_and_cost_and_the_command_for_the_fi
     assert held["calls"] == pytest.approx(12 * held["votes"]["calls"][0])
 
 
+@pytest.mark.parametrize("word", ["--gold", "--gold=name", "gold=name"])
+def test_a_plan_says_that_gold_columns_belong_to_its_measurement(word: str) -> None:
+    refused = microagents("plan", "rows", "--inputs", "in.csv", "--from", "m", word, *["name"] * (word == "--gold"))
+    assert refused.code == WRONG_USAGE
+    assert "--gold name names a column of right values, for run, try, measure and compare" in refused.err
+    assert "-o gold" not in refused.err
+
+
 def test_a_plan_of_a_file_takes_no_options_of_steps() -> None:
     write("in.csv", "place\nRome\n")
     refused = microagents("plan", "rows", "--inputs", "in.csv", "--from", "m", "--steps", "4")

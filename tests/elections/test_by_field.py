@@ -165,7 +165,7 @@ async def test_votes_by_field_take_a_fraction_of_the_votes_on_whole_rows() -> No
     assert by_field.account.composed > 0
     assert f"{by_field.account.composed} composed of the fields of several samples" in str(by_field)
     assert f"{by_field.account.outvoted} samples outvoted in some field" in str(by_field)
-    assert whole.account.composed == whole.account.by_field == 0
+    assert whole.account.composed == whole.account.fields == 0
 
 
 async def test_a_composed_row_must_pass_the_flag_of_its_task() -> None:

@@ -106,7 +106,9 @@ def _pilot(found: ModelMeasurement) -> Iterator[str]:
     """Say how the votes on some rows ended."""
     if (pilot := found.pilot) is None:
         return
-    said = f"votes held on {counted(pilot.rows, 'row')} at k = {pilot.k}: {within(proportion_of(pilot.calls))} calls a row"
+    said = (
+        f"votes held on {counted(pilot.rows, 'row')} at k = {pilot.k}: {within(proportion_of(pilot.calls))} calls a row"
+    )
     yield f"{said}, open = {within(pilot.open)}, all right = {within(pilot.right)}"
 
 

@@ -105,9 +105,8 @@ def _recorded(reader: Reader) -> Iterator[tuple[int, Samples]]:
 
 def _own(ballots: Samples) -> Samples:
     """Return the first samples up to one that is missing, or that a fallback gave; without their masses."""
-    numbered = takewhile(lambda each: each[0] == each[1].seq, enumerate(ballots))
-    taken = takewhile(lambda each: isinstance(each, Flagged) or not each.fallback, [each for _, each in numbered])
-    return [structs.replace(each, mass=None) for each in taken]
+    taken = takewhile(lambda each: each[0] == each[1].seq and not getattr(each[1], "fallback", ""), enumerate(ballots))
+    return [structs.replace(each, mass=None) for _, each in taken]
 
 
 def _steps(plan: RunPlan, numbers: Sequence[int] | None = None) -> Iterator[tuple[int, ChainStep]]:

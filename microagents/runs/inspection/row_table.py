@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import structs
 
 from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage, MicroagentsError
@@ -28,7 +28,7 @@ NO_VOTES = 2.0
 """Agreement of a row without an election."""
 
 
-class ShownRow(Struct, frozen=True, kw_only=True):
+class ShownRow(RowVotes, frozen=True, kw_only=True):
     """A row of a table, and the votes on its cells."""
 
     input: int
@@ -39,20 +39,6 @@ class ShownRow(Struct, frozen=True, kw_only=True):
     outcome: str | None = None
     """Outcome of the input; None if it has not ended."""
     reason: str | None = None
-    path: str | None = None
-    """Place of the election, of an equal row's for a shared result; None without an election."""
-    samples: int = 0
-    flagged: int = 0
-    """Samples with a red flag."""
-    cost_usd: float | None = None
-    cells: dict[str, list[tuple[Any, int]]] = {}
-    """Votes on each field, the most frequent value first."""
-    agreement: dict[str, tuple[int, int]] = {}
-    """For each voted field the votes for its decided or else most frequent value, and all votes."""
-    open: list[str] = []
-    """Fields without a decision."""
-    settled_by: str | None = None
-    """What settled the row, as in ``--trust-columns``."""
     person: dict[str, Any] | None = None
     """The reply that a person decided; None if no person did."""
     person_fields: list[str] = []
@@ -103,12 +89,10 @@ def table_rows(reader: Reader, numbers: Sequence[int]) -> list[ShownRow]:
             found["reply"] = result if isinstance(result, dict) else {"result": result}
             found |= _judged(judge, number, options, ending.result)
         votes = trusted.votes_of(number, ending)
-        if votes is not None:
-            place = votes.path.removesuffix(ESCALATED)
-            said = persons.get(votes.path) or persons.get(place)
-            found |= _columns_of(votes)
-            found["waits"] = votes.path in waiting
-            if said is not None or votes.settled_by == "a person":
+        if votes is not None and votes.path is not None:
+            said = persons.get(votes.path) or persons.get(votes.path.removesuffix(ESCALATED))
+            found |= structs.asdict(votes) | {"waits": votes.path in waiting}
+            if said is not None or votes.by_person:
                 reply = found.get("reply", {}) if said is None else msgspec.json.decode(said.value)
                 found |= {"person": reply, "person_fields": _fields_of_person(votes, reply)}
         rows.append(msgspec.convert(found, ShownRow))
@@ -120,20 +104,6 @@ def _judged(kind: type[Task] | None, number: int, options: dict[str, Any], resul
         right = None if kind is None else _right_values(kind, number, options, result)
         return {"is_wrong": right is not None, "right": right or {}}
     return {}
-
-
-def _columns_of(votes: RowVotes) -> dict[str, Any]:
-    ballots = votes.decision.ballots
-    return {
-        "path": votes.path,
-        "samples": len(ballots),
-        "flagged": sum(isinstance(each, Flagged) for each in ballots),
-        "cost_usd": votes.decision.cost_usd,
-        "cells": votes.cells,
-        "agreement": votes.agreement,
-        "open": votes.unsettled if votes.settled_by is None else [],
-        "settled_by": "shared" if votes.is_shared else votes.settled_by,
-    }
 
 
 def _fields_of_person(votes: RowVotes, reply: dict[str, Any]) -> list[str]:

@@ -367,11 +367,11 @@ def _voting_text(result: RunFacts) -> str | None:
     samples = counted(account.outvoted, f"{wrong}sample") if account.outvoted else "no sample was"
     parts = [f"k = {result.k}{' or certified' * bool(account.masses or account.certified)}", f"{samples} outvoted"]
     misled = account.outvoted + account.misled
-    if account.by_field and account.outvoted:
+    if account.fields and account.outvoted:
         parts[-1] += f" in some field, by {counted(account.outvoted_fields, 'vote')} on fields"
     if account.composed:
         parts.append(f"{account.composed:,} composed of the fields of several samples")
-    if account.errors and not account.by_field and 2 * misled >= account.votes:
+    if account.errors and not account.fields and 2 * misled >= account.votes:
         share = f"at least {misled:,} of {account.votes:,} votes were for wrong replies"
         parts.append(
             f"{share}: voting does not help a model that is wrong more often than right; make the steps smaller, or ask another"
