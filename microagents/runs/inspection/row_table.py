@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage, MicroagentsError
@@ -28,7 +28,7 @@ NO_VOTES = 2.0
 """Agreement of a row without an election."""
 
 
-class ShownRow(RowVotes, frozen=True, kw_only=True):
+class ShownRow(RowVotes, Struct, frozen=True, kw_only=True):
     """A row of a table, and the votes on its cells."""
 
     input: int
