@@ -8,20 +8,18 @@ from decimal import Decimal
 from functools import lru_cache
 from keyword import iskeyword
 from types import new_class
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
-from msgspec import Struct
 from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_validator
 
-from microagents.base.errors import InvalidDefinition
 from microagents.base.messages import make_on_demand
 from microagents.replies.chat import Prompt, Reply
 from microagents.systems.chains.row_task import Row, RowTask
 
 TYPES: dict[str, Any] = {"text": str, "int": int, "decimal": Decimal, "date": date, "bool": bool}
 _COLUMN = re.compile(r"(?P<name>[^\W\d]\w*)\s*(?::\s*(?P<type>.*?))?\s*(?P<list>\[\])?\s*(?P<optional>\?)?", re.DOTALL)
-_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
+_BRACES = re.compile(r"\{\{|\}\}|\{\s*(?P<column>[^{}\s][^{}]*?)\s*\}|(?P<alone>[{}])")
 """Braces of a question: doubled, around the name of a column, or alone, which is refused."""
 
 
@@ -41,13 +39,19 @@ class FillTable(RowTask[Filled]):
     """The columns of the reply: 'name, year: int?, tags: text[], kind: city|village'. A type is text, int, decimal, date, bool or words
     with | between them; [] makes a list of it, and ? lets it be missing."""
 
+    def __new__(cls, /, **options: Any) -> Self:
+        """Make a task of the class that has the columns."""
+        if cls is FillTable and isinstance(options.get("columns"), str):
+            made: Self = super().__new__(_rows_with(options["columns"]))
+            return made
+        return super().__new__(cls)
+
     @model_validator(mode="wrap")
     @classmethod
     def _with_its_reply(cls, given: Any, handler: ModelWrapValidatorHandler[FillTable]) -> FillTable:
         if cls is not FillTable or not isinstance(given, dict) or not isinstance(given.get("columns"), str):
             return handler(given)
-        made: FillTable = _rows_with(given["columns"]).model_validate(given)
-        return made
+        return cls(**given)
 
     @field_validator("ask")
     @classmethod
@@ -58,16 +62,21 @@ class FillTable(RowTask[Filled]):
         return ask
 
     def prompt(self, row: Row, /) -> Prompt:
-        """Fill the columns of the row into the question.
+        """Fill the columns of the row into the question."""
+        return Prompt(user=filled(self.ask, row))
 
-        Raises:
-            KeyError: the question names a column that the row does not have.
-        """
-        asked = _BRACES.sub(lambda found: _text(row[found[1].strip()]) if found[1] else found[0][0], self.ask)
-        if columns_in(self.ask):
-            return Prompt(user=asked)
-        lines = [f"{name}: {_text(value)}" for name, value in row.items()]
-        return Prompt(user="\n".join([asked, "", *lines]))
+
+def filled(ask: str, row: Row) -> str:
+    """Fill the columns of a row into a question; the row follows a question that names none.
+
+    Raises:
+        KeyError: the question names a column that the row does not have.
+    """
+    asked = _BRACES.sub(lambda found: _text(row[found["column"]]) if found["column"] else found[0][0], ask)
+    if columns_in(ask):
+        return asked
+    lines = [f"{name}: {_text(value)}" for name, value in row.items()]
+    return "\n".join([asked, "", *lines])
 
 
 def columns_in(ask: str) -> list[str]:
@@ -76,16 +85,13 @@ def columns_in(ask: str) -> list[str]:
     Raises:
         ValueError: a brace stands alone, or around nothing.
     """
-    columns = dict[str, None]()
-    for found in _BRACES.finditer(ask):
-        name = (found[1] or "").strip()
-        if name:
-            columns[name] = None
-        elif found[0] not in ("{{", "}}"):
+    braces = list(_BRACES.finditer(ask))
+    for found in braces:
+        if found["alone"]:
             raise ValueError(
                 f"{ask[found.start() :]!r:.40} in ask has a brace that is not around the name of a column; write {{{{ and }}}} for braces"
             )
-    return list(columns)
+    return list(dict.fromkeys([found["column"] for found in braces if found["column"]]))
 
 
 def _text(value: object) -> str:
@@ -119,9 +125,8 @@ def reply_with(columns: str) -> type[Filled]:
         if found["optional"]:
             annotations[name] = annotations[name] | None
             defaults[name] = None
-    number = int.from_bytes(columns.encode())
     body = {"__annotations__": annotations, **defaults}
-    made: type[Filled] = _named(Filled, f"{Filled.__qualname__}.columns_{number}", body, frozen=True, kw_only=True)
+    made: type[Filled] = _named(Filled, f".columns_{int.from_bytes(columns.encode())}", body, frozen=True, kw_only=True)
     return made
 
 
@@ -143,27 +148,17 @@ def _type_of(found: re.Match[str], column: str) -> Any:
     return kind
 
 
-def _named(base: type[Any], qualname: str, body: dict[str, Any], **options: Any) -> Any:
+def _named(base: type[Any], made: str, body: dict[str, Any], **options: Any) -> Any:
     """Make a class that is found again at an address in this module."""
-
-    def fill(namespace: dict[str, Any]) -> None:
-        namespace.update(body, __module__=__name__, __qualname__=qualname, __doc__=base.__doc__)
-
-    return new_class(base.__name__, (base,), options, fill)
+    body |= {"__module__": __name__, "__qualname__": f"{base.__qualname__}{made}", "__doc__": base.__doc__}
+    return new_class(base.__name__, (base,), options, lambda namespace: namespace.update(body))
 
 
 @lru_cache(maxsize=256)
-def _rows_with(columns: str) -> type[FillTable]:
+def _rows_with(columns: str) -> Any:
     """Make the class of tasks with some columns. At its address stands `FillTable`, which makes it again of the same options."""
     reply = reply_with(columns)
-    kind: type[FillTable] = _named(FillTable, FillTable.__qualname__, {"reply_type": classmethod(lambda _: reply)})
-    return kind
+    return _named(FillTable, "", {"reply_type": classmethod(lambda _: reply)})
 
 
-def _made(base: type[Struct], number: int) -> type[Filled]:
-    if base is not Filled:
-        raise InvalidDefinition(f"{base.__qualname__} has no columns")
-    return reply_with(number.to_bytes((number.bit_length() + 7) // 8).decode())
-
-
-make_on_demand("columns", _made)
+make_on_demand("columns", lambda _, number: reply_with(number.to_bytes((number.bit_length() + 7) // 8).decode()))

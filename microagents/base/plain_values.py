@@ -140,8 +140,13 @@ def field_names(kind: Any) -> tuple[str, ...]:
     return tuple([field.name for field in getattr(kind, "__attrs_attrs__", ())])
 
 
-def fields_of(value: Any) -> dict[str, Any]:
-    """Return the fields of a struct by their names in JSON, or those of a model or dataclass; none of any other value."""
+def values_of(value: Any) -> dict[str, Any]:
+    """Return the values of a struct, model or dataclass by their names in JSON, also those beside a model's fields.
+
+    None of any other value.
+    """
+    if isinstance(value, BaseModel):
+        return dict(value)
     kind = type(value)
     names = field_names(kind)
     written = kind.__struct_encode_fields__ if isinstance(value, msgspec.Struct) else names
@@ -150,7 +155,7 @@ def fields_of(value: Any) -> dict[str, Any]:
 
 def read_fields(kind: Any, found: Any) -> dict[str, Any]:
     """Read JSON-like values as a struct, and return its fields; raises as `read_as`."""
-    return fields_of(read_as(kind, found))
+    return values_of(read_as(kind, found))
 
 
 def reply_in(written: bytes, kind: Any) -> Any:

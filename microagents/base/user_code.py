@@ -38,15 +38,13 @@ class StandIn:
 def _for_user(value: object) -> object:
     if isinstance(value, StandIn):
         return value.users_value()
-    if isinstance(value, type) and issubclass(value, StandIn):
-        return value.__stands_for__
-    return value
+    return getattr(value, "__stands_for__", value)
 
 
 def standing_in(value: object, gives: Any) -> object:
     """Return the value that stands for a user's, if it is one that an instance of ``gives``, a class or a tuple of some, stands for."""
     for kind in gives if isinstance(gives, tuple) else (gives,):
-        if issubclass(kind, StandIn) and isinstance(value, kind.__stands_for__):
+        if isinstance(value, getattr(kind, "__stands_for__", ())):
             return kind.standing_for(value)
     return value
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from datetime import date
@@ -23,6 +25,7 @@ TASK = Template('''\
 
 ${imports}
 from microagents import Prompt, Reply, RowTask
+from microagents.tasks.rows import filled
 
 ASK = """\\
 ${ask}"""
@@ -40,7 +43,7 @@ class ${Name}(RowTask[${Name}Columns]):
     format = "json"
 
     def prompt(self, row: dict[str, Any]) -> Prompt:
-        return Prompt(user=ASK.format_map(row))
+        return Prompt(user=filled(ASK, row))
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> ${Name}Columns:
         """For the simulated model, which tries the file without a key: the same in each row."""
@@ -51,13 +54,12 @@ ${values}
 TEST = Template('''\
 """The task on the simulated model: each row is asked about, and gets its columns."""
 
-from string import Formatter
-
 from microagents import run_sync
+from microagents.tasks.rows import columns_in
 
 from ${name} import ASK, ${Name}
 
-ROW = {name: f"{name} 1" for _, name, _, _ in Formatter().parse(ASK) if name}
+ROW = {name: f"{name} 1" for name in columns_in(ASK) or ["text"]}
 
 
 def test_the_question_shows_the_row() -> None:
@@ -72,7 +74,7 @@ def test_each_row_gets_its_columns() -> None:
     assert len(result.value) == len(tasks)
 ''')
 TABLE = Template("${table}")
-_SAMPLES = {int: "1", Decimal: 'Decimal("1.5")', date: "date(2026, 1, 31)", bool: "True"}
+_SAMPLES = {str: '"text"', int: "1", Decimal: 'Decimal("1.5")', date: "date(2026, 1, 31)", bool: "True"}
 
 
 def parts_of(words: list[str], inputs: str | None) -> dict[str, str]:
@@ -83,66 +85,53 @@ def parts_of(words: list[str], inputs: str | None) -> dict[str, str]:
         inputs: path of a table that has the columns; None if there is none yet.
 
     Raises:
-        InvalidUsage: the words or the table cannot be read, or the question names a column that the table or the task cannot have.
+        InvalidUsage: the words or the table cannot be read, or the question names a column that the table does not have.
     """
-    columns, given = None, {"ask": ASK, "columns": COLUMNS}
+    given = {"ask": ASK, "columns": COLUMNS}
     if inputs is not None:
-        columns, given["ask"] = _columns_of(inputs), ASK_OF_TABLE
-    given |= task_options(FillTable, words)
-    task = validated(FillTable, "init --rows", {**given, "row": {"": ""}}, flag="-o")
-    ask, shown = re.sub(r"\{\s*([^{}]+?)\s*\}", r"{\1}", task.ask), columns_in(task.ask)
-    if not shown:
-        shown = columns or ["text"]
-        ask = "\n".join([ask, "", *(f"{name}: {{{name}}}" for name in shown)])
-    for name in shown:
-        if columns is not None and name not in columns:
-            raise InvalidUsage(
-                f"{inputs!r} has no column {name!r}, which ask names; it has {', '.join(columns)}; nothing was written"
-            )
-        if re.fullmatch(r"[\w -]+", name) is None:
-            raise InvalidUsage(
-                f"rename the column {name!r} to letters, digits and blanks, or ask without it; nothing was written"
-            )
-    sources = {name: _source(hint, name) for name, hint in get_type_hints(task.reply_type()).items()}
+        given["ask"] = ASK_OF_TABLE
+    task = validated(FillTable, "init --rows", {**given, **task_options(FillTable, words), "row": {"": ""}}, flag="-o")
+    shown = columns_in(task.ask)
+    if inputs is not None:
+        _check_columns(shown, inputs)
+    sources = {name: _source(hint) for name, hint in get_type_hints(task.reply_type()).items()}
     kinds = " ".join([kind for kind, _ in sources.values()])
-    typing = "from typing import Any"
-    if "Literal" in kinds:
-        typing += ", Literal"
     imports = [f"from {each.__module__} import {each.__name__}\n" for each in (date, Decimal) if each.__name__ in kinds]
+    imports.append("from typing import Any")
+    if "Literal" in kinds:
+        imports.append(", Literal")
+    table = io.StringIO()
+    csv.writer(table, lineterminator="\n").writerows([shown or ["text"], [f"{name} 1" for name in shown or ["text"]]])
     return {
-        "ask": re.sub(r'"$|"(?="")', r"\"", ask.replace("\\", "\\\\")),
-        "imports": f"{''.join(imports)}{typing}\n",
-        "fields": "\n".join([f"    {name}: {kind}{_default(kind)}" for name, (kind, _) in sources.items()]),
+        "ask": re.sub(r'"$|"(?="")', r"\"", task.ask.replace("\\", "\\\\")),
+        "imports": "".join([*imports, "\n"]),
+        "fields": "\n".join([f"    {name}: {kind}" for name, (kind, _) in sources.items()]),
         "values": "\n".join([f"            {name}={value}," for name, (_, value) in sources.items()]),
-        "table": "".join(
-            [f"{','.join(shown)}\n", *(",".join([f"{name} {row}" for name in shown]) + "\n" for row in (1, 2))]
-        ),
+        "table": table.getvalue(),
     }
 
 
-def _columns_of(inputs: str) -> list[str]:
+def _check_columns(shown: list[str], inputs: str) -> None:
     with opened(inputs) as stream:
-        row = next(iter(read_rows(stream, repr(inputs), ending_of(Path(inputs))).rows), None)
-    if row is None:
+        _, row = next(iter(read_rows(stream, repr(inputs), ending_of(Path(inputs))).rows), (0, {}))
+    if not row:
         raise InvalidUsage(f"{inputs!r} holds no row, whose columns the task would have; nothing was written")
-    return list(row[1])
+    for name in shown:
+        if name not in row:
+            raise InvalidUsage(
+                f"{inputs!r} has no column {name!r}, which ask names; it has {', '.join(row)}; nothing was written"
+            )
 
 
-def _default(kind: str) -> str:
-    if kind.endswith(" | None"):
-        return " = None"
-    return ""
-
-
-def _source(hint: Any, name: str) -> tuple[str, str]:
+def _source(hint: Any) -> tuple[str, str]:
     """Write the type of a column, and a value of it."""
     args = get_args(hint)
+    if not args:
+        return hint.__name__, _SAMPLES[hint]
     if get_origin(hint) is Literal:
         words = [json.dumps(each, ensure_ascii=False) for each in args]
         return f"Literal[{', '.join(words)}]", words[0]
-    if not args:
-        return hint.__name__, _SAMPLES.get(hint, f'"{name}"')
-    kind, value = _source(args[0], name)
+    kind, value = _source(args[0])
     if get_origin(hint) is list:
         return f"list[{kind}]", f"[{value}]"
-    return f"{kind} | None", value
+    return f"{kind} | None = None", value

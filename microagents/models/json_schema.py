@@ -11,7 +11,7 @@ from microagents.replies.chat import Reply, schema
 
 _NOT_TAKEN = (
     *("default", "title", "uniqueItems", "examples", "deprecated", "readOnly", "writeOnly"),
-    *("discriminator", "propertyNames", "format"),
+    *("discriminator", "propertyNames"),
 )
 """Keywords that providers refuse, or do not need."""
 _FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
@@ -32,18 +32,14 @@ def strict_schema(reply: type[Reply], *, has_bounds: bool = True) -> dict[str, A
     """
     whole = schema(reply)
     left_out = _NOT_TAKEN if has_bounds else (*_NOT_TAKEN, *_BOUNDS)
-    parts = {name: _closed(part, left_out) for name, part in whole.get("$defs", {}).items()}
+    parts = {name: _closed(part, left_out) for name, part in whole["$defs"].items()}
     name = whole["$ref"].rpartition("/")[2]
     root: dict[str, Any] = parts[name]
-    if not _is_named(whole["$ref"], parts):
+    if json.dumps(whole["$ref"]) not in json.dumps(parts):
         del parts[name]
     if not parts:
         return root
     return {**root, "$defs": parts}
-
-
-def _is_named(reference: str, parts: dict[str, Any]) -> bool:
-    return json.dumps({"$ref": reference})[1:-1] in json.dumps(parts)
 
 
 def schema_name(reply: type[Reply]) -> str:
@@ -60,11 +56,11 @@ def _closed(part: Any, left_out: tuple[str, ...]) -> Any:
         return {"$ref": part["$ref"]}
     if "prefixItems" in part:
         part = _as_plain_array(part)
-    if "oneOf" in part:
-        part = {("anyOf" if name == "oneOf" else name): value for name, value in part.items()}
     closed = {name: _closed(value, left_out) for name, value in part.items() if name not in left_out}
-    if part.get("format") in _FORMATS:
-        closed["format"] = part["format"]
+    if "oneOf" in closed:
+        closed["anyOf"] = closed.pop("oneOf")
+    if closed.get("format", "date") not in _FORMATS:
+        del closed["format"]
     if "properties" in part:  # a field may be called title
         fields = {name: _closed(value, left_out) for name, value in part["properties"].items()}
         closed |= {"properties": fields, "required": list(fields), "additionalProperties": False}

@@ -10,9 +10,10 @@ import json
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import is_dataclass
 from decimal import Decimal
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from hashlib import blake2b
 from operator import attrgetter, is_, itemgetter
 from types import MappingProxyType, UnionType
@@ -26,7 +27,7 @@ from pydantic import BaseModel
 from microagents.base.errors import InvalidDefinition
 from microagents.base.foreign_text import fenced
 from microagents.base.messages import register
-from microagents.base.plain_values import field_names, number_in
+from microagents.base.plain_values import number_in, values_of
 from microagents.base.user_code import called, mistyped
 from microagents.replies import pydantic_types
 from microagents.replies.json_forms import form_of
@@ -333,23 +334,34 @@ def composed(value: Hashable) -> Hashable:
     return value
 
 
-def hashable(value: object) -> Hashable:
-    """Return the value itself if it has a hash, else its contents as tuples and frozen sets."""
-    try:
-        hash(value)
-    except TypeError:
-        if isinstance(value, dict):
-            return frozenset((key, hashable(item)) for key, item in value.items())
-        if isinstance(value, set | frozenset):
-            return frozenset(hashable(item) for item in value)
-        if isinstance(value, list | tuple):
-            return tuple(hashable(item) for item in value)
-        if (fields := attributes(value)) is not None:
-            return (type(value), hashable(fields))
-        raise InvalidDefinition(
-            f"{type(value).__name__} {value!r} cannot be compared in a vote; override vote()"
-        ) from None
-    return value
+def hashable(value: object, *, typed: bool = False) -> Hashable:
+    """Return the value itself if it has a hash, else its contents as tuples and frozen sets.
+
+    Args:
+        value: the value.
+        typed: return the contents in any case, each number with its type: ``1``, ``True`` and ``1.0`` are equal.
+    """
+    if not typed:
+        with suppress(TypeError):
+            hash(value)
+            return value
+    parts = partial(hashable, typed=typed)
+    match value:
+        case bool() | int() | float() | Decimal():
+            return type(value), value
+        case dict():
+            return frozenset((key, parts(item)) for key, item in value.items())
+        case set() | frozenset():
+            return frozenset(map(parts, value))
+        case list() | tuple():
+            return tuple(map(parts, value))
+        case BaseModel() | Struct():
+            return type(value), parts(values_of(value))
+    if is_dataclass(value):
+        return type(value), parts(values_of(value))
+    if typed:
+        return hashable(value)
+    raise InvalidDefinition(f"{type(value).__name__} {value!r} cannot be compared in a vote; override vote()")
 
 
 def differs(reply: Reply, name: str, right: object) -> bool:
@@ -363,15 +375,6 @@ def differs(reply: Reply, name: str, right: object) -> bool:
     if type(reply).vote is not Reply.vote:
         return put.vote() != reply.vote()
     return hashable(getattr(put, name)) != hashable(getattr(reply, name))
-
-
-def attributes(value: Any) -> dict[str, Any] | None:
-    """Return the fields of a struct, dataclass or model, and what a model has beside its fields; None of any other value."""
-    if isinstance(value, BaseModel):
-        return dict(value)
-    if isinstance(value, Struct) or is_dataclass(value):
-        return {name: getattr(value, name) for name in field_names(type(value))}
-    return None
 
 
 def voted_fields(reply: type[Reply]) -> list[str]:
@@ -404,20 +407,11 @@ def _types_in(*infos: types.Type) -> list[types.Type]:
 
 def _parts(info: types.Type) -> Iterable[types.Type]:
     """List the types that a type is made of."""
-    match info:
-        case types.Metadata():
-            return (info.type,)
-        case types.UnionType():
-            return info.types
-        case types.TupleType():
-            return info.item_types
-        case types.CollectionType():
-            return (info.item_type,)
-        case types.DictType():
-            return (info.key_type, info.value_type)
-        case types.StructType() | types.DataclassType() | types.TypedDictType() | types.NamedTupleType():
-            return [field.type for field in info.fields]
-    return ()
+    for value in structs.astuple(info):
+        for part in value if isinstance(value, tuple) else (value,):
+            inner = getattr(part, "type", part)
+            if isinstance(inner, types.Type):
+                yield inner
 
 
 @lru_cache(maxsize=256)
@@ -427,61 +421,20 @@ def _voted(reply: type[Reply]) -> Callable[[Reply], object]:
         raise InvalidDefinition(
             f"add a field that is not Unvoted to {reply.__qualname__}, or override vote(): it has no field to vote on"
         )
-    mixed = {field.name for field in fields_of(reply) if _mixes_numbers(field.type)}.intersection(names)
+    mixed = [each.name for each in fields_of(reply) if each.name in names and _mixes_numbers(each.type)]
     if not mixed:
         return attrgetter(*names)
-    return lambda voter: tuple(
-        [_typed(getattr(voter, name)) if name in mixed else getattr(voter, name) for name in names]
-    )
+    return lambda voter: tuple([hashable(getattr(voter, name), typed=name in mixed) for name in names])
 
 
 def _mixes_numbers(info: types.Type) -> bool:
     """Return whether values of a type may be equal although they are different JSON: ``1``, ``true`` and ``1.0``."""
-    return any(len(_number_types(each)) > 1 for each in _types_in(info))
+    kinds = set(map(type, _types_in(info)))
+    return len(kinds & _NUMBERS) > 1 or not kinds.isdisjoint((types.AnyType, types.CustomType))
 
 
-def _number_types(info: types.Type) -> set[type]:
-    match info:
-        case types.Metadata():
-            return _number_types(info.type)
-        case types.UnionType():
-            return set[type]().union(*map(_number_types, info.types))
-        case types.LiteralType():
-            return {type(value) for value in info.values if isinstance(value, int)}
-        case types.EnumType():
-            if issubclass(info.cls, int | float):
-                return {info.cls}
-            return set()
-        case types.AnyType() | types.CustomType():
-            return {bool, int, float}
-    if type(info) in _NUMBERS:
-        return {_NUMBERS[type(info)]}
-    return set()
-
-
-_NUMBERS: dict[type[types.Type], type] = {
-    types.BoolType: bool,
-    types.IntType: int,
-    types.FloatType: float,
-    types.DecimalType: Decimal,
-}
-
-
-def _typed(value: object) -> Hashable:
-    """Return the contents of a value as tuples and frozen sets, in which each number stands with its type."""
-    match value:
-        case bool() | int() | float() | Decimal():
-            return type(value), value
-        case dict():
-            return frozenset((_typed(key), _typed(item)) for key, item in value.items())
-        case set() | frozenset():
-            return frozenset(_typed(item) for item in value)
-        case list() | tuple():
-            return tuple(_typed(item) for item in value)
-    fields = attributes(value)
-    if fields is not None:
-        return (type(value), _typed(fields))
-    return hashable(value)
+_NUMBERS = {types.BoolType, types.IntType, types.FloatType, types.DecimalType, types.EnumType, types.LiteralType}
+"""Types that may hold numbers."""
 
 
 def _is_voted(info: types.Type) -> bool:
@@ -532,20 +485,21 @@ def _info_of(reply: type[Reply]) -> types.StructType:
 def _refuse_unread(reply: type[Reply], info: types.StructType) -> None:
     """Refuse checks of pydantic outside of its models: msgspec would leave them out without a word."""
     for part in _types_in(info):
-        kind = getattr(part, "cls", None)
-        if kind is None or isinstance(part, types.CustomType | types.EnumType) or kind is Struct:
+        kind = getattr(part, "cls", Struct)
+        if isinstance(part, types.CustomType | types.EnumType) or kind is Struct:
             continue
-        if hasattr(kind, "__pydantic_validator__"):
+        checks = [hasattr(kind, "__pydantic_validator__")]
+        for hint in get_type_hints(kind, include_extras=True).values():
+            checks += [type(each).__module__.startswith(_CHECKING) for each in getattr(hint, "__metadata__", ())]
+        if any(checks):
             raise InvalidDefinition(
-                f"make {kind.__qualname__} a BaseModel: {reply.__qualname__} would leave the checks of a dataclass out"
+                f"make {kind.__qualname__} a BaseModel: {reply.__qualname__} would leave its checks of pydantic out; or write them as "
+                "Annotated[..., msgspec.Meta(ge=0)] or the like"
             )
-        for name, hint in get_type_hints(kind, include_extras=True).items():
-            for each in getattr(hint, "__metadata__", ()):
-                if type(each).__module__.startswith(("pydantic", "annotated_types")):
-                    raise InvalidDefinition(
-                        f"{kind.__qualname__}.{name} has a check of pydantic, {each!r:.60}, which only its models make; write "
-                        f"Annotated[..., msgspec.Meta(ge=0)] or the like, or make {kind.__qualname__} a BaseModel"
-                    )
+
+
+_CHECKING = ("pydantic", "annotated_types")
+"""Modules of the checks that only models of pydantic make."""
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------------------
@@ -571,11 +525,11 @@ def instructions(reply: type[Reply], form: Format = "lines", reasoning: bool = T
     fields, required = root["properties"], root.get("required", ())
     notes = []
     for name, each in fields.items():
-        said = [each[key] for key in ("description",) if key in each]
+        said = [each.get("description")]
         if name not in required:
             said.append("may be left out")
-        if said:
-            notes.append(f"- {name}: {'; '.join(said)}")
+        if any(said):
+            notes.append(f"- {name}: {'; '.join(filter(None, said))}")
     if form == "lines":
         rule = (
             "Every value is plain JSON, in the form shown, directly behind its name; no bold, no quotes around a line."
@@ -595,8 +549,8 @@ def template_of(reply: type[Reply], form: Format) -> str:
 
 def json_form(reply: type[Reply]) -> str:
     """Write the form of a reply as one JSON object, such as ``{"value": <integer>}``."""
-    members = [f"{json.dumps(name)}: {wanted}" for name, wanted in forms_of(reply).items()]
-    return "{" + ", ".join(members) + "}"
+    whole = schema(reply)
+    return form_of(whole, whole["$defs"])
 
 
 def forms_of(reply: type[Reply]) -> dict[str, str]:
@@ -650,31 +604,23 @@ def schema(reply: type[Reply]) -> dict[str, Any]:
                 ) from None
         why = " ".join(str(error).split())
         raise InvalidDefinition(f"{reply.__qualname__} has no JSON schema: {why}") from None
-    definitions, declared = dict[str, Any](), dict[frozenset[Any], list[Any]]()
+    declared = dict[frozenset[Any], list[Any]]()
     for info in _types_in(info_of_reply):
         match info:
-            case types.LiteralType():
-                declared[frozenset(info.values)] = list(info.values)
-            case types.EnumType():
-                values = [each.value for each in info.cls]
+            case types.LiteralType(values=members) | types.EnumType(cls=members):
+                values = msgspec.to_builtins(list(members))
                 declared[frozenset(values)] = values
-    found: dict[str, Any] = _in_order(whole, definitions, declared)
-    return {**found, "$defs": definitions}
+    definitions = dict[str, Any]()
 
-
-def _in_order(part: Any, found: dict[str, Any], declared: Mapping[frozenset[Any], list[Any]]) -> Any:
-    """Move definitions inside the parts of a schema, as pydantic gives them, to one place, and values that msgspec sorts to theirs."""
-    if isinstance(part, list):
-        return [_in_order(each, found, declared) for each in part]
-    if not isinstance(part, dict):
+    def tidied(part: dict[str, Any]) -> dict[str, Any]:
+        """Move its definitions, as pydantic gives them, to one place, and values that msgspec sorts to theirs."""
+        definitions.update(part.pop("$defs", {}))
+        if isinstance(part.get("enum"), list):
+            part["enum"] = declared.get(frozenset(part["enum"]), part["enum"])
         return part
-    for name, each in part.get("$defs", {}).items():
-        if name not in found:
-            found[name] = _in_order(each, found, declared)
-    moved = {name: _in_order(each, found, declared) for name, each in part.items() if name != "$defs"}
-    if isinstance(part.get("enum"), list):
-        moved["enum"] = declared.get(frozenset(part["enum"]), part["enum"])
-    return moved
+
+    found: dict[str, Any] = json.loads(json.dumps(whole, default=float), object_hook=tidied)
+    return {**found, "$defs": definitions}
 
 
 _WRITER = msgspec.json.Encoder(decimal_format="number", enc_hook=pydantic_types.write)  # a prompt asks for a number

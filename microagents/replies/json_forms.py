@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 AGAIN = "<again the form around this"
 """Start of the form of a value inside a value of the same type."""
 ANYTHING = "<any JSON value>"
+_json = partial(json.dumps, ensure_ascii=False)
 _FORMS = {"integer": "<integer>", "number": "<number>", "boolean": "true or false", "null": "null"}
 _FORMATS = {
     "decimal": "<decimal number>",
@@ -40,76 +42,72 @@ def form_of(schema: Any, defs: Mapping[str, Any], above: tuple[str, ...] = ()) -
             name = reference.rpartition("/")[2]
             if name not in above:
                 return form_of(defs[name], defs, (*above, name))
-            return f"{AGAIN} with {', '.join(map(json.dumps, defs[name].get('properties', ())))}>"
+            return f"{AGAIN} with {', '.join(map(_json, defs[name].get('properties', ())))}>"
         case {"enum": list(values)}:
-            return " or ".join(map(json.dumps, values))
+            return " or ".join(map(_json, values))
         case {"anyOf": list(members)} | {"oneOf": list(members)}:
             return " or ".join(map(inner, members))
         case {"properties": dict(fields)}:
-            return "{" + ", ".join(f"{json.dumps(name)}: {inner(each)}" for name, each in fields.items()) + "}"
+            return "{" + ", ".join(f"{_json(name)}: {inner(each)}" for name, each in fields.items()) + "}"
         case {"type": "object"}:
-            return (
-                f'{{"<key>": {inner(schema.get("additionalProperties"))}, ...}}{_counted(schema, "Properties", "key")}'
-            )
+            counted = _length(schema, "Properties", "key", " ({})")
+            return f'{{"<key>": {inner(schema.get("additionalProperties"))}, ...}}{counted}'
         case {"prefixItems": list(items)}:
             return "[" + ", ".join(map(inner, items)) + "]"
         case {"type": "array"}:
-            return f"[{inner(schema.get('items'))}, ...]{_counted(schema, 'Items', 'item')}"
+            counted = _length(schema, "Items", "item", " ({})")
+            return f"[{inner(schema.get('items'))}, ...]{counted}"
     return _scalar_form(schema)
 
 
 def _scalar_form(schema: Any) -> str:
     match schema:
         case {"const": value}:
-            return json.dumps(value)
+            return _json(value)
         case {"format": str(name)} if name in _FORMATS:
             return _FORMATS[name].replace("number>", f"number{_bounds(schema)}>")
         case {"contentEncoding": "base64"}:
             return f'"<base64{_length(schema, "Length", "character")}>"'
+        case {"type": "string", "pattern": str(pattern)}:
+            return f'"<text{_length(schema, "Length", "character")} that matches the pattern {pattern}>"'
         case {"type": "string"}:
-            patterns = [f" that matches the pattern {each}" for name, each in schema.items() if name == "pattern"]
-            return f'"<text{_length(schema, "Length", "character")}{"".join(patterns)}>"'
+            return f'"<text{_length(schema, "Length", "character")}>"'
         case {"type": str(kind)} if kind in _FORMS:
             return _FORMS[kind].replace(">", f"{_bounds(schema)}>")
     return ANYTHING
 
 
+_BOUNDS = {
+    "minimum": "of at least",
+    "maximum": "of at most",
+    "exclusiveMinimum": "above",
+    "exclusiveMaximum": "below",
+}
+
+
 def _bounds(schema: Mapping[str, Any]) -> str:
     """Write the bounds of a number, such as `` from 1 to 5``."""
-    least, most = schema.get("minimum"), schema.get("maximum")
-    bounds = {
-        "of at least": least,
-        "of at most": most,
-        "above": schema.get("exclusiveMinimum"),
-        "below": schema.get("exclusiveMaximum"),
-    }
-    if least is not None and most is not None:
-        bounds = {f"from {least} to": most}
-    said = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if bound is not None)
+    bounds = {word: schema[name] for name, word in _BOUNDS.items() if name in schema}
+    if "minimum" in schema and "maximum" in schema:
+        bounds = {f"from {schema['minimum']} to": schema["maximum"]}
+    said = " and".join([f" {word} {bound}" for word, bound in bounds.items()])
     if "multipleOf" in schema:
         said += f", a multiple of {schema['multipleOf']}"
-    if not said:
-        return ""
-    return f" {said}"
+    return said
 
 
-def _length(schema: Mapping[str, Any], of: str, unit: str) -> str:
+def _length(schema: Mapping[str, Any], of: str, unit: str, frame: str = " of {}") -> str:
     """Write the bounds of a length, such as `` of 1 to 20 characters``."""
     least, most = schema.get(f"min{of}", 0), schema.get(f"max{of}")
+    last = most
     if most is None:
-        if not least:
-            return ""
-        return f" of at least {least} {unit}{'s' * (least != 1)}"
-    many = f"{unit}{'s' * (most != 1)}"
-    if least == most:
-        return f" of exactly {most} {many}"
-    if least:
-        return f" of {least} to {most} {many}"
-    return f" of at most {most} {many}"
-
-
-def _counted(schema: Mapping[str, Any], of: str, unit: str) -> str:
-    said = _length(schema, of, unit).removeprefix(" of ")
-    if not said:
+        said, last = f"at least {least}", least
+    elif least == most:
+        said = f"exactly {most}"
+    elif least:
+        said = f"{least} to {most}"
+    else:
+        said = f"at most {most}"
+    if most is None and not least:
         return ""
-    return f" ({said})"
+    return frame.format(f"{said} {unit}{'s' * (last != 1)}")

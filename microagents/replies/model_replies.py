@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from microagents.base.errors import InvalidDefinition
 from microagents.base.messages import make_on_demand
+from microagents.base.plain_values import field_names, values_of
 from microagents.base.user_code import StandIn
 from microagents.replies import pydantic_types
 from microagents.replies.chat import Reply, Unvoted
@@ -33,9 +34,8 @@ class ModelReply(Reply, StandIn, frozen=True):
 
     def users_value(self) -> BaseModel:
         """Return the instance of the model."""
-        named = zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True)
-        given = {written: getattr(self, name) for written, name in named}
-        found = {name: value for name, value in given.items() if value is not UNSET}
+        given = values_of(self).items()
+        found = {name: value for name, value in given if value is not UNSET}
         value: BaseModel = pydantic_types.read(self.__stands_for__, pydantic_types.write(found))
         return value
 
@@ -84,11 +84,10 @@ make_on_demand("reply", reply_of)
 @lru_cache(maxsize=256)
 def hints_of(reply: type[Reply]) -> dict[str, Any]:
     """Return the types of the fields of a reply class, as its model declares them if it stands for one."""
-    if not issubclass(reply, ModelReply):
-        return get_type_hints(reply, include_extras=True)
-    declared = get_type_hints(reply.__stands_for__, include_extras=True)
-    fields = zip(reply.__struct_fields__, reply.__stands_for__.model_fields, strict=True)
-    return {name: declared[field] for name, field in fields}
+    declaring = getattr(reply, "__stands_for__", reply)
+    hints = get_type_hints(declaring, include_extras=True)
+    names = zip(reply.__struct_fields__, field_names(declaring), strict=True)
+    return {name: hints[field] for name, field in names}
 
 
 def as_reply(value: Reply | BaseModel) -> Reply:

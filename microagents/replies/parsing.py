@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from microagents.base.errors import MicroagentsError
-from microagents.replies.chat import A, Format, Reading, Reply, attributes, decoder_of, instructions
+from microagents.base.plain_values import values_of
+from microagents.replies.chat import A, Format, Reading, Reply, decoder_of, instructions
 from microagents.replies.json_forms import AGAIN, ANYTHING
 
 MAX_REPLY_CHARS = 200_000
@@ -91,7 +92,7 @@ def _refuse_unwanted(value: object, depth: int = 0) -> None:
             for item in value:
                 _refuse_unwanted(item, depth + 1)
         case _:
-            for item in (attributes(value) or {}).values():
+            for item in values_of(value).values():
                 _refuse_unwanted(item, depth + 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -29,11 +30,10 @@ def read(kind: type, found: object) -> Any:
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}".removeprefix(": ") for each in error.errors()]
         raise ValueError("; ".join(faults[:MAX_FAULTS])) from None
-    try:
-        is_kept = read_by_pydantic(kind, write(value), strict=True) == value
-    except ValidationError:
-        is_kept = False
-    if not is_kept:
+    again = None
+    with suppress(ValidationError):
+        again = read_by_pydantic(kind, write(value), strict=True)
+    if again != value:
         raise TaskFailed(
             kind.__qualname__,
             "writes as JSON what it then reads as another value, so no vote can be kept; let its serializers, aliases and validators keep "

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage
-from microagents.base.plain_values import fields_of
+from microagents.base.plain_values import values_of
 from microagents.base.trust import without_code_of
 from microagents.elections.election import input_of
 from microagents.journal.ending import RunEnding
@@ -289,7 +289,7 @@ def _row(
     state = {"completed": "decided", "undecided": "flagged" if is_flagged else "undecided"}.get(outcome, outcome)
     row.update({names["state"]: state, names["why"]: reason})
     value = {} if ending is None or ending.result is None else _typed(kind, msgspec.json.decode(ending.result))
-    found = value if isinstance(value, dict) else fields_of(value) or {"result": value}
+    found = value if isinstance(value, dict) else values_of(value) or {"result": value}
     for name, each in found.items():
         row[f"{name}_reply" if name in row else name] = each
     for name, each in trusted.items():

@@ -14,7 +14,7 @@ import pytest
 
 from microagents.base.messages import address_of, resolve
 from microagents.elections.field_laws import row_end
-from microagents.replies.chat import Reply, decoder_of
+from microagents.replies.chat import Reply, decoder_of, json_form
 from microagents.runs.settings import validated
 from microagents.tasks.rows import FillTable, reply_with
 from tests.cli.commands import COMPLETED, UNDECIDED, WRONG_USAGE, microagents, write
@@ -111,6 +111,14 @@ def test_a_class_of_replies_is_found_at_its_address_by_another_process() -> None
     address = address_of(reply_with(columns))
     reply_with.cache_clear()
     assert resolve(address, Reply).__struct_fields__ == ("größe", "tag")
+
+
+@pytest.mark.filterwarnings("error")
+def test_rows_are_made_from_python_with_the_class_of_their_columns() -> None:
+    ask, columns = "Where is {place}?", "größe: groß|klein"
+    (task,) = FillTable.rows([{"place": "Rome"}], ask=ask, columns=columns)
+    assert task == FillTable(row={"place": "Rome"}, ask=ask, columns=columns)
+    assert json_form(type(task).reply_type()) == '{"größe": "groß" or "klein"}'
 
 
 def test_a_question_without_columns_is_followed_by_the_row() -> None:

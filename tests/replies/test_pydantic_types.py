@@ -403,7 +403,7 @@ class Made(BaseModel):
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
-        (lambda: instructions(Checked), "Checked.x has a check of pydantic, .* make Checked a BaseModel"),
+        (lambda: instructions(Checked), "make Checked a BaseModel: .* msgspec.Meta"),
         (lambda: instructions(Pointed), "make Point a BaseModel"),
         (lambda: instructions(Strange), "Strange.alien has the type Alien, which has no JSON schema"),
         (lambda: instructions(Either), "more than one custom type.*a model of pydantic may have them"),

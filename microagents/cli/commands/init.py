@@ -37,7 +37,7 @@ def command(
     ] = False,
     inputs: Annotated[
         str | None,
-        typer.Option("--inputs", metavar="FILE", help="With --rows: the table. [default: one of two rows, NAME.csv]"),
+        typer.Option("--inputs", metavar="FILE", help="With --rows: the table. [default: one row, NAME.csv]"),
     ] = None,
     option: Annotated[
         list[str],
@@ -53,19 +53,17 @@ def command(
     folder, name = _folder_and_name(place)
     task, test = folder / f"{name}.py", folder / f"test_{name}.py"
     names = {"name": name, "Name": _class_name(name)}
-    if not rows:
-        if inputs is not None or option:
-            raise InvalidUsage("--inputs and -o go with --rows; nothing was written")
-        _write(folder, {task: starter.TASK, test: starter.TEST}, names)
-        words = ""
-    else:
-        names |= row_starter.parts_of(option, inputs)
+    files, words = {task: starter.TASK, test: starter.TEST}, ""
+    if rows:
         files = {task: row_starter.TASK, test: row_starter.TEST}
+        names |= row_starter.parts_of(option, inputs)
         if inputs is None:
             inputs = str(folder / f"{name}.csv")
             files[Path(inputs)] = row_starter.TABLE
-        words = f" --inputs {shlex.quote(inputs)}"
-        _write(folder, files, {**names, "words": words})
+        words = names["words"] = f" --inputs {shlex.quote(inputs)}"
+    elif inputs is not None or option:
+        raise InvalidUsage("--inputs and -o go with --rows; nothing was written")
+    _write(folder, files, names)
     _say_what_next(task, test, words)
 
 
