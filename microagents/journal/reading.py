@@ -393,6 +393,11 @@ class Reader:
         with self._reading():
             return read_totals(self._rows).waiting()
 
+    def waiting(self) -> dict[str, UndecidedElection]:
+        """Elections that wait for a person, and for which none has said anything for the next sitting, by path."""
+        decided = self.persons()
+        return {path: each for path, each in self.undecided().items() if path not in decided}
+
     def settled_at(self) -> dict[str, str]:
         """Return by path who or which model settled a decision that the vote left open."""
         with self._reading():

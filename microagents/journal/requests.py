@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import uuid4
@@ -73,7 +73,7 @@ class SetRun(Struct, frozen=True, kw_only=True, tag="set", forbid_unknown_fields
 
 
 Ask = Decide | PauseRun | ResumeRun | EndRun | SetRun
-"""What may be asked of a run. Another kind joins here, and has its own function in `EFFECTS`."""
+"""What may be asked of a run. Another kind joins here, and has its effect in `take_effect`."""
 
 
 class LiveRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,41 +87,25 @@ class LiveRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ask: Ask
 
 
-def _decide(rows: Rows, _request: LiveRequest, ask: Decide, _is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
-    return refusal_of(rows, ask)
-
-
-def _set(rows: Rows, _request: LiveRequest, ask: SetRun, _is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
-    recorded = rows.only(RunRecord)
-    recorded.experiment.recipe.settings.update(ask.changed)
-    rows.set_part(recorded)
-    return None
-
-
-def _end(_rows: Rows, _request: LiveRequest, _ask: EndRun, is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
-    if not is_left:
-        return None
-    return "the sitting that it was meant for had ended"
-
-
-def _nothing(*_: object) -> None:
-    """Write nothing: the row in the log is what lasts."""
-
-
-EFFECTS: dict[type[Struct], Callable[[Rows, LiveRequest, Any, bool], str | None]] = {
-    Decide: _decide,
-    PauseRun: _nothing,
-    ResumeRun: _nothing,
-    EndRun: _end,
-    SetRun: _set,
-}
-"""For each kind of request what it writes, in the transaction that records the request; each returns why it has no effect, or None.
-The last argument is whether it was left before this sitting."""
-
-
 def take_effect(rows: Rows, totals: Totals, request: LiveRequest, *, is_left: bool) -> str | None:
-    """Record a request with its effect, in the caller's transaction; returns why it has none, or None."""
-    refused = EFFECTS[type(request.ask)](rows, request, request.ask, is_left)
+    """Record a request with its effect, in the caller's transaction; returns why it has none, or None.
+
+    Args:
+        rows: the rows of the run.
+        totals: its totals.
+        request: the request. For a pause and its end the row in the log is all that lasts.
+        is_left: whether it was left before this sitting.
+    """
+    refused = None
+    match request.ask:
+        case Decide() as ask:
+            refused = refusal_of(rows, ask)
+        case SetRun() as ask:
+            recorded = rows.only(RunRecord)
+            recorded.experiment.recipe.settings.update(ask.changed)
+            rows.set_part(recorded)
+        case EndRun() if is_left:
+            refused = "the sitting that it was meant for had ended"
     log_request(rows, totals, request, refused)
     return refused
 

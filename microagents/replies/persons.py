@@ -20,7 +20,7 @@ class PersonReply(Reply, frozen=True):
     """A reply that only persons give, in plain words or as JSON."""
 
     words: ClassVar[tuple[str, ...]]
-    """The possible answers in plain words."""
+    """The possible answers in plain words, each a word that names it and perhaps a text."""
     question: ClassVar[str]
     """What a person is asked of the call."""
 
@@ -31,6 +31,14 @@ class PersonReply(Reply, frozen=True):
         Raises:
             ValueError: a text in them is too long, or empty.
         """
+        word, _, rest = text.partition(" ")
+        if word not in [each.partition(" ")[0] for each in cls.words]:
+            return None
+        return cls._said(word, rest.strip())
+
+    @classmethod
+    def _said(cls, word: str, text: str) -> Self:
+        """Return the reply of one of its words, and the text behind it."""
         raise NotImplementedError
 
 
@@ -44,12 +52,8 @@ class Approval(PersonReply, frozen=True):
     question: ClassVar[str] = "may this call be made?"
 
     @classmethod
-    def in_words(cls, text: str) -> Self | None:
-        """Read ``approve`` or ``reject TEXT``."""
-        word, _, rest = text.partition(" ")
-        if word not in ("approve", "reject"):
-            return None
-        return cls(approved=word == "approve", text=rest.strip())
+    def _said(cls, word: str, text: str) -> Self:
+        return cls(approved=word == "approve", text=text)
 
 
 class SecondApproval(Approval, frozen=True):
@@ -69,17 +73,14 @@ class FoundOutcome(PersonReply, frozen=True):
     question: ClassVar[str] = "was this call made? Nothing was heard of it"
 
     @classmethod
-    def in_words(cls, text: str) -> Self | None:
-        """Read ``done VALUE``, with the value as JSON or else a text, or ``not-done``, perhaps with a text for the agent."""
-        word, _, rest = text.partition(" ")
+    def _said(cls, word: str, text: str) -> Self:
+        """Read the value as JSON or else a text; behind ``not-done`` it is a text for the agent."""
         if word == "not-done":
-            return cls(was_made=False, value=rest.strip() or None)
-        if word != "done":
-            return None
+            return cls(was_made=False, value=text or None)
         try:
-            return cls(was_made=True, value=msgspec.json.decode(rest))
+            return cls(was_made=True, value=msgspec.json.decode(text))
         except msgspec.DecodeError:
-            return cls(was_made=True, value=rest.strip() or "done")
+            return cls(was_made=True, value=text or "done")
 
 
 class CustomerAnswer(PersonReply, frozen=True):
@@ -104,12 +105,8 @@ class CustomerAnswer(PersonReply, frozen=True):
             )
 
     @classmethod
-    def in_words(cls, text: str) -> Self | None:
-        """Read ``answer TEXT``."""
-        word, _, rest = text.partition(" ")
-        if word != "answer":
-            return None
-        return cls(text=rest.strip())
+    def _said(cls, word: str, text: str) -> Self:  # noqa: ARG003 - it has one word
+        return cls(text=text)
 
 
 PERSON_REPLIES: Mapping[str, type[PersonReply]] = {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -65,6 +66,10 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     def size(self) -> int:
         """Bytes of the turn as UTF-8, each call and the items included."""
         return len(_canonical(self))
+
+    def is_of(self, by: str) -> bool:
+        """Whether its items are of a model."""
+        return bool(self.items) and self.by == by
 
     def given_by(self, given: Turn) -> Turn:
         """Return the turn with the items of a model that gave the same calls; else itself."""
@@ -156,15 +161,13 @@ def without_feedback(turns: tuple[Turn, ...], rounds: int) -> tuple[Turn, ...]:
 
     Args:
         turns: the turns.
-        rounds: number of the last answers to look at.
+        rounds: number of the last answers to look at, at least 1.
     """
-    starts = [place for place, turn in enumerate(turns) if turn.role == "assistant"][-rounds or len(turns) :]
-    if not starts:
-        return turns
-    kept = list(turns[: starts[0]])
-    for start, end in zip(starts, [*starts[1:], len(turns)], strict=True):
-        if turns[end - 1].role == "tool":
-            kept += turns[start:end]
+    starts = [place for place, turn in enumerate(turns) if turn.role == "assistant"][-rounds:]
+    kept = list(turns)
+    for start, end in reversed(list(pairwise([*starts, len(turns)]))):
+        if turns[end - 1].role == "user":
+            del kept[start:end]
     return tuple(kept)
 
 
@@ -183,7 +186,7 @@ def native_only(turns: Sequence[Turn], by: str) -> list[Turn]:
     """Write the rounds of calls that another model gave as texts of the user, for a model that wants its own reasoning with each call."""
     found = []
     for turn, results in rounds_of(turns):
-        if turn.calls and not (turn.items and turn.by == by):
+        if turn.calls and not turn.is_of(by):
             found.append(Turn(role="user", text=_flat(turn, results).strip("\n")))
         else:
             found += [turn, *results]
@@ -196,10 +199,19 @@ def observed(call: ToolCall, outcome: str, text: str) -> str:
     return f"{visible(call.key_text())}\n{fenced('observation', text, note)}\n"
 
 
-def tool_lines(tools: Iterable[dict[str, Any]]) -> str:
-    """Describe tools to a model, a line of JSON each."""
+def described(tools: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Describe tools to a model: as a JSON list for native calls, and in a text as a line of JSON each.
+
+    Args:
+        tools: each with ``tool``, ``description``, ``parameters`` and perhaps ``effect``.
+    """
+    native = []
+    for each in tools:
+        effect = f" Effect: {each['effect']}." if "effect" in each else ""
+        said = f"{each['description']}{effect}"
+        native.append({"name": each["tool"], "description": said, "parameters": each["parameters"]})
     lines = [json.dumps(each, ensure_ascii=False, sort_keys=True) for each in tools]
-    return visible("\n".join(lines))
+    return canonical(native), visible("\n".join(lines))
 
 
 def canonical(value: object) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from msgspec import structs
 
 from microagents.actors.role import Context, Messenger, Role, eager
@@ -9,7 +11,7 @@ from microagents.base.foreign_text import visible
 from microagents.base.messages import resolve
 from microagents.elections.election import Ballot, Flagged, Screen, Wanted, input_of
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread, refusal_in
-from microagents.replies.chat import CheckedReply, Reading, Reply, Sample, encode_reply
+from microagents.replies.chat import CheckedReply, Reply, encode_reply
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.tool_calls import LOOKED_UP, Calls, how_many
 from microagents.replies.turns import Turn
@@ -82,12 +84,11 @@ def _screened(request: Screen, task: Task) -> Reply | Turn | str:
     flag = flag_unread(sample, request.flag_above_tokens)
     if flag is not None:
         return flag
-    if task.looks_up and not issubclass(kind, Calls) and (calls := _look_ups(sample, task, request.reading)):
-        return _wanted(calls, task)
-    if sample.turn is not None and issubclass(kind, Calls):
-        read: Reply | str = kind(calls=list(sample.turn.calls))
-    else:
-        read = _read(request, task, kind)
+    if task.looks_up and not issubclass(kind, Calls):
+        wanted = _wanted(request, task)
+        if wanted is not None:
+            return wanted
+    read = _read(request, task, kind)
     if isinstance(read, str):
         return read
     reply = task.as_declared(read)
@@ -99,12 +100,15 @@ def _screened(request: Screen, task: Task) -> Reply | Turn | str:
 
 
 def _read(request: Screen, task: Task, kind: type[Reply]) -> Reply | str:
-    """Read a reply from the text of a sample, or the name of its red flag.
+    """Read a reply from the turn or the text of a sample, or the name of its red flag.
 
     Raises:
         Malformed: the text has no reply.
     """
-    form, text = "json" if request.sample.shares else task.format, request.sample.text
+    sample = request.sample
+    if sample.turn is not None and issubclass(kind, Calls):
+        return kind(calls=list(sample.turn.calls))
+    form, text = "json" if sample.shares else task.format, sample.text
     try:
         return parse(text, kind, form, request.reading)
     except Malformed:
@@ -114,24 +118,19 @@ def _read(request: Screen, task: Task, kind: type[Reply]) -> Reply | str:
         return read
 
 
-def _look_ups(sample: Sample, task: Task, reading: Reading) -> Turn | Calls | None:
-    """Find the look-ups that a reply asks for; None if it asks for none."""
-    if sample.turn is not None:
-        return sample.turn
-    if "calls" not in sample.text:
+def _wanted(request: Screen, task: Task) -> Turn | str | None:
+    """Return the look-ups of a reply as a turn, with their arguments as declared; the red flag of its calls; None for a reply without."""
+    sample = request.sample
+    asked: Turn | Calls | None = sample.turn
+    if asked is None and "calls" in sample.text:
+        with suppress(Malformed):
+            asked = parse(sample.text, Calls, task.format, request.reading)
+    if asked is None:
         return None
-    try:
-        return parse(sample.text, Calls, task.format, reading)
-    except Malformed:
-        return None
-
-
-def _wanted(asked: Turn | Calls, task: Task) -> Turn | str:
-    """Return the look-ups as a turn, with their arguments as declared; or the red flag of their calls."""
     calls = [task.toolbox.as_declared(call) for call in asked.calls]
     flags = [how_many(calls), *(task.toolbox.flag_of(call.tool, call.arguments) for call in calls)]
     flag = next((each for each in flags if each is not None), None)
     if flag is not None:
         return flag
-    said = asked if isinstance(asked, Turn) else Turn(role="assistant")
+    said = sample.turn or Turn(role="assistant")
     return structs.replace(said, calls=tuple(calls), label=LOOKED_UP)

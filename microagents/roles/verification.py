@@ -114,33 +114,31 @@ class Verification:
                 return None
             sample, ballot = drawn
             ballot = structs.replace(ballot, cost_usd=total_usd([before.cost_usd, ballot.cost_usd]))
-            further: Rejection | str | None = None
+            further: tuple[Turn, ...] = ()
             if isinstance(ballot, Wanted):
                 if looked_up < self._task.tool_rounds:
                     further = await self._looked_up(ballot)
                 else:
-                    further = TOO_MANY_ROUNDS
+                    ballot = Flagged(seq=seq, flag=TOO_MANY_ROUNDS, cost_usd=ballot.cost_usd)
             elif isinstance(ballot, Ballot) and self._verifies:
                 feedback = await self._feedback_on(ballot, (self._loop.time() - began_s) * GUESS_AFTER)
-                if feedback is not None:
-                    rejection = Rejection(turns=self._rejecting(sample, ballot, feedback))
-                    further = rejection if len(before.replies) - looked_up < MAX_REPAIRS else UNVERIFIED
-            if isinstance(further, Rejection):
-                rejected = Rejected(seq=seq, replies=(*before.replies, further), cost_usd=ballot.cost_usd)
-                self._rejected[seq] = rejected
-                self._record(RecordSample(id=SampleId(election=self._election, seq=seq), ballot=rejected))
-                continue
-            self._rejected.pop(seq, None)
-            if isinstance(ballot, Wanted) or further is not None:
-                return sample, Flagged(seq=seq, flag=further or TOO_MANY_ROUNDS, cost_usd=ballot.cost_usd)
-            return sample, ballot
+                if feedback is not None and len(before.replies) - looked_up < MAX_REPAIRS:
+                    further = self._rejecting(sample, ballot, feedback)
+                elif feedback is not None:
+                    ballot = Flagged(seq=seq, flag=UNVERIFIED, cost_usd=ballot.cost_usd)
+            if not isinstance(ballot, Wanted) and not further:
+                self._rejected.pop(seq, None)
+                return sample, ballot
+            replies = (*before.replies, Rejection(turns=further))
+            rejected = self._rejected[seq] = Rejected(seq=seq, replies=replies, cost_usd=ballot.cost_usd)
+            self._record(RecordSample(id=SampleId(election=self._election, seq=seq), ballot=rejected))
 
-    async def _looked_up(self, wanted: Wanted) -> Rejection:
-        """Make the calls of a reply side by side; the results are in their order."""
+    async def _looked_up(self, wanted: Wanted) -> tuple[Turn, ...]:
+        """Make the calls of a reply side by side; returns it with the results, in their order."""
         calls = [self._scope.start(self._look_up(call)) for call in wanted.turn.calls]
         try:
             results = [structs.replace(await call, call=place) for place, call in enumerate(calls)]
-            return Rejection(turns=(wanted.turn, *results))
+            return wanted.turn, *results
         finally:
             for call in calls:
                 call.cancel()

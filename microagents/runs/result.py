@@ -52,17 +52,20 @@ class WaitingCall(NamedTuple):
 
 def calls_waiting_in(reader: Reader) -> Iterator[WaitingCall]:
     """Yield the calls of a run that wait for a person's reply, and have none for the next sitting."""
-    persons = reader.persons()
-    for path, each in reader.undecided().items():
+    for path, each in reader.waiting().items():
         kind = PERSON_REPLIES.get(each.reply)
-        if kind is None or path in persons:
+        if kind is None:
             continue
         step, _, call = path.partition("/call/")
         rows = [row for _, row in [(step, reader.decision_at(step)), *reader.decisions_below(step)]]
         action = next((row.value for row in rows if row and row.is_decision), None)
         if action is not None:
-            calls = msgspec.json.decode(action, type=Calls).calls
-            yield WaitingCall(path, calls[int(call.partition("/")[0])], kind)
+            try:
+                calls = msgspec.json.decode(action, type=Calls).calls
+                waiting = calls[int(call.partition("/")[0])]
+            except (msgspec.MsgspecError, ValueError, IndexError):
+                raise unreadable(reader.path, f"no call of an action waits at {path!r:.100}") from None
+            yield WaitingCall(path, waiting, kind)
 
 
 class Result(RunFacts, Generic[V], frozen=True, kw_only=True):

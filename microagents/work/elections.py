@@ -43,7 +43,7 @@ from microagents.replies.chat import (
     system_with_instructions,
 )
 from microagents.replies.tool_calls import Calls, tools_as_text
-from microagents.replies.turns import canonical, tool_lines
+from microagents.replies.turns import described
 
 
 class ElectionOptions(TypedDict, total=False):
@@ -216,11 +216,10 @@ class Elections(Generic[T, G]):
         if not task.looks_up or self.weighs:
             return with_form
         specs = task.toolbox.specs.values()
-        described = [{"description": each.description, "parameters": each.parameters} for each in specs]
-        names = list(task.toolbox.specs)
-        lines = tool_lines([{"tool": name, **each} for name, each in zip(names, described, strict=True)])
+        tools, lines = described(
+            [{"tool": each.name, "description": each.description, "parameters": each.parameters} for each in specs]
+        )
         text = tools_as_text(lines, task.tool_rounds, task.format)
-        tools = canonical([{"name": name, **each} for name, each in zip(names, described, strict=True)])
         return lambda prompt: structs.replace(with_form(prompt), tools=tools, calls_as_text=text)
 
     def _form_of(self, reply: type[A], options: ElectionOptions, max_draws: int) -> Question:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from microagents.base import foreign_text
 from microagents.base.foreign_text import bounded, fenced, fenced_in, told_apart, visible
 from microagents.replies.data_prompts import prompt_of
-from microagents.replies.turns import tool_lines
+from microagents.replies.turns import described
 from microagents.systems.questions.questions import ToSolve, asked_in
 
 FORGED = [
@@ -45,7 +45,8 @@ def test_shown_json_is_the_same_value(text: str) -> None:
     assert msgspec.json.decode(visible(msgspec.json.encode(text).decode())) == text
     asked = prompt_of("", ToSolve(problem=text), background=text)
     assert (asked_in(asked), visible(asked.user)) == (ToSolve(problem=text), asked.user)
-    assert visible(lines := tool_lines([{"tool": "a", "description": text}])) == lines
+    _, lines = described([{"tool": "a", "description": text, "parameters": {}}])
+    assert visible(lines) == lines
 
 
 @given(TEXTS)

@@ -67,11 +67,9 @@ class StreamedReply:
         """Lines of an event that is not whole."""
         self._said = Said()
         """The blocks of a message."""
-        self._blocks: dict[int, dict[str, Any]] = {}
-        """The blocks of a message whose beginnings are told."""
-        self._items: dict[int, dict[str, Any]] = {}
-        """The items of a response whose beginnings are told."""
-        self._whole_items: set[int] = set()
+        self._parts: dict[int, dict[str, Any]] = {}
+        """The blocks of a message, or the items of a response, whose beginnings are told."""
+        self._whole_parts: set[int] = set()
         """Places of the items whose ends are told."""
         self._reply: dict[str, Any] = {}
         """The other fields of the reply."""
@@ -124,8 +122,10 @@ class StreamedReply:
         """Take an event of the wires of responses, whose last one has the whole reply, and of messages."""
         self._reply |= object_in(event.get("response") or event.get("message"))
         delta = object_in(event.get("delta"))
-        self._take_block(event, delta)
-        self._take_item(event)
+        if _is_of_responses(event):
+            self._take_item(event)
+        else:
+            self._take_block(event, delta)
         self.is_done |= name_in(event.get("type")) in ENDS
         if delta.get("stop_reason"):
             self._reply["stop_reason"] = delta["stop_reason"]
@@ -134,31 +134,29 @@ class StreamedReply:
     def _take_block(self, event: dict[str, Any], delta: dict[str, Any]) -> None:
         """Take the beginning of a block of a message, or a piece of one."""
         begun, index = event.get("content_block"), event.get("index")
-        place = index if isinstance(index, int) else max(self._blocks, default=-1) + isinstance(begun, dict)
+        place = index if isinstance(index, int) else max(self._parts, default=-1) + isinstance(begun, dict)
         if isinstance(begun, dict):
-            self._blocks[place] = dict(begun)
-        block = self._blocks.get(place)
+            self._parts[place] = begun
+        block = self._parts.get(place)
         if block is None:
             self._said.add(delta)
             return
-        for name in ("text", "thinking", "signature"):
-            if isinstance(delta.get(name), str):
-                block[name] = name_in(block.get(name)) + delta[name]
-        if isinstance(delta.get("partial_json"), str):
-            block["input"] = name_in(block.get("input")) + delta["partial_json"]
+        for name in ("text", "thinking", "signature", "partial_json"):
+            _append(block, "input" if name == "partial_json" else name, delta.get(name))
 
     def _take_item(self, event: dict[str, Any]) -> None:
         """Take an item of a response, or a piece of one."""
-        kind, place, item = name_in(event.get("type")), event.get("output_index"), event.get("item")
-        if not _is_of_responses(event) or not isinstance(place, int):
+        kind, place, item = event["type"], event.get("output_index"), event.get("item")
+        if not isinstance(place, int):
             return
         if isinstance(item, dict):
-            self._items[place] = dict(item)
+            self._parts[place] = item
+            self._reply.setdefault("output", [])
             if kind.endswith(".done"):
-                self._whole_items.add(place)
-        begun = self._items.get(place, {})
+                self._whole_parts.add(place)
+        begun = self._parts.get(place, {})
         if kind == "response.function_call_arguments.delta":
-            begun["arguments"] = name_in(begun.get("arguments")) + name_in(event.get("delta"))
+            _append(begun, "arguments", event.get("delta"))
         elif kind == "response.output_text.delta":
             text = Said()
             text.add(begun.get("content"))
@@ -179,19 +177,24 @@ class StreamedReply:
         self._end_event()
         if self.failure is not None and len(self.finished) < self._number:
             return self.failure
-        if self._items and not self._reply.get("output"):
-            self._reply["output"] = [self._items[place] for place in sorted(self._items)]
-            if self._reply.get("status") == "in_progress" and len(self._whole_items) == len(self._items):
-                self._reply["status"] = "completed"
-        if self._blocks:
-            self._reply["content"] = [self._blocks[place] for place in sorted(self._blocks)]
-        elif self._said:
+        if self._said and not self._parts:
             self._reply["content"] = [_message_of(self._said)]
+        elif self._parts and not self._reply.get("output"):
+            parts = [self._parts[place] for place in sorted(self._parts)]
+            self._reply["output" if "output" in self._reply else "content"] = parts
+            if self._reply.get("status") == "in_progress" and len(self._whole_parts) == len(parts):
+                self._reply["status"] = "completed"
         choices = []
         for index in sorted(self.choices):
             choice = self.choices[index]
             choices.append({"index": index, "message": _message_of(choice.said), "finish_reason": choice.reason})
         return {"choices": choices, **self._reply}
+
+
+def _append(part: dict[str, Any], name: str, piece: Any) -> None:
+    """Add a piece of text to a field; any other value is no piece."""
+    if isinstance(piece, str):
+        part[name] = name_in(part.get(name)) + piece
 
 
 def _message_of(said: Said) -> dict[str, Any]:

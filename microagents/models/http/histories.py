@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from microagents.models.http.native_calls import NativeTools, native_tools, written_arguments
 from microagents.replies.chat import Prompt
-from microagents.replies.turns import ToolCall, Turn, joined, native_only, rounds_of
+from microagents.replies.turns import Turn, joined, native_only, rounds_of
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
 """Fields of an assistant's message with its reasoning, in the dialects of chat completions."""
@@ -49,19 +49,20 @@ class History(Struct, frozen=True):
             if not turn.calls:
                 yield turn.role, turn.text
                 continue
-            form = (wire, first, self.is_own(turn), self.left_out, self.tools)
+            form = (wire, first, self.by, self.left_out, self.tools)
             yield turn.written(form, lambda: call_message(self, turn, first))  # noqa: B023 - called at once
             for each in results:
                 yield each.written((wire, first), lambda: result(each, id_of(first + each.call)))  # noqa: B023 - called at once
             first += len(turn.calls)
 
-    def is_own(self, turn: Turn) -> bool:
-        """Whether the items of a turn are this model's."""
-        return bool(turn.items) and turn.by == self.by
-
     def own_items(self, turn: Turn) -> Any:
         """Read the items of a turn that this model gave; None without any."""
-        return json.loads(turn.items) if self.is_own(turn) else None
+        return json.loads(turn.items) if turn.is_of(self.by) else None
+
+    def calls_of(self, turn: Turn, first: int) -> Iterator[tuple[str, str, str]]:
+        """Yield the id of each call of a turn, the name of its tool on the wire, and its arguments as JSON."""
+        for number, call in enumerate(turn.calls, first):
+            yield id_of(number), self.tools.names.get(call.tool, call.tool), written_arguments(call)
 
 
 def opened(prompt: Prompt, by: str, refused: Sequence[str]) -> tuple[Prompt, History]:
@@ -100,14 +101,13 @@ def chat_messages(history: History) -> Iterator[Message]:
 
 def _chat_calls(history: History, turn: Turn, first: int) -> Message:
     own = history.own_items(turn) or {}
-    extras = own.get("extra_content") or []
-    calls = []
-    for place, call in enumerate(turn.calls):
-        function = {"name": history.tools.names.get(call.tool, call.tool), "arguments": written_arguments(call)}
-        written: Message = {"id": id_of(first + place), "type": "function", "function": function}
-        if place < len(extras) and extras[place]:
-            written["extra_content"] = extras[place]
-        calls.append(written)
+    calls = list[Message]()
+    for call_id, name, arguments in history.calls_of(turn, first):
+        function = {"name": name, "arguments": arguments}
+        calls.append({"id": call_id, "type": "function", "function": function})
+    for call, extra in zip(calls, own.get("extra_content", ()), strict=False):
+        if extra:
+            call["extra_content"] = extra
     reasoning = {name: own[name] for name in REASONING_FIELDS if own.get(name) and name not in history.left_out}
     return {"role": "assistant", "content": turn.text or own.get("content") or None, "tool_calls": calls, **reasoning}
 
@@ -139,7 +139,7 @@ def _responses_calls(history: History, turn: Turn, first: int) -> list[Message]:
         if each.get("type") != "reasoning" or each.get("encrypted_content") or each.get("content")
     ]
     has_all = len(taken) == len(items)
-    written, calls, reasoning = list[Message](), enumerate(turn.calls), Message()
+    written, calls, reasoning = list[Message](), history.calls_of(turn, first), Message()
     for each in taken:
         item = {name: value for name, value in each.items() if has_all or name != "id"}
         if item.get("type") == "reasoning":
@@ -148,9 +148,7 @@ def _responses_calls(history: History, turn: Turn, first: int) -> list[Message]:
             if written and written[-1] is not reasoning and reasoning.get("content"):
                 # Servers with open reasoning want it before each of several calls.
                 written.append({name: value for name, value in reasoning.items() if name != "id"})
-            place, call = next(calls)
-            name = history.tools.names.get(call.tool, call.tool)
-            item |= {"call_id": id_of(first + place), "name": name, "arguments": written_arguments(call)}
+            item |= zip(("call_id", "name", "arguments"), next(calls), strict=True)
         written.append(item)
     return written
 
@@ -186,15 +184,15 @@ def _message_calls(history: History, turn: Turn, first: int) -> list[Message]:
     blocks = history.own_items(turn)
     if blocks is None:
         blocks = [{"type": "text", "text": turn.text}, *({"type": "tool_use"} for _ in turn.calls)]
-    calls = enumerate(turn.calls)
-    written = [_use(history, first, *next(calls)) if block.get("type") == "tool_use" else block for block in blocks]
-    return [block for block in written if block.get("type") != "text" or block["text"].strip()]
-
-
-def _use(history: History, first: int, place: int, call: ToolCall) -> Message:
-    name = history.tools.names.get(call.tool, call.tool)
-    arguments = msgspec.Raw(written_arguments(call).encode())
-    return {"type": "tool_use", "id": id_of(first + place), "name": name, "input": arguments}
+    calls, written = history.calls_of(turn, first), list[Message]()
+    for block in blocks:
+        if block.get("type") == "tool_use":
+            call_id, name, arguments = next(calls)
+            raw = msgspec.Raw(arguments.encode())
+            written.append({"type": "tool_use", "id": call_id, "name": name, "input": raw})
+        elif block.get("type") != "text" or block["text"].strip():
+            written.append(block)
+    return written
 
 
 def _message_result(turn: Turn, call_id: str) -> Message:

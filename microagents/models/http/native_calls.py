@@ -153,16 +153,14 @@ class NativeTools:
     """
 
     def __init__(self, tools: str) -> None:
-        self._schemas: dict[str, dict[str, Any]] = {}
         self._tools: dict[str, str] = {}
         self.names: dict[str, str] = {}
         """By the name of a tool its name on the wire: a letter or underscore, then letters, digits, underscores and hyphens."""
         self.described: list[tuple[str, str, dict[str, Any]]] = []
         """Name on the wire, description, and schema of the arguments of each tool."""
         for each in json.loads(tools) if tools else ():
-            name, schema = each["name"], each.get("parameters") or {}
-            written = self._name_on_wire(name)
-            self._schemas[name], self._tools[written], self.names[name] = schema, name, written
+            schema, written = each.get("parameters") or {}, self._name_on_wire(each["name"])
+            self._tools[written], self.names[each["name"]] = each["name"], written
             plain = _plain(schema, {**schema.get("definitions", {}), **schema.get("$defs", {})}, ())
             self.described.append((written, each.get("description", ""), {"type": "object", "properties": {}, **plain}))
 
@@ -188,15 +186,16 @@ class NativeTools:
 
     def _decoded(self, call: ToolCall) -> ToolCall:
         """Decode the lists and objects that stand as text, where the schema has a list or an object and no text."""
-        schema = self._schemas.get(call.tool, {})
-        defs = {**schema.get("definitions", {}), **schema.get("$defs", {})}
-        properties = schema.get("properties", {})
+        written = self.names.get(call.tool)
+        properties: dict[str, Any] = {}
+        for name, _, schema in self.described:
+            if name == written:
+                properties = schema["properties"]
         arguments = dict(call.arguments)
         for name, value in call.arguments.items():
-            types = _types_of(properties.get(name), defs)
-            kinds = tuple([_LISTED[each] for each in types if each in _LISTED])
-            if isinstance(value, str) and kinds and "string" not in types:
-                arguments[name] = _listed_in(value, kinds)
+            types = _types_of(properties.get(name))
+            if isinstance(value, str) and "string" not in types:
+                arguments[name] = _listed_in(value, tuple([_LISTED[each] for each in types if each in _LISTED]))
         return ToolCall(call.tool, arguments)
 
     def in_text(self, text: str) -> tuple[str, list[NativeCall]]:
@@ -233,16 +232,13 @@ def _listed_in(text: str, kinds: tuple[type, ...]) -> Any:
     return found if isinstance(found, kinds) else text
 
 
-def _types_of(schema: Any, defs: Mapping[str, Any]) -> set[str]:
-    """Types of the values that a schema takes, as far as it says."""
+def _types_of(schema: Any) -> set[str]:
+    """Types of the values that a plain schema takes, as far as it says."""
     if not isinstance(schema, dict):
         return set()
-    if "$ref" in schema:
-        return _types_of({**defs}.get(str(schema["$ref"]).rpartition("/")[2]), {})
-    stated = schema.get("type", [])
-    types = set(stated if isinstance(stated, list) else [stated])
+    types = {schema["type"]} if "type" in schema else set()
     for each in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
-        types |= _types_of(each, defs)
+        types |= _types_of(each)
     return types
 
 

@@ -200,13 +200,25 @@ class Substitutes:
             known: names of the refusals that were known when the conversation was sent.
             has_calls: whether the conversation has calls.
         """
-        name = refusal_of_turns(message, known, has_calls=has_calls)
-        if name is None or name in known:
+        if _USER_BEHIND.search(message):
+            name = USER_BEHIND_RESULTS
+        elif has_calls and _WANTS_REASONING.search(message):
+            name = UNREASONED
+        elif _OF_TURNS.search(message) and _NOT_TAKEN.search(message):
+            name = TOOLS
+        else:
             return False
-        if name not in self.refused:
-            self.refused[name] = None
-            log().warning("model refuses a parameter", model=self._model, parameter=name, sent_instead="text")
+        if name in known:  # it did not help
+            name = TOOLS
+        if name in known:
+            return False
+        self._refuse(name, None, "text")
         return True
+
+    def _refuse(self, name: str, other: str | None, sent_instead: str | None) -> None:
+        if name not in self.refused:
+            self.refused[name] = other
+            log().warning("model refuses a parameter", model=self._model, parameter=name, sent_instead=sent_instead)
 
     def learn(self, error: ServerError, sent: Mapping[str, Any]) -> bool:
         """Whether an error refuses a parameter that has a substitute. All later calls use the substitute."""
@@ -214,22 +226,9 @@ class Substitutes:
             # A name that is itself a substitute stays: a server that refuses both would exchange them forever.
             may_go = name in sent and name not in self._wanted and name not in self.refused.values()
             if may_go and (error.refuses(name) or (name in self._needless and error.names(name))):
-                if name not in self.refused:
-                    self.refused[name] = other
-                    log().warning("model refuses a parameter", model=self._model, parameter=name, sent_instead=other)
+                self._refuse(name, other, other)
                 return True
         return False
-
-
-def refusal_of_turns(message: str, refused: Container[str], *, has_calls: bool) -> str | None:
-    """Name what a server refuses: a user's text behind results, calls without reasoning, or all turns; None for neither."""
-    if _USER_BEHIND.search(message):
-        return USER_BEHIND_RESULTS if USER_BEHIND_RESULTS not in refused else TOOLS
-    if has_calls and _WANTS_REASONING.search(message):
-        return UNREASONED if UNREASONED not in refused else TOOLS
-    if _OF_TURNS.search(message) and _NOT_TAKEN.search(message):
-        return TOOLS
-    return None
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:

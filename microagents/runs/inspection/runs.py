@@ -268,8 +268,7 @@ def waiting_in(runs_dir: Path, run_id: str | None = None) -> list[WaitingPlace]:
     for name in [path.stem for path in journals_in(runs_dir)] if run_id is None else [run_id]:
         with suppress(InvalidUsage) if run_id is None else nullcontext(), reader_of(runs_dir, name) as reader:
             task = TASKS.name_of(reader.experiment.recipe.task)
-            decided = reader.persons()
-            found += [WaitingPlace(name, path, task) for path in reader.undecided() if path not in decided]
+            found += [WaitingPlace(name, path, task) for path in reader.waiting()]
     return found
 
 
@@ -278,8 +277,7 @@ def left_to_decide(result: Result) -> list[str]:
     if not result.account.undecided_at or result.journal is None:
         return []
     with Reader(result.journal) as reader:
-        decided = reader.persons()
-    return [path for path in result.account.undecided_at if path not in decided]
+        return list(reader.waiting())
 
 
 def calls_waiting(runs_dir: Path, run_id: str) -> list[WaitingCall]:

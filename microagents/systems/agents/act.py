@@ -342,19 +342,17 @@ class Acting:
         """Return a person's word at a place; raise `NeedsPerson` without one."""
         said = await self._said(at)
         place = ElectionId(path=self._work.path_of(at), question_digest=b"\0" * 16)
-        nothing = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
-        if said is None:
-            verdict = nothing
-        else:
-            verdict = structs.replace(nothing.won_by(said), outcome="person")
-        settled = None if said is None else "person"
+        verdict, settled = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0), None
+        if said is not None:
+            settled = "person"
+            verdict = structs.replace(verdict.won_by(said), outcome=settled)
         self._work.role.tell(
             RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(reply), settled=settled)
         )
-        if said is not None:
-            given: P = decoder_of(reply).decode(said)
-            return given
-        raise NeedsPerson(place.path, why, *reply.words)
+        if said is None:
+            raise NeedsPerson(place.path, why, *reply.words)
+        given: P = decoder_of(reply).decode(said)
+        return given
 
     async def _said(self, at: str) -> bytes | None:
         """Return the word of a person, or of the call itself after its time-out, at a place."""

@@ -18,7 +18,7 @@ from microagents.base.plain_values import plain, read_fields
 from microagents.elections.red_flags import SAID_NOT_DONE
 from microagents.replies.chat import NO_PROSE, Prompt, Prose, ProseByTool, Reply, Sampling, unvoted_in
 from microagents.replies.tool_calls import FENCES, ToolCall
-from microagents.replies.turns import Turn, canonical, tool_lines
+from microagents.replies.turns import Turn, described
 from microagents.systems.agents.actions import (
     END,
     MAX_RETURNED_CHARS,
@@ -178,9 +178,11 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         if not isinstance(reply, Action):
             return None
         if reply.is_end:
-            if self._fits_result(reply.calls[0].arguments):
-                return None
-            return BAD_ARGUMENTS
+            try:
+                msgspec.convert(reply.calls[0].arguments, self.result_type(), strict=True)
+            except (msgspec.ValidationError, ValueError, TypeError):
+                return BAD_ARGUMENTS
+            return None
         flags = (self.toolbox.flag_of(call.tool, call.arguments) for call in reply.calls)
         flag = next((each for each in flags if each is not None), None)
         if flag is None and len(reply.calls) > 1 and not self.only_reads(reply):
@@ -190,13 +192,6 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
     def only_reads(self, action: Action) -> bool:
         """Return whether an action changes nothing."""
         return not action.is_end and all(self.toolbox.specs[call.tool].effect == "read_only" for call in action.calls)
-
-    def _fits_result(self, arguments: dict[str, Any]) -> bool:
-        try:
-            msgspec.convert(arguments, self.result_type(), strict=True)
-        except (msgspec.ValidationError, ValueError, TypeError):
-            return False
-        return True
 
     # The chain.
 
@@ -234,22 +229,13 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
             "description": "Ends the work. The arguments are its result.",
             "parameters": _plain_schema(self.result_type()),
         }
-        native = [
-            {
-                "name": each["tool"],
-                "description": f"{each['description']} Effect: {each['effect']}."
-                if "effect" in each
-                else each["description"],
-                "parameters": each["parameters"],
-            }
-            for each in (*tools, end)
-        ]
+        native, lines = described([*tools, end])
         policy = self.policy()
         return Prompt(
             system=SYSTEM.format(end=END, policy=f"\n\nRules:\n{policy}" if policy else ""),
             user="",
-            tools=canonical(native),
-            calls_as_text=TOOLS.format(fences=FENCES, tools=tool_lines([*tools, end])),
+            tools=native,
+            calls_as_text=TOOLS.format(fences=FENCES, tools=lines),
         )
 
     def advance(self, state: AgentState, reply: Action) -> AgentState:

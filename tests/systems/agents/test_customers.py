@@ -7,7 +7,8 @@ import json
 import os
 import re
 import signal
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Event
 from typing import Any, ClassVar
@@ -30,6 +31,7 @@ from microagents.systems.agents.actions import Action
 from microagents.tools.toolbox import GivenTool
 from tests.benchmarks.harness import until
 from tests.cli.commands import COMPLETED, WRONG_USAGE, microagents
+from tests.journal.seal import sealed
 from tests.systems.agents.shop import done, write
 
 ANSWER = "0/step/0/call/0/answer"
@@ -122,6 +124,18 @@ def test_an_answer_that_is_too_long_or_blank_gets_one_sentence_and_the_question_
         asyncio.run(resume("r", answers={ANSWER: text}))
     assert said in microagents("decide", "r", "step/0", json.dumps({"text": text})).err
     assert desk().waiting == waits.waiting
+
+
+@pytest.mark.parametrize("place", ["x", "7", ""])
+def test_a_place_of_no_call_in_a_hostile_journal_is_said_in_one_sentence(place: str) -> None:
+    waits = desk()
+    assert waits.journal is not None
+    with closing(sqlite3.connect(waits.journal)) as db, db:
+        for table, column in (("place", "path"), ("run", "content")):
+            db.execute(f"UPDATE {table} SET {column} = replace({column}, '/call/0/', ?)", (f"/call/{place}/",))
+    sealed(waits.journal)
+    with pytest.raises(InvalidUsage, match=rf"no call of an action waits at '0/step/0/call/{place}/answer'"):
+        _ = waits.waiting
 
 
 def test_other_inputs_go_on_while_one_waits() -> None:
