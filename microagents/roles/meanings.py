@@ -75,8 +75,8 @@ class Meanings:
         on_found: Callable[[bool], None],
         on_failure: Callable[[MicroagentsError], None],
     ) -> None:
-        self.comparison: asyncio.Task[None] | None = None
-        """The comparison that is under way."""
+        self.comparisons: list[asyncio.Task[None]] = []
+        """The comparison that is under way, if any."""
         self._election = election
         self._prompt = prompt.flat
         self._reply = reply
@@ -87,11 +87,6 @@ class Meanings:
         self._groups = Groups()
         self._loop = asyncio.get_running_loop()
 
-    @property
-    def comparisons(self) -> list[asyncio.Task[None]]:
-        """The comparison that is under way, if any."""
-        return [] if self.comparison is None else [self.comparison]
-
     def counted_as(self, ballot: Ballot, vote: Hashable) -> Ballot | None:
         """Return the ballot with the first reply of its group; None while the group is not known, which is then found out."""
         representative = self._groups.of(vote)
@@ -100,8 +95,8 @@ class Meanings:
         if not self._groups.representatives:
             self._groups.add(vote, ballot.value, ())
             return ballot
-        if self.comparison is None:
-            self.comparison = self._loop.create_task(self._compare(ballot.value, vote))
+        if not self.comparisons:
+            self.comparisons.append(self._loop.create_task(self._compare(ballot.value, vote)))
         return None
 
     async def _compare(self, value: bytes, vote: Hashable) -> None:
@@ -114,7 +109,7 @@ class Meanings:
             return
         finally:
             await scope.close()
-            self.comparison = None  # not before: a ballot that arrives meanwhile would be compared a second time
+            self.comparisons.clear()  # not before: a ballot that arrives meanwhile would be compared a second time
         self._on_found(self._groups.add(vote, value, same))
 
     def _may_mean_the_same(self, *replies: bytes) -> bool:

@@ -70,10 +70,8 @@ def accuracy_of(tasks: Sequence[Task], results: Iterable[Any]) -> Accuracy | Non
     verdicts, of_fields, pairs = Counter[bool](), Counter[str](), list[Pair]()
     try:
         for task, result in zip(tasks, results, strict=False):
-            if result is None or not isinstance(task, RowTask):
-                continue
-            is_right = verdict_on(task, result)
-            if is_right is None:
+            is_right = None if result is None else verdict_on(task, result)
+            if is_right is None or not isinstance(task, RowTask):
                 continue
             known = called(task.right_fields, called(task.start), gives=dict)
             verdicts[is_right] += 1

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from itertools import chain
-from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from msgspec import Struct
 from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged
 from microagents.journal.messages import InputEnding, Recalled
 from microagents.journal.reading import Reader
+from microagents.replies.chat import Reply, unvoted_in
 
 SHARED = "asks the same as input "
 """Beginning of the reason of a row that took the result of an earlier one; the number of that follows."""
@@ -49,16 +49,14 @@ class TrustColumns:
 
     Args:
         reader: its journal.
-        k: number of votes by which a field leads; None for a strategy without a k.
-        settled: for elections without a decision how they were settled, by path.
-        unvoted: fields of the reply without a vote.
+        reply: the class of replies; None if it is not at hand.
     """
 
-    def __init__(self, reader: Reader, k: int | None, settled: Mapping[str, str], unvoted: Collection[str]) -> None:
+    def __init__(self, reader: Reader, reply: type[Reply] | None) -> None:
         self._reader = reader
-        self._k = k or 1
-        self._settled = settled
-        self._unvoted = unvoted
+        self._k = reader.experiment.recipe.deciding_votes or 1
+        self._settled = reader.settled_at()
+        self._unvoted = () if reply is None else unvoted_in(reply)
 
     def of(self, number: int, ending: InputEnding | None) -> dict[str, Any]:
         """Return ``FIELD_agreement`` for each field of the reply, ``samples``, ``settled_by``, and ``open``, its open fields."""
@@ -130,12 +128,10 @@ def cells_in(ballots: Iterable[Ballot | Flagged]) -> dict[str, list[tuple[Any, i
     replies = [(msgspec.json.decode(value), number) for value, number in votes.items()]
     found = {}
     for name in dict.fromkeys(chain.from_iterable(reply for reply, _ in replies)):
-        counts: dict[bytes, tuple[Any, int]] = {}
+        counts = Counter[bytes]()
         for reply, number in replies:
-            value = reply.get(name)
-            key = _canonical(value)
-            counts[key] = value, number + counts.get(key, (value, 0))[1]
-        found[name] = sorted(counts.values(), key=itemgetter(1), reverse=True)
+            counts[_canonical(reply.get(name))] += number
+        found[name] = [(msgspec.json.decode(value), number) for value, number in counts.most_common()]
     return found
 
 

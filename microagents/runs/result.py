@@ -20,7 +20,6 @@ from microagents.journal.ending import RunEnding
 from microagents.journal.messages import InputEnding, RecordedDecision, recorded_decision
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
-from microagents.replies.chat import unvoted_in
 from microagents.replies.persons import PERSON_REPLIES, PersonReply
 from microagents.replies.tool_calls import Calls, ToolCall
 from microagents.runs.cells import OURS, TrustColumns
@@ -189,8 +188,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             at_hand = self._task_at_hand()
             kind = None if as_json else at_hand
             reply = None if at_hand is None else at_hand.reply_at("step/0")
-            unvoted = () if reply is None else unvoted_in(reply)
-            trusted = TrustColumns(reader, self.k, self.account.settled_at, unvoted) if trust else None
+            trusted = TrustColumns(reader, reply) if trust else None
             following, names = next(endings, None), _own_names(reader)
             for number, given in enumerate(options):
                 ending = following if following is not None and following.input == number else None

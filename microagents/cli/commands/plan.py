@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -124,7 +124,8 @@ def command(
             raise InvalidUsage(
                 "--inputs goes with a task, one --from, -o, -k, --target and --max-cost; leave out the others"
             )
-        _plan_table(task, option, inputs, from_[0], target, k, max_cost, runs_dir, as_json=as_json)
+        wanted = {"target": target, "k": k, "max_cost_usd": max_cost}
+        _plan_table(task, option, inputs, from_[0], runs_dir, as_json=as_json, **wanted)
     from microagents.cli.views.planned import print_plan
     from microagents.studies.measure import measured_from
     from microagents.studies.planning import Rates, plan
@@ -150,16 +151,7 @@ def command(
 
 
 def _plan_table(
-    task: str,
-    option: list[str],
-    inputs: str,
-    run: str,
-    target: float,
-    k: int | None,
-    max_cost: float | None,
-    runs_dir: Path,
-    *,
-    as_json: bool,
+    task: str, option: list[str], inputs: str, run: str, runs_dir: Path, *, as_json: bool, **wanted: Any
 ) -> NoReturn:
     from microagents.cli.inputs import given_by
     from microagents.cli.views.planned_rows import print_rows
@@ -168,8 +160,7 @@ def _plan_table(
     from microagents.studies.row_plans import plan_rows
 
     given = given_by(task, option, inputs)
-    measured = model_measured(runs_dir, run, given.first)
-    found = plan_rows(tasks_of(given.work), measured, target=target, k=k, max_cost_usd=max_cost)
+    found = plan_rows(tasks_of(given.work), model_measured(runs_dir, run, given.first), **wanted)
     print_rows(found, task, inputs, option, as_json=as_json)
     raise typer.Exit(0 if found.is_sure else NO_RUN)
 

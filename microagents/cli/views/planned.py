@@ -144,13 +144,18 @@ def command_of(task: str, default: str, options: list[str], run: PlannedRun, con
         run: the planned run.
         concurrency: maximum number of calls in flight.
     """
-    given = [word for each in options for word in ("-o", each)]
     limit = [] if concurrency is None else ["--concurrency", str(concurrency)]
     models = [word for each in run.models for word in ("--model", each)]
     k = [] if run.k is None else ["-k", str(run.k)]
     chosen = [word for name, value in run.options.items() for word in ("-s", f"{name}={value}")]
     strategy = [] if run.strategy == default else ["--strategy", run.strategy]
-    return shlex.join(["microagents", "run", task, *given, *models, *strategy, *k, *chosen, *limit])
+    return run_command(task, options, [*models, *strategy, *k, *chosen, *limit])
+
+
+def run_command(task: str, options: list[str], words: Sequence[str]) -> str:
+    """Write the command that runs a task with options and further words."""
+    given = [word for each in options for word in ("-o", each)]
+    return shlex.join(["microagents", "run", task, *given, *words])
 
 
 def _letters(models: Sequence[str]) -> dict[str, str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from msgspec import structs
 
 from microagents.cli.reporting import echo, json_text
 from microagents.cli.views.measurement import within
+from microagents.cli.views.planned import run_command
 from microagents.cli.views.tables import Columns, report_text
 from microagents.runs.words.money import are_simulated, money
 from microagents.runs.words.verdict import counted
@@ -30,9 +30,8 @@ def print_rows(found: PlannedTable, task: str, file: str, options: list[str], *,
     """
     command_line = None
     if found.best is not None:
-        given = [word for each in options for word in ("-o", each)]
-        words = ["microagents", "run", task, *given, "--inputs", file, "--model", found.model]
-        command_line = shlex.join([*words, "-k", str(found.best.votes.k)])
+        best = ["--inputs", file, "--model", found.model, "-k", str(found.best.votes.k)]
+        command_line = run_command(task, options, best)
     if as_json:
         echo(json_text({**structs.asdict(found), "is_sure": found.is_sure, "command": command_line}))
     else:

@@ -17,7 +17,7 @@ from microagents.base.user_code import called
 from microagents.elections.election import ESCALATED, Flagged
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
-from microagents.replies.chat import decoder_of, fields_of, unvoted_in
+from microagents.replies.chat import decoder_of, fields_of
 from microagents.runs.accuracy import wrong_pairs
 from microagents.runs.cells import SHARED, RowVotes, TrustColumns
 from microagents.runs.settings import validated
@@ -179,5 +179,4 @@ def _trusted(reader: Reader) -> TrustColumns:
     kind, reply = _kind_of(reader), None
     with suppress(MicroagentsError):  # a damaged class
         reply = None if kind is None else kind.reply_at("step/0")
-    unvoted = () if reply is None else unvoted_in(reply)
-    return TrustColumns(reader, reader.experiment.recipe.deciding_votes, reader.settled_at(), unvoted)
+    return TrustColumns(reader, reply)
