@@ -47,13 +47,11 @@ def reused_samples(plan: RunPlan, journal: Path | None) -> Reused:
         raise InvalidUsage("--reuse is for the rows of a table, by votes of maker, with a journal; leave it out")
     with reader_of(journal.parent, run_id) as reader:
         found = _paid_samples(reader, plan)
-    shared, first_of, samples = SharedQuestions(plan.tasks), set[int | None](), list[RecordSample]()
-    costs = list[float | None]()
+    shared, samples, costs = SharedQuestions(plan.tasks), list[RecordSample](), list[float | None]()
     for number, step in _steps(plan):
-        asked = shared.digest(number)
-        if asked in first_of and may_share(plan):
+        shared.note(number)
+        if may_share(plan) and shared.first_of(number) is not None:
             continue
-        first_of.add(asked)
         for each in _needed(step, found.get(_key(step.question, plan), ())):
             costs.append(each.cost_usd)
             free = structs.replace(each, cost_usd=0.0)
