@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType, NoneType
-from typing import Any, ClassVar
+from typing import Any
 
 from microagents.base.aio import is_cancelled
 from microagents.base.errors import Aborted, MicroagentsError, RoleFailed, TaskFailed
@@ -19,26 +19,14 @@ MAX_TRACEBACK_CHARS = 8_000
 """Of a longer traceback the first and the last half of this number are kept: it travels, and the journal keeps it."""
 
 
-class StandIn:
-    """Base of values that stand for a value of a class of the user's, except in the user's own code."""
-
-    __slots__ = ()
-    __stands_for__: ClassVar[type]
-
-    def users_value(self) -> object:
-        """Return the value of the user's class."""
-        raise NotImplementedError
-
-    @classmethod
-    def standing_for(cls, value: Any) -> Any:
-        """Return the value that stands for one of the user's class."""
-        raise NotImplementedError
-
-
-def _for_user(value: object) -> object:
-    if isinstance(value, StandIn):
-        return value.users_value()
-    return getattr(value, "__stands_for__", value)
+def _for_user(value: Any) -> Any:
+    """Return the value of a class of the user's for one that stands for it, and that class for the class of such values."""
+    kind = getattr(value, "__stands_for__", None)
+    if kind is None:
+        return value
+    if isinstance(value, type):
+        return kind
+    return value.users_value()
 
 
 def standing_in(value: object, gives: Any) -> object:

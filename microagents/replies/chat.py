@@ -72,13 +72,6 @@ class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
             raise TypeError(
                 f"the tools of a Prompt must be a JSON list of objects with name, description and parameters; {flaw}"
             )
-        if (
-            type(self.user) is str
-            and type(self.system) is str
-            and type(self.static_chars) is int
-            and 0 <= self.static_chars <= len(self.user)
-        ):
-            return  # the common case, without calls of functions
         for name, value in (("user", self.user), ("system", self.system)):
             if not isinstance(value, str):
                 raise TypeError(f"the {name} part of a Prompt must be a text, not {value!r:.100}")

@@ -12,12 +12,11 @@ from pydantic import BaseModel
 from microagents.base.errors import InvalidDefinition
 from microagents.base.messages import make_on_demand
 from microagents.base.plain_values import field_names, values_of
-from microagents.base.user_code import StandIn
 from microagents.replies import pydantic_types
 from microagents.replies.chat import Reply, Unvoted
 
 
-class ModelReply(Reply, StandIn, frozen=True):
+class ModelReply(Reply, frozen=True):
     """The fields of a model, which reads and checks them."""
 
     __stands_for__: ClassVar[type[BaseModel]]

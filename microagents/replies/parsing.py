@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
@@ -85,15 +85,15 @@ def _refuse_unwanted(value: object, depth: int = 0) -> None:
             exponent = value.as_tuple().exponent
             if not isinstance(exponent, int) or exponent > MAX_EXPONENT or value.adjusted() < -MAX_EXPONENT:
                 raise Malformed("a decimal that is out of range or no number")
+            parts: Iterable[object] = ()
         case dict():
-            for item in (*value, *value.values()):
-                _refuse_unwanted(item, depth + 1)
+            parts = (*value, *value.values())
         case list() | tuple() | set() | frozenset():
-            for item in value:
-                _refuse_unwanted(item, depth + 1)
+            parts = value
         case _:
-            for item in values_of(value).values():
-                _refuse_unwanted(item, depth + 1)
+            parts = values_of(value).values()
+    for part in parts:
+        _refuse_unwanted(part, depth + 1)
 
 
 class _Field(NamedTuple):

@@ -420,3 +420,11 @@ def test_a_type_that_no_reply_can_have_is_refused_in_one_sentence(reply: Any, sa
     with pytest.raises(InvalidDefinition, match=said) as raised:
         reply()
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.slow
+def test_a_task_whose_reply_is_a_model_runs_on_ray() -> None:
+    rows = Clean.rows([{"text": "a"}, {"text": "b"}])
+    alone, on_ray = [run_sync(rows, models="sim:perfect@error=0.2", k=2, runtime=name) for name in ("local", "ray")]
+    assert (on_ray.outcome, list(on_ray.rows())) == ("completed", list(alone.rows()))
+    assert on_ray.account.ballots_sha256 == alone.account.ballots_sha256
