@@ -43,11 +43,6 @@ class NativeCall(Struct):
         return "".join([each if isinstance(each, str) else json.dumps(each) for each in self.pieces])
 
     @property
-    def is_whole(self) -> bool:
-        """Whether its arguments are the text of an object."""
-        return bool(self.text.strip()) and self.arguments is not None
-
-    @property
     def arguments(self) -> str | None:
         """The text of the arguments as one JSON object; None if there is none in them."""
         texts = [each for each in self.pieces if isinstance(each, str)]
@@ -65,7 +60,8 @@ class NativeCall(Struct):
             return False
         if piece.name != self.name or (piece.id and self.id and piece.id != self.id):
             return True
-        return self.is_whole and (piece.index is None or bool(piece.text))
+        is_whole = self.text.strip() and self.arguments is not None
+        return bool(is_whole and (piece.index is None or piece.text))
 
     def join(self, piece: NativeCall) -> None:
         """Add a piece."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import aclosing
 from functools import partial
 from itertools import count
@@ -79,23 +79,22 @@ class ActChain(Chain):
 
     def __init__(self, work: Work[Any, Act]) -> None:
         super().__init__(work)
-        self.given: dict[int, Turn | None] = {}
-        """The turns of elected actions, by the number of the step; None for one whose wire gave no more than its calls."""
+        self._given: dict[int, Turn] = {}
+        """The turns of elected actions, by the number of the step, if their wire gave more than calls."""
         self._actions: dict[int, PastAction] = {}
         """The actions of the last state, by the number of the step."""
 
     def asked(self, state: Any, number: int) -> Prompt:
         """Return the prompt of a step."""
         asked = super().asked(state, number)
-        if not any(self.given.values()):
+        if not self._given:
             return asked
-        return structs.replace(asked, turns=tuple(self._with_items(asked.turns, state)))
-
-    def _with_items(self, turns: Sequence[Turn], state: AgentState) -> Iterator[Turn]:
-        actions = count(state.summarized)
-        for turn in turns:
-            given = self.given.get(next(actions)) if turn.role == "assistant" else None
-            yield turn if given is None else turn.given_by(given)
+        turns = list(asked.turns)
+        places = [place for place, turn in enumerate(turns) if turn.role == "assistant"]
+        for action, place in enumerate(places, state.summarized):
+            if action in self._given:
+                turns[place] = turns[place].given_by(self._given[action])
+        return structs.replace(asked, turns=tuple(turns))
 
     def _read_back(self, state: AgentState, number: int) -> tuple[bytes, AgentState]:
         """Keep the objects of earlier actions, which have the written forms of their turns."""
@@ -109,14 +108,14 @@ class ActChain(Chain):
         turn = verdict.winners_turn if verdict.outcome == "decided" else None
         if turn is not None:
             self.work.tell_answer(f"step/{step.number}/turn", turn)
-        self.given[step.number] = turn
+            self._given[step.number] = turn
 
     async def recall_given(self, state: AgentState) -> None:
         """Recall the turns of the actions in a state."""
         for number in range(state.summarized, state.taken + 1):
             found = await self.work.recorded(f"step/{number}/turn")
             if found is not None and found.value is not None:
-                self.given[number] = msgspec.json.decode(found.value, type=Turn)
+                self._given[number] = msgspec.json.decode(found.value, type=Turn)
 
 
 class Acting:
