@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -13,6 +13,7 @@ from microagents.replies.chat import encode_reply
 from microagents.replies.tool_calls import ToolCall, with_whole_numbers
 from microagents.replies.turns import canonical
 from microagents.systems.agents.actions import Action
+from microagents.web.endpoint.asked import ForwardedRequest
 from microagents.web.endpoint.policy import TEXT
 
 MOST_KEPT = 200
@@ -24,8 +25,6 @@ HOSTED = frozenset(
 """Items of replies about calls that the server itself has made."""
 _OF_WIRE = frozenset(("id", "call_id", "type", "status", "name", "namespace", "caller"))
 """Fields of a call that are no arguments."""
-Schemas = Callable[[], Mapping[str, Any]]
-"""The schemas of the parameters of a request's tools by name, read when one is needed."""
 
 
 # The docstring is part of the digest of questions: see `Reply`.
@@ -41,13 +40,12 @@ class Acts(Action, frozen=True):
         return Acts(calls=super().without_prose(prose).calls)
 
 
-def vote_text(reply: Mapping[str, Any], schemas: Schemas, *, has_form: bool, by_text: bool) -> str:
+def vote_text(reply: Mapping[str, Any], asked: ForwardedRequest, *, by_text: bool) -> str:
     """Return the acts of a whole reply as the JSON of `Acts`.
 
     Args:
         reply: the reply, in the form of any wire.
-        schemas: the schemas of the tools.
-        has_form: whether the request gives the text a JSON schema, so that its value is compared.
+        asked: its request. If that gives the text a JSON schema, its value is compared.
         by_text: whether texts are compared.
 
     Raises:
@@ -56,9 +54,9 @@ def vote_text(reply: Mapping[str, Any], schemas: Schemas, *, has_form: bool, by_
     """
     said = _said_in(reply)
     text = said.text or said.refusal
-    calls = [_call(each, schemas) for each in said.calls or _written_in(text, schemas)]
+    calls = [_call(each, asked) for each in said.calls or _written_in(text, asked)]
     if not calls:
-        calls = [ToolCall(TEXT, _text_arguments(text, has_form=has_form, by_text=by_text))]
+        calls = [ToolCall(TEXT, _text_arguments(text, has_form=asked.has_form, by_text=by_text))]
     return encode_reply(Acts(calls=calls)).decode()
 
 
@@ -87,11 +85,11 @@ def _call_of(item: dict[str, Any]) -> NativeCall:
     return call_in({"name": ".".join(filter(None, named)), "input": given}) or NativeCall()
 
 
-def _written_in(text: str, schemas: Schemas) -> list[NativeCall]:
+def _written_in(text: str, asked: ForwardedRequest) -> list[NativeCall]:
     """Find the calls that a model has written into its text."""
-    if "{" not in text or not schemas():
+    if "{" not in text or not asked.schemas:
         return []
-    tools = NativeTools(json.dumps([{"name": name} for name in schemas()]))
+    tools = NativeTools(json.dumps([{"name": name} for name in asked.schemas]))
     return tools.in_text(text)[1]
 
 
@@ -106,23 +104,22 @@ def _text_arguments(text: str, *, has_form: bool, by_text: bool) -> dict[str, An
     return {}
 
 
-def _call(call: NativeCall, schemas: Schemas) -> ToolCall:
+def _call(call: NativeCall, asked: ForwardedRequest) -> ToolCall:
     given = call.arguments
     if given is None:
         return ToolCall(call.name, {"unread": _kept(call.text)})
     read = {}
     for argument, value in decode(given.encode("utf-8", "surrogatepass")).items():
         if isinstance(value, str) and value[:1] in ("[", "{"):
-            value = _decoded_once_more(call.name, argument, value, schemas)  # noqa: PLW2901
+            value = _decoded_once_more(value, object_in(asked.schemas.get(call.name)).get("properties"), argument)  # noqa: PLW2901
         read[argument] = _kept(with_whole_numbers(value))
     return ToolCall(call.name, read)
 
 
-def _decoded_once_more(tool: str, argument: str, value: str, schemas: Schemas) -> Any:
+def _decoded_once_more(value: str, properties: Any, argument: str) -> Any:
     """Decode an argument that is JSON in a text, if its schema says array or object."""
-    schema = object_in(object_in(object_in(schemas().get(tool)).get("properties")).get(argument))
     wanted = {"[": "array", "{": "object"}[value[0]]
-    if wanted != schema.get("type"):
+    if object_in(object_in(properties).get(argument)).get("type") != wanted:
         return value
     try:
         return json.loads(value)

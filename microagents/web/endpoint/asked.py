@@ -13,7 +13,7 @@ from msgspec import Struct
 from microagents.base.errors import InvalidUsage
 from microagents.models.http.replies import object_in
 from microagents.models.model import TEMPLATE_TOKENS
-from microagents.web.endpoint.wires import CHAT, MESSAGES, RESPONSES, NotForwarded, Wire
+from microagents.web.endpoint.wires import CHAT, MESSAGES, RESPONSES, Wire
 
 FORWARDED_HEADERS = ("anthropic-beta", "anthropic-version", "openai-beta")
 """Headers of clients that go on. Keys, cookies and all others do not."""
@@ -45,8 +45,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         """Read a request.
 
         Raises:
-            InvalidUsage: the body is no JSON object.
-            NotForwarded: it asks for something that is stored at the provider, or done in the background.
+            InvalidUsage: the body is no JSON object, or it asks for something that is stored at the provider, or done in the background.
         """
         try:
             found = _top_level.decode(body)
@@ -56,11 +55,11 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         fields = {name: bytes(value) for name, value in found.items()}
         for name in _STORED:
             if fields.get(name, b"null") != b"null":
-                raise NotForwarded(
+                raise InvalidUsage(
                     f"{name} is not served: nothing is stored, so send the whole conversation with each request"
                 )
         if fields.get("background", b"false") not in (b"false", b"null"):
-            raise NotForwarded("background is not served: a vote needs the replies; leave it out")
+            raise InvalidUsage("background is not served: a vote needs the replies; leave it out")
         kept = {name: headers[name] for name in FORWARDED_HEADERS if name in headers}
         return cls(wire=wire, fields=fields, headers=kept, query=query, caller=caller)
 
@@ -84,7 +83,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         """
         number = self._number("n") if self.wire is CHAT else None
         if number is not None and (number not in range(1, MOST_CHOICES + 1) or (number > 1 and self.streams)):
-            raise NotForwarded(
+            raise InvalidUsage(
                 f"n must be 1 where the reply is streamed, and else 1 to {MOST_CHOICES}: each choice is an election"
             )
         return int(number or 1)
@@ -165,8 +164,9 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         """Tokens of its prompt at most: none is shorter than a byte."""
         return TEMPLATE_TOKENS + sum(map(len, self.fields.values()))
 
+    @cached_property
     def schemas(self) -> Mapping[str, Any]:
-        """Return the schemas of the parameters of its tools, by their names."""
+        """Schemas of the parameters of its tools, by their names."""
         found: dict[str, Any] = {}
         try:
             tools = msgspec.json.decode(self.fields.get("tools", b"[]"), type=list[dict[str, Any]])

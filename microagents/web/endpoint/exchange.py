@@ -78,11 +78,6 @@ class Exchange:
         """Output tokens of a reply at most."""
         return self.asked.cap(self.ceiling)
 
-    @cached_property
-    def schemas(self) -> Mapping[str, Any]:
-        """The schemas of its tools."""
-        return self.asked.schemas()
-
     def sample(self, seq: int, model: str) -> Sample:
         """Return the acts of a reply as a sample."""
         reply = self.replies[seq]
@@ -92,8 +87,11 @@ class Exchange:
         """Read the answer of a provider; one that is no reply is a failure, and kept."""
         if len(answer.content) > MAX_BODY_BYTES:
             return ModelUnavailable("broken", f"the reply is longer than {MAX_BODY_BYTES} bytes")
+        acts = ""
         try:
             found, is_whole = _read(answer)
+            if is_whole:
+                acts = vote_text(found, self.asked, by_text=self.policy.votes == "text")
         except UNREADABLE:
             found, is_whole = {"error": plain(answer.content)}, False
         status = (status_told(found) if answer.is_success else None) or answer.status_code
@@ -104,12 +102,6 @@ class Exchange:
         if not is_whole:
             words = words_in(found.get("error"))[:MAX_WORDS]
             return ModelUnavailable("broken", words or "the reply is no whole reply of its wire")
-        acts = vote_text(
-            found,
-            lambda: self.schemas,
-            has_form=self.asked.has_form,
-            by_text=self.policy.votes == "text",
-        )
         return ForwardedReply(
             body=answer.content,
             id=name_in(found.get("id")),

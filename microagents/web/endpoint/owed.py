@@ -10,7 +10,7 @@ from pathlib import Path
 
 from microagents.base.aio import TaskScope
 from microagents.web.endpoint.exchange import Exchange
-from microagents.web.endpoint.owed_file import OwedFile
+from microagents.web.endpoint.owed_file import OwedFiles
 from microagents.web.endpoint.served_elections import Elected
 
 OWED_S = 600.0
@@ -21,13 +21,13 @@ class Debt:
     """One reply that is owed.
 
     Args:
-        name: its name in the file.
+        path: file of its replies; None for none.
         exchange: its request.
         election: the election on it.
     """
 
-    def __init__(self, name: str, exchange: Exchange, election: asyncio.Task[Elected]) -> None:
-        self.name = name
+    def __init__(self, path: Path | None, exchange: Exchange, election: asyncio.Task[Elected]) -> None:
+        self.path = path
         self.exchange = exchange
         self.election = election
         self.expiry: asyncio.TimerHandle | None = None
@@ -42,12 +42,12 @@ class Debts:
 
     Args:
         hold: holds the election on a request.
-        folder: folder of the file of owed replies; None for none.
+        runs_dir: folder of the journals, in which replies are kept; None for no files.
     """
 
-    def __init__(self, hold: Callable[[Exchange], Awaitable[Elected]], folder: Path | None) -> None:
+    def __init__(self, hold: Callable[[Exchange], Awaitable[Elected]], runs_dir: Path | None) -> None:
         self._hold = hold
-        self._file = OwedFile(folder, OWED_S)
+        self._files = OwedFiles(runs_dir, OWED_S)
         self._owed: dict[bytes, list[Debt]] = {}
         self._scope = TaskScope()
 
@@ -76,22 +76,21 @@ class Debts:
         return sum(each.expiry is not None for debts in self._owed.values() for each in debts)
 
     async def close(self) -> None:
-        """End all elections; what is owed stays in the file."""
+        """End all elections; what is owed stays in the files."""
         for debts in self._owed.values():
             for debt in debts:
                 if debt.expiry is not None:
                     debt.expiry.cancel()
         await self._scope.close()
-        self._file.close()
 
     def _left(self, digest: bytes) -> Debt | None:
         return next((each for each in self._owed.get(digest, ()) if each.expiry is not None), None)
 
     def _begun(self, exchange: Exchange) -> Debt:
         digest = exchange.asked.digest
-        name, exchange.replies = self._file.take(digest)
-        exchange.keep = partial(self._file.keep, name, digest)
-        debt = Debt(name, exchange, self._scope.start(self._elected(exchange)))
+        path, exchange.replies = self._files.take(digest)
+        exchange.keep = partial(self._files.keep, path)
+        debt = Debt(path, exchange, self._scope.start(self._elected(exchange)))
         self._owed.setdefault(digest, []).append(debt)
         return debt
 
@@ -108,4 +107,4 @@ class Debts:
         if debt.expiry is not None:
             debt.expiry.cancel()
         debt.election.cancel()
-        self._file.end(debt.name)
+        self._files.end(debt.path)

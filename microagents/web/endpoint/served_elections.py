@@ -118,6 +118,11 @@ class ServedElections:
         self._k = k
         self._numbers = count(1)
 
+    @property
+    def wires(self) -> list[Wire]:
+        """The wires that its models speak."""
+        return [wire for wire in WIRES if wire.sdk in self._models]
+
     async def passed_on(self, asked: ForwardedRequest, path: str) -> Response:
         """Forward a request that is no election to the first model of its wire.
 
@@ -239,12 +244,6 @@ def _provider_of(spec: str, settings: Mapping[str, object]) -> HttpModel:
     if "timeout_s" not in parsed.options:
         model.timeout_s = float(CALL_S)
     return model
-
-
-def wires_of(models: Sequence[str]) -> list[Wire]:
-    """Return the wires that some models speak."""
-    spoken = {ModelSpec.parse(each).provider.partition("-")[0] for each in models}
-    return [wire for wire in WIRES if wire.sdk in spoken]
 
 
 _ACTS = address_of(Acts)

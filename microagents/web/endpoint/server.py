@@ -7,7 +7,7 @@ import fcntl
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from microagents.web.endpoint.exchange import Exchange
 from microagents.web.endpoint.marks import headers_of, joined, marked, sums_of
 from microagents.web.endpoint.owed import Debt, Debts
 from microagents.web.endpoint.policy import Policy
-from microagents.web.endpoint.served_elections import Elected, ServedElections, elections, wires_of
+from microagents.web.endpoint.served_elections import Elected, ServedElections, elections
 from microagents.web.endpoint.wires import CHAT, MESSAGES, WIRES, Wire
 from microagents.web.listening import admit, busy, host_of, is_loopback, listening, wait_of
 
@@ -38,9 +38,9 @@ BODY_S = 60.0
 CAPPED_TOKENS = 32_000
 """Most output tokens of a reply under a cap of cost, unless the operator says otherwise: its cost is reserved."""
 OK = 200
+NO_RETRY = {"x-should-retry": "false"}
 LOCK = "serve.lock"
 """Name of the file that a server locks, beside the journals."""
-MARKS = [f"x-microagents-{name}" for name in ("election", "elected", "votes", "samples", "cost-usd")]
 COMMENT_S = 5.0
 """Seconds between two comments of a stream without an event: proxies cut silent ones."""
 
@@ -153,7 +153,6 @@ class _Handler:
         self._endpoint = endpoint
         self._elections = held
         self._debts = debts
-        self._spoken = wires_of(endpoint.models)
         self._ceiling = endpoint.ceiling
         if self._ceiling is None and has_caps:
             self._ceiling = CAPPED_TOKENS
@@ -183,7 +182,7 @@ class _Handler:
         try:
             return await handler(request)
         except web.HTTPException as error:
-            return _json(wire.error(error.status, error.reason), error.status, wait_of(error))
+            return _error(wire, error.status, error.reason, wait_of(error))
         except TimeoutError:
             return _error(wire, 408, f"the body did not come within {BODY_S:g} s")
         except MicroagentsError as error:
@@ -210,8 +209,8 @@ class _Handler:
 
         async def answer(request: web.Request) -> web.StreamResponse:
             self.served.counts["requests"] += 1
-            if wire not in self._spoken:
-                speaks = " and ".join(each.path for each in self._spoken)
+            if wire not in self._elections.wires:
+                speaks = " and ".join(each.path for each in self._elections.wires)
                 raise InvalidUsage(f"no model here speaks this wire: requests go on as they came, to {speaks}")
             size = MAX_REQUEST_BYTES if request.content_length is None else request.content_length
             if self._bytes_in_hand and self._bytes_in_hand + size > MAX_BYTES_IN_HAND:
@@ -242,9 +241,7 @@ class _Handler:
         """Answer a request whose reply is not streamed; one for several choices holds an election for each."""
         answers = []
         for _ in range(asked.choices):
-            with self._debts.taken(
-                Exchange(asked, policy, self._ceiling, is_staggered=self._endpoint.is_staggered)
-            ) as debt:
+            with self._taken(asked, policy) as debt:
                 await asyncio.wait([debt.election])
                 answers.append(self._answer(asked, debt))
             if answers[-1].status != OK:
@@ -257,9 +254,7 @@ class _Handler:
         """Send comments while the election is open, then the events of its winner as they came."""
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
         _ = asked.choices
-        with self._debts.taken(
-            Exchange(asked, policy, self._ceiling, is_staggered=self._endpoint.is_staggered)
-        ) as debt:
+        with self._taken(asked, policy) as debt:
             while not (await asyncio.wait([debt.election], timeout=COMMENT_S))[0]:
                 if not response.prepared:
                     await response.prepare(request)
@@ -270,12 +265,16 @@ class _Handler:
             if not response.prepared and is_refusal:
                 return answer
             if not response.prepared:
-                response.headers.update({name: value for name, value in answer.headers.items() if name in MARKS})
+                marks = {name: value for name, value in answer.headers.items() if name.startswith("x-microagents-")}
+                response.headers.update(marks)
                 await response.prepare(request)
             event = b"event: error\n" if asked.wire is not CHAT else b""
             await response.write(b"%sdata: %s\n\n" % (event, answer.body) if is_refusal else answer.body)
             await response.write_eof()
         return response
+
+    def _taken(self, asked: ForwardedRequest, policy: Policy) -> AbstractContextManager[Debt]:
+        return self._debts.taken(Exchange(asked, policy, self._ceiling, is_staggered=self._endpoint.is_staggered))
 
     def _answer(self, asked: ForwardedRequest, debt: Debt) -> web.Response:
         """Return the reply of an election that has ended, or why there is none."""
@@ -301,7 +300,7 @@ class _Handler:
             ignored = json.encode(sorted({*elected.exchange.policy.unvoted.get(tool, ()), differing[0]})).decode()
             advice += f"; an argument that does not matter casts no vote with this line of the policy: [tools.{tool}] ignore = {ignored}"
         message = f"no call of {tool} was elected, with {elected.votes} votes for the first: {advice}"
-        return _json(elected.exchange.asked.wire.error(409, message), 409, {"x-should-retry": "false"})
+        return _error(elected.exchange.asked.wire, 409, message, NO_RETRY)
 
     def _noted(self, elected: Elected) -> dict[str, str]:
         """Count and log an answered election; returns its headers."""
@@ -319,26 +318,25 @@ class _Handler:
 def _refusal(wire: Wire, error: MicroagentsError, exchange: Exchange | None) -> web.Response:
     """Answer with a provider's own refusal, as it came, or with the error in the form of the wire."""
     if exchange is not None and exchange.over_cap is not None:
-        return _json(wire.error(402, str(exchange.over_cap)), 402, {"x-should-retry": "false"})
-    answer, headers = None, dict[str, str]()
-    if exchange is not None and exchange.failure is not None and isinstance(error, ModelUnavailable | Stopped):
-        answer, error = exchange.refusal, exchange.failure
-    if answer is not None:
-        wait_s = retry_after_s(answer.headers)
-        if wait_s is not None:
-            headers["retry-after"] = f"{wait_s:g}"
-        status = answer.status_code if answer.status_code >= 400 else 502  # noqa: PLR2004
-        if isinstance(answer.found, dict) and answer.content.lstrip()[:1] == b"{":
-            return web.Response(body=answer.content, status=status, content_type="application/json", headers=headers)
-        return _json(wire.error(status, " ".join(str(error).split())), status, headers)
-    if isinstance(error, InvalidUsage):
-        return _error(wire, 400, " ".join(str(error).split()))
-    return _json(wire.error(502, " ".join(str(error).split())), 502, headers)
+        return _error(wire, 402, str(exchange.over_cap), NO_RETRY)
+    status = 400 if isinstance(error, InvalidUsage) else 502
+    if exchange is None or exchange.failure is None or not isinstance(error, ModelUnavailable | Stopped):
+        return _error(wire, status, str(error))
+    answer, error = exchange.refusal, exchange.failure
+    if answer is None:
+        return _error(wire, 502, str(error))
+    headers, wait_s = {}, retry_after_s(answer.headers)
+    if wait_s is not None:
+        headers["retry-after"] = f"{wait_s:g}"
+    status = answer.status_code if answer.status_code >= 400 else 502  # noqa: PLR2004
+    if isinstance(answer.found, dict) and answer.content.lstrip()[:1] == b"{":
+        return web.Response(body=answer.content, status=status, content_type="application/json", headers=headers)
+    return _error(wire, status, str(error), headers)
 
 
-def _error(wire: Wire, status: int, message: str) -> web.Response:
-    return _json(wire.error(status, message), status)
+def _error(wire: Wire, status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    return _json(wire.error(status, " ".join(message.split())), status, headers)
 
 
-def _json(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     return web.Response(body=json.encode(body), status=status, content_type="application/json", headers=headers)

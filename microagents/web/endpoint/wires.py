@@ -7,8 +7,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from microagents.base.errors import InvalidUsage
-
 
 class Wire(Struct, frozen=True, kw_only=True):
     """One wire."""
@@ -25,12 +23,12 @@ class Wire(Struct, frozen=True, kw_only=True):
     form: str
     """Field that can give the text a JSON schema."""
 
-    def error(self, status: int, message: str, code: str | None = None) -> dict[str, Any]:
+    def error(self, status: int, message: str) -> dict[str, Any]:
         """Write an error in its form."""
         kind = _ERRORS.get(status, "api_error")
         if self.sdk == "anthropic":
             return {"type": "error", "error": {"type": kind, "message": message}}
-        return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+        return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
 CHAT = Wire(
@@ -68,7 +66,3 @@ _ERRORS: Mapping[int, str] = {
     429: "rate_limit_error",
     529: "overloaded_error",
 }
-
-
-class NotForwarded(InvalidUsage):
-    """A request asks for something that cannot be voted on."""

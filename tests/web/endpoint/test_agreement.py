@@ -9,7 +9,7 @@ from tests.web.endpoint.test_forwarding import ASKED, posted, saying, voted
 
 
 def read_all(folder: str) -> bytes:
-    return b"".join(each.read_bytes() for each in Path(folder).iterdir())
+    return b"".join(each.read_bytes() for each in Path(folder).iterdir() if each.is_file())
 
 
 async def test_show_prints_how_often_samples_agree_on_each_argument() -> None:

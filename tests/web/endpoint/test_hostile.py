@@ -84,6 +84,12 @@ async def test_a_reply_of_garbage_ends_in_an_answer(body: bytes, monkeypatch: py
             assert response.status == 200  # it goes on
 
 
+async def test_a_reply_whose_text_is_none_is_asked_for_again() -> None:
+    async with voted(saying(b'{"choices": [{"message": {"content": 7}}]}', "x"), k=1) as (double, served):
+        assert (await posted(served, "chat/completions", ASKED))[0] == 200
+    assert len(double.requests) == 2
+
+
 async def test_pages_of_other_sites_other_names_and_other_types_are_refused() -> None:
     async with voted(saying("x")) as (double, served):
         for headers in (

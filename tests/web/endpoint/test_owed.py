@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from microagents.base.errors import InvalidUsage
 from microagents.web.endpoint.owed_file import OWED
 from microagents.web.endpoint.server import Serving
 from tests.doubles.acting import Acting
@@ -87,9 +89,10 @@ async def test_after_a_crash_a_client_that_asks_again_pays_for_no_reply_a_second
         double.gate = asyncio.Event()
         await left(served, double, ASKED, 3)
         double.gate.set()
-        await until(lambda: (tmp_path / OWED).read_bytes().count(b"\n") == 3)
-        crashed = (tmp_path / OWED).read_bytes()
-    (tmp_path / OWED).write_bytes(crashed + b'{"debt": "torn')
+        await until(lambda: [each.read_bytes().count(b"\n") for each in (tmp_path / OWED).iterdir()] == [3])
+    (crashed,) = (tmp_path / OWED).iterdir()
+    assert crashed.stat().st_mode & 0o777 == 0o600
+    crashed.write_bytes(crashed.read_bytes() + b'{"seq": 3, "rep')
     async with voted(saying("x"), runs_dir=tmp_path, run_id="second") as (double, served):
         status, reply, _ = await posted(served, "chat/completions", ASKED)
         assert (status, reply["usage"]["microagents"]["samples"]) == (200, 7)
@@ -106,12 +109,27 @@ async def test_a_delivered_reply_is_not_owed_after_a_restart(tmp_path: Path) -> 
             assert len(double.requests) == 3
 
 
-async def test_the_file_of_owed_replies_is_private_and_does_not_grow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("microagents.web.endpoint.owed_file.LARGE_BYTES", 2_000)
-    async with voted(saying("x" * 500), k=1, runs_dir=tmp_path) as (_, served):
+async def test_replies_that_were_delivered_leave_no_file(tmp_path: Path) -> None:
+    async with voted(saying("x"), k=1, runs_dir=tmp_path) as (_, served):
         for number in range(12):
             assert (await posted(served, "chat/completions", {**ASKED, "user": str(number)}))[0] == 200
-        assert (tmp_path / OWED).stat().st_size < 5_000
-        assert (tmp_path / OWED).stat().st_mode & 0o777 == 0o600
+        await until(lambda: list((tmp_path / OWED).iterdir()) == [])
+
+
+async def test_replies_of_an_hour_ago_are_owed_no_longer(tmp_path: Path) -> None:
+    (tmp_path / OWED).mkdir()
+    old, new = tmp_path / OWED / "aa.1", tmp_path / OWED / "aa.2"
+    for each in (old, new):
+        each.write_bytes(b"")
+    an_hour_ago = new.stat().st_mtime - 3600
+    os.utime(old, (an_hour_ago, an_hour_ago))
+    async with voted(saying("x"), runs_dir=tmp_path):
+        assert [each.exists() for each in (old, new)] == [False, True]
+
+
+async def test_a_link_in_the_place_of_the_owed_replies_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / OWED).symlink_to(tmp_path / "mine")
+    with pytest.raises(InvalidUsage, match=r"replies cannot be kept in .*serve-owed"):
+        async with voted(saying("x"), runs_dir=tmp_path):
+            pass
