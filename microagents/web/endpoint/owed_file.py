@@ -52,7 +52,7 @@ class OwedFiles:
             for path in sorted(self._folder.iterdir()):
                 if path.lstat().st_mtime < datetime.now(UTC).timestamp() - owed_s:
                     path.unlink()
-                elif path.is_file():
+                elif os.path.isfile(path):
                     self._left.setdefault(path.stem, []).append(path)
         except OSError as error:
             raise InvalidUsage(f"replies cannot be kept in {str(self._folder)!r}: {read_failure(error)}") from None
