@@ -126,7 +126,7 @@ def reply_with(columns: str) -> type[Filled]:
             annotations[name] = annotations[name] | None
             defaults[name] = None
     body = {"__annotations__": annotations, **defaults}
-    made: type[Filled] = _named(Filled, f".columns_{int.from_bytes(columns.encode())}", body, frozen=True, kw_only=True)
+    made: type[Filled] = _named(Filled, f".columns_{columns.encode().hex()}", body, frozen=True, kw_only=True)
     return made
 
 
@@ -161,4 +161,4 @@ def _rows_with(columns: str) -> Any:
     return _named(FillTable, "", {"reply_type": classmethod(lambda _: reply)})
 
 
-make_on_demand("columns", lambda _, number: reply_with(number.to_bytes((number.bit_length() + 7) // 8).decode()))
+make_on_demand("columns", lambda _, text: reply_with(bytes.fromhex(text).decode()))

@@ -18,7 +18,7 @@ C = TypeVar("C")
 _named: dict[str, type] = {}
 """Classes by their address in envelopes. A later definition at the same address replaces an earlier one, as in a module."""
 _resolved: dict[tuple[str, type], Any] = {}
-_makers: dict[str, Callable[[Any, int], type]] = {}
+_makers: dict[str, Callable[[Any, str], type]] = {}
 """See `make_on_demand`."""
 
 
@@ -38,15 +38,15 @@ def _imported(address: str) -> object:
     check_import(module, address)
     found: object = import_module(module)
     for name in qualname.split("."):
-        kind, _, number = name.partition("_")
-        if kind in _makers and number.isdecimal():
-            found = _makers[kind](found, int(number))
+        kind, _, rest = name.partition("_")
+        if kind in _makers and not hasattr(found, name):
+            found = _makers[kind](found, rest)
         else:
             found = getattr(found, name)
     return found
 
 
-def make_on_demand(kind: str, maker: Callable[[Any, int], type]) -> None:
+def make_on_demand(kind: str, maker: Callable[[Any, str], type]) -> None:
     """Let classes be made from others when their address is resolved: ``Step.rollout_8`` by the maker of ``rollout``."""
     _makers[kind] = maker
 

@@ -77,7 +77,7 @@ def reply_of(model: type[BaseModel], _number: int = 0) -> type[ModelReply]:
     return new_class(model.__name__, (ModelReply,), options, lambda made: made.update(body))
 
 
-make_on_demand("reply", reply_of)
+make_on_demand("reply", lambda model, number: reply_of(model, int(number)))
 
 
 @lru_cache(maxsize=256)

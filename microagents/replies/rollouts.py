@@ -45,7 +45,7 @@ def rollout_of(reply: type[Reply], horizon: int) -> type[Rollout]:
     return types.new_class(f"{reply.__name__}Rollout", (Rollout,), {"frozen": True, "kw_only": True}, fill)
 
 
-make_on_demand("rollout", rollout_of)
+make_on_demand("rollout", lambda reply, horizon: rollout_of(reply, int(horizon)))
 
 
 def default_rollout_prompt(asked: Prompt, horizon: int) -> Prompt:

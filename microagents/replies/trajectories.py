@@ -40,4 +40,4 @@ def trajectory_of(reply: type[Reply], form: int = 1) -> type[Trajectory]:
     return types.new_class(f"{reply.__name__}Trajectory", (Trajectory,), {"frozen": True, "kw_only": True}, fill)
 
 
-make_on_demand("trajectory", trajectory_of)
+make_on_demand("trajectory", lambda reply, form: trajectory_of(reply, int(form)))
