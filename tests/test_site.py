@@ -55,7 +55,7 @@ QUESTIONS = {
     "small model": "models.html#a-small-model",
     "spreadsheet": "tables.html#the-output",
     "structured output": "models.html#real-models",
-    "temperature": "models.html#real-models",
+    "temperature": "models.html#temperature",
     "tool": "agents.html",
     "try a model": "models.html#try-a-model",
     "which model": "models.html",

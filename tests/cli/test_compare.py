@@ -28,7 +28,7 @@ SMALL = (
 )
 ROW = {
     *("strategy", "k", "options", "given", "run_id", "solved", "pass_k", "f1", "completed", "repeat", "rate"),
-    *("low", "high", "undecided", "failed", "argmax"),
+    *("low", "high", "judged", "accuracy", "valid", "agreement", "undecided", "failed", "argmax"),
     *("calls", "calls_per_input", "tokens", "tokens_per_input", "cost_usd", "cost_per_input", "wall_s"),
     *("outcome", "reason"),
 }

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from microagents.base.errors import InvalidUsage, read_failure
-from microagents.cli import row_starter, starter
+from microagents.cli import starter
 from microagents.cli.reporting import echo
 
 NAME = "dates"
@@ -55,6 +55,8 @@ def command(
     names = {"name": name, "Name": _class_name(name)}
     files, words = {task: starter.TASK, test: starter.TEST}, ""
     if rows:
+        from microagents.cli import row_starter
+
         files = {task: row_starter.TASK, test: row_starter.TEST}
         names |= row_starter.parts_of(option, inputs)
         if inputs is None:

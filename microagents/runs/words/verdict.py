@@ -7,13 +7,15 @@ import shlex
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from microagents.journal.messages import Account, InputEnding, RunOutcome, verdict_of
 from microagents.replies.persons import ANSWERED
-from microagents.runs.accuracy import Accuracy
+
+if TYPE_CHECKING:
+    from microagents.runs.accuracy import Accuracy
 
 RUNS_DIR = Path("runs")
 """Folder of journals by default."""
