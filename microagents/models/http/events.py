@@ -20,6 +20,8 @@ from microagents.models.http.replies import (
 
 ENDS = ("message_stop", "response.completed", "response.incomplete")
 """Types of the events that end a reply."""
+OUTPUT_TEXT = "output_text"
+"""Type of the part with the text of an item of a response."""
 
 
 def found_in(body: bytes, number: int) -> Any:
@@ -69,6 +71,8 @@ class StreamedReply:
         """The blocks of a message."""
         self._parts: dict[int, dict[str, Any]] = {}
         """The blocks of a message, or the items of a response, whose beginnings are told."""
+        self._pieces: dict[int, dict[str, list[str]]] = {}
+        """For each of these the pieces of texts that followed, by the name of their field."""
         self._whole_parts: set[int] = set()
         """Places of the items whose ends are told."""
         self._reply: dict[str, Any] = {}
@@ -136,13 +140,12 @@ class StreamedReply:
         begun, index = event.get("content_block"), event.get("index")
         place = index if isinstance(index, int) else max(self._parts, default=-1) + isinstance(begun, dict)
         if isinstance(begun, dict):
-            self._parts[place] = begun
-        block = self._parts.get(place)
-        if block is None:
+            self._begin(place, begun)
+        if place not in self._parts:
             self._said.add(delta)
             return
         for name in ("text", "thinking", "signature", "partial_json"):
-            _append(block, "input" if name == "partial_json" else name, delta.get(name))
+            self._append(place, "input" if name == "partial_json" else name, delta.get(name))
 
     def _take_item(self, event: dict[str, Any]) -> None:
         """Take an item of a response, or a piece of one."""
@@ -150,17 +153,36 @@ class StreamedReply:
         if not isinstance(place, int):
             return
         if isinstance(item, dict):
-            self._parts[place] = item
+            self._begin(place, item)
             self._reply.setdefault("output", [])
             if kind.endswith(".done"):
                 self._whole_parts.add(place)
-        begun = self._parts.get(place, {})
         if kind == "response.function_call_arguments.delta":
-            _append(begun, "arguments", event.get("delta"))
-        elif kind == "response.output_text.delta":
-            text = Said()
-            text.add(begun.get("content"))
-            begun["content"] = [{"type": "output_text", "text": text.text + name_in(event.get("delta"))}]
+            self._append(place, "arguments", event.get("delta"))
+        elif kind == f"response.{OUTPUT_TEXT}.delta":
+            if place in self._parts and OUTPUT_TEXT not in self._pieces[place]:
+                begun = Said()
+                begun.add(self._parts[place].get("content"))
+                self._append(place, OUTPUT_TEXT, begun.text)
+            self._append(place, OUTPUT_TEXT, event.get("delta"))
+
+    def _begin(self, place: int, part: dict[str, Any]) -> None:
+        self._parts[place], self._pieces[place] = part, {}
+
+    def _append(self, place: int, name: str, piece: Any) -> None:
+        """Add a piece of text to a field of a part; any other value is no piece."""
+        if place in self._parts and isinstance(piece, str):
+            self._pieces[place].setdefault(name, []).append(piece)
+
+    def _whole_part(self, place: int) -> dict[str, Any]:
+        """Return a part with the pieces of its texts, which are joined once: a text may have a hundred thousand."""
+        part = self._parts[place]
+        for name, pieces in self._pieces.pop(place, {}).items():
+            if name == OUTPUT_TEXT:
+                part["content"] = [{"type": OUTPUT_TEXT, "text": "".join(pieces)}]
+            else:
+                part[name] = "".join([name_in(part.get(name)), *pieces])
+        return part
 
     def _add(self, piece: ChatChoice) -> None:
         choice = self.choices.setdefault(piece.index, ChatChoice(index=piece.index, said=Said()))
@@ -180,7 +202,7 @@ class StreamedReply:
         if self._said and not self._parts:
             self._reply["content"] = [_message_of(self._said)]
         elif self._parts and not self._reply.get("output"):
-            parts = [self._parts[place] for place in sorted(self._parts)]
+            parts = [self._whole_part(place) for place in sorted(self._parts)]
             self._reply["output" if "output" in self._reply else "content"] = parts
             if self._reply.get("status") == "in_progress" and len(self._whole_parts) == len(parts):
                 self._reply["status"] = "completed"
@@ -189,12 +211,6 @@ class StreamedReply:
             choice = self.choices[index]
             choices.append({"index": index, "message": _message_of(choice.said), "finish_reason": choice.reason})
         return {"choices": choices, **self._reply}
-
-
-def _append(part: dict[str, Any], name: str, piece: Any) -> None:
-    """Add a piece of text to a field; any other value is no piece."""
-    if isinstance(piece, str):
-        part[name] = name_in(part.get(name)) + piece
 
 
 def _message_of(said: Said) -> dict[str, Any]:
