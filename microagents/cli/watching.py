@@ -29,13 +29,12 @@ from microagents.runs.result import Result, Results, WaitingCall
 from microagents.runs.words.money import prices_of
 from microagents.runs.words.summary import summary
 from microagents.runs.words.verdict import is_wrong, resume_command
+from microagents.systems.chains.row_task import FIRST_ROWS
 
 ALL_ENDED = ("completed", "undecided", "failed", "refused")
 """Outcomes with which all of many inputs have ended. The list of results is printed only then: otherwise most of it is missing."""
 STDERR = 2
 RESULTS_PER_WRITE = 1000
-FIRST_ROWS = 5
-"""Number of rows that are done and shown before a person decides about the others."""
 _RESULTS = "\0 results \0"
 """Stands for the results of many inputs in an object whose other values are encoded at once."""
 T = TypeVar("T")

@@ -14,6 +14,7 @@ from microagents.base.plain_values import jsonable
 from microagents.base.user_code import called
 from microagents.elections.laws import Proportion, proportion
 from microagents.replies.chat import Reply, decoder_of, differs
+from microagents.replies.turns import canonical
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import ChainTask, Task
 
@@ -121,4 +122,4 @@ def _may_judge(task: RowTask[Any]) -> bool:
 
 
 def _written(value: object) -> str:
-    return msgspec.json.encode(jsonable(value), order="deterministic").decode()
+    return canonical(jsonable(value))

@@ -14,6 +14,7 @@ from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Fla
 from microagents.journal.messages import InputEnding, Recalled
 from microagents.journal.reading import Reader
 from microagents.replies.chat import Reply, unvoted_in
+from microagents.replies.turns import canonical
 
 SHARED = "asks the same as input "
 """Beginning of the reason of a row that took the result of an earlier one; the number of that follows."""
@@ -128,11 +129,8 @@ def cells_in(ballots: Iterable[Ballot | Flagged]) -> dict[str, list[tuple[Any, i
     replies = [(msgspec.json.decode(value), number) for value, number in votes.items()]
     found = {}
     for name in dict.fromkeys(chain.from_iterable(reply for reply, _ in replies)):
-        counts = Counter[bytes]()
+        counts = Counter[str]()
         for reply, number in replies:
-            counts[_canonical(reply.get(name))] += number
+            counts[canonical(reply.get(name))] += number
         found[name] = [(msgspec.json.decode(value), number) for value, number in counts.most_common()]
     return found
-
-
-_canonical = msgspec.json.Encoder(order="deterministic").encode

@@ -185,7 +185,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             else:
                 endings = iter(() if whole is None else [_as_input(whole)])
             flagged = {input_of(path) for path, each in reader.undecided().items() if each.flagged and not each.valid}
-            at_hand = self._task_at_hand()
+            at_hand = self._task_at_hand() if trust or not as_json else None
             kind = None if as_json else at_hand
             reply = None if at_hand is None else at_hand.reply_at("step/0")
             trusted = TrustColumns(reader, reply) if trust else None

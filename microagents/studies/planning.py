@@ -388,10 +388,10 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
     found = [run for _, runs in by_model for run in runs]
     by_row = [(model, run) for model, runs in by_model for run in runs]
     sure = [(model, run) for model, run in by_row if not few and model.is_enough(run) and not model.may_fail(run)]
-    assumed = [(model, run) for model, run in by_row if not few and model.is_enough_if(run)]
+    enough = sure or [(model, run) for model, run in by_row if not few and model.is_enough_if(run)]
     best = marked = None
-    if sure or assumed:
-        model, best = min(sure or assumed, key=lambda each: _rank(each[1]))
+    if enough:
+        model, best = min(enough, key=lambda each: _rank(each[1]))
         marked = structs.replace(best, is_best=bool(sure), enough_if=None if sure else model.condition)
     return PlannedRuns(
         steps=total,

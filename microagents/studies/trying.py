@@ -37,7 +37,7 @@ from microagents.studies.series import short_digest
 from microagents.studies.states import States
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.maker import Maker
-from microagents.systems.chains.row_task import RowTask
+from microagents.systems.chains.row_task import FIRST_ROWS, RowTask
 from microagents.task import ChainTask, Task
 
 KNOWN_STEPS = 3
@@ -50,8 +50,6 @@ TOKENS_ROUNDED, ROOM = 64, 4
 """The advised limit of a reply is so many times the mean length, rounded up to a multiple."""
 TARGET = 0.95
 """Chance that all steps come out right at the advised k."""
-FIRST_ROWS = 5
-"""Number of rows that are shown with their prompts and replies."""
 NONE_SEEN = 3
 """No error among n samples excludes at 95 % an error rate of more than 3 / n."""
 

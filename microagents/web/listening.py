@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -34,6 +35,14 @@ SHUTDOWN_S = 1.0
 ACCEPT_AGAIN_S = 1.0
 """Seconds after which a connection is accepted that could not be, such as for want of open files."""
 RETRY_AFTER = "retry-after"
+
+
+def ended_by_signal() -> asyncio.Event:
+    """Return an event that Ctrl-C, or a signal to terminate, sets from now on: a server ends with it."""
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    return ended
 
 
 @asynccontextmanager

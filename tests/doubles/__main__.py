@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +15,7 @@ from microagents.cli.options import DEFAULT_MODEL, task_of
 from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.runs.words.verdict import counted
 from microagents.web.endpoint.callers import token_in
+from microagents.web.listening import ended_by_signal
 from tests.doubles.simulated.faults import Fault
 from tests.doubles.simulated.server import Endpoint, serving
 
@@ -55,9 +55,7 @@ def command(
 
 
 async def _serve(given: dict[str, Any], *, as_json: bool) -> None:
-    ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    ended = ended_by_signal()
     async with serving(Endpoint(**given)) as served:
         addresses = {"url": served.url, "openai": f"{served.url}/v1", "anthropic": served.url}
         if as_json:

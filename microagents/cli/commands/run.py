@@ -98,7 +98,6 @@ def command(
     from microagents.cli.views.first_rows import done_rows
     from microagents.cli.views.tables import report_text
     from microagents.cli.watching import (
-        FIRST_ROWS,
         FirstRowsWanted,
         Watched,
         answered_in_terminal,
@@ -110,7 +109,7 @@ def command(
     from microagents.runs.words.money import specs_in
     from microagents.runs.words.verdict import resume_command
     from microagents.studies.measure import model_measured
-    from microagents.systems.chains.row_task import RowTask
+    from microagents.systems.chains.row_task import FIRST_ROWS, RowTask
 
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
     option = with_output(option, output, changed)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import secrets
-import signal
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -127,10 +126,9 @@ def place_in(port: str) -> dict[str, Any]:
 
 async def _serve(given: dict[str, Any], *, as_json: bool) -> None:
     from microagents.web.endpoint.server import Endpoint, serving
+    from microagents.web.listening import ended_by_signal
 
-    ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    ended = ended_by_signal()
     async with serving(Endpoint(**given)) as served:
         places = {"url": served.url, "openai": f"{served.url}/v1", "anthropic": served.url}
         if as_json:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import signal
 import webbrowser
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -98,11 +97,10 @@ async def _view(
     opens: bool,
     code: bool,
 ) -> None:
+    from microagents.web.listening import ended_by_signal
     from microagents.web.viewer.server import viewing
 
-    ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    ended = ended_by_signal()
     token = secrets.token_urlsafe(16)
     async with viewing(runs_dir, port, token, strips, trust=code, metrics_port=metrics_port) as url:
         address = f"{url}{path}#token={token}"

@@ -183,10 +183,8 @@ class NativeTools:
     def _decoded(self, call: ToolCall) -> ToolCall:
         """Decode the lists and objects that stand as text, where the schema has a list or an object and no text."""
         written = self.names.get(call.tool)
-        properties: dict[str, Any] = {}
-        for name, _, schema in self.described:
-            if name == written:
-                properties = schema["properties"]
+        of_tool = (schema["properties"] for name, _, schema in self.described if name == written)
+        properties: dict[str, Any] = next(of_tool, {})
         arguments = dict(call.arguments)
         for name, value in call.arguments.items():
             types = _types_of(properties.get(name))

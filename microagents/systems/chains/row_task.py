@@ -21,6 +21,8 @@ Row = dict[str, Any]
 """Values by the name of their column."""
 REPLY = "\0reply"
 """Column of the reply in the last state; no file can have it."""
+FIRST_ROWS = 5
+"""Number of rows that a person sees with their prompts and replies before the others are paid."""
 
 
 class RowTask(ChainTask[Row, A, Row], Generic[A]):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-from microagents.models.http.native_calls import NativeCall, NativeTools, call_in
+from microagents.models.http.native_calls import NativeCall, call_in, native_tools
 from microagents.models.http.replies import UNREADABLE, Said, choices_in, decode, name_in, object_in
 from microagents.replies.chat import encode_reply
 from microagents.replies.tool_calls import ToolCall, with_whole_numbers
@@ -89,7 +89,7 @@ def _written_in(text: str, asked: ForwardedRequest) -> list[NativeCall]:
     """Find the calls that a model has written into its text."""
     if "{" not in text or not asked.schemas:
         return []
-    tools = NativeTools(json.dumps([{"name": name} for name in asked.schemas]))
+    tools = native_tools(json.dumps([{"name": name} for name in asked.schemas]))
     return tools.in_text(text)[1]
 
 

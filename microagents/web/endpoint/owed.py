@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from microagents.base.aio import TaskScope
 from microagents.web.endpoint.exchange import Exchange
@@ -45,7 +46,7 @@ class Debts:
         runs_dir: folder of the journals, in which replies are kept; None for no files.
     """
 
-    def __init__(self, hold: Callable[[Exchange], Awaitable[Elected]], runs_dir: Path | None) -> None:
+    def __init__(self, hold: Callable[[Exchange], Coroutine[Any, Any, Elected]], runs_dir: Path | None) -> None:
         self._hold = hold
         self._files = OwedFiles(runs_dir, OWED_S)
         self._owed: dict[bytes, list[Debt]] = {}
@@ -90,12 +91,9 @@ class Debts:
         digest = exchange.asked.digest
         path, exchange.replies = self._files.take(digest)
         exchange.keep = partial(self._files.keep, path)
-        debt = Debt(path, exchange, self._scope.start(self._elected(exchange)))
+        debt = Debt(path, exchange, self._scope.start(self._hold(exchange)))
         self._owed.setdefault(digest, []).append(debt)
         return debt
-
-    async def _elected(self, exchange: Exchange) -> Elected:
-        return await self._hold(exchange)
 
     def _remove(self, debt: Debt) -> None:
         digest = debt.exchange.asked.digest

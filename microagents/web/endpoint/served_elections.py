@@ -1,4 +1,4 @@
-"""ServedElections of an endpoint: each request is one election of the engine, in a run that lasts as long as the server."""
+"""Elections of an endpoint: each request is one election of the engine, in a run that lasts as long as the server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from microagents.web.endpoint.wires import WIRES, Wire
 
 OUTAGE_S = 5.0
 """Seconds for which a call is tried again: a client waits for it, and tries again itself."""
-CALL_S = "600"
+CALL_S = 600.0
 """Seconds of a whole call, unless the spec of the model says otherwise: agents ask for long replies."""
 
 PROVIDERS = ("openai", "openai-responses", "anthropic")
@@ -242,7 +242,7 @@ def _provider_of(spec: str, settings: Mapping[str, object]) -> HttpModel:
             "openai:NAME or anthropic:NAME, with @base_url=... for vLLM, llama.cpp, OpenRouter and others"
         )
     if "timeout_s" not in parsed.options:
-        model.timeout_s = float(CALL_S)
+        model.timeout_s = CALL_S
     return model
 
 

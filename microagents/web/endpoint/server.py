@@ -66,7 +66,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     callers: Sequence[Caller] = (Caller(policy=Policy()),)
     """Who may use it, each by a token."""
     limit: CostLimit | None = None
-    """CostLimit of the cost of all callers together."""
+    """Limit of the cost of all callers together."""
 
 
 class Serving:
