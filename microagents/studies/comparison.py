@@ -18,8 +18,9 @@ from microagents.base.user_code import called
 from microagents.elections.laws import pass_k, wilson_interval
 from microagents.journal.messages import verdict_of
 from microagents.journal.reading import Reader
-from microagents.runs.accuracy import Accuracy, verdict_on
+from microagents.runs.accuracy import Accuracy
 from microagents.runs.inspection.rebuilding import wrong_steps
+from microagents.runs.judging import verdict_on
 from microagents.runs.result import Result
 from microagents.runs.task_list import dump_options
 from microagents.runs.words.money import specs_in

@@ -10,7 +10,7 @@ from microagents.base.user_code import called
 from microagents.cli.reporting import json_text
 from microagents.cli.views.tables import Columns
 from microagents.replies.chat import Prompt
-from microagents.runs.accuracy import verdict_on
+from microagents.runs.judging import verdict_on
 from microagents.runs.result import Result
 from microagents.studies.preview import ShownStep
 from microagents.systems.chains.row_task import RowTask

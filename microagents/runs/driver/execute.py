@@ -37,7 +37,6 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
 from microagents.journal.sitting import JournalConfig
 from microagents.roles.recorder import RecordEnding, Recorder
-from microagents.runs.accuracy import accuracy_of
 from microagents.runs.driver.batch import Batch, conduct_single_input, leave_effects, undecided_elections
 from microagents.runs.driver.conducting import INTERRUPTED, End, conduct_until_end, report_progress, unless_ended
 from microagents.runs.driver.deploying import deployments_of
@@ -46,6 +45,7 @@ from microagents.runs.driver.forecast import forecast_of
 from microagents.runs.driver.keywords import RunControl
 from microagents.runs.driver.reuse import reused_samples
 from microagents.runs.inspection.runs import recorded_result, remove_run
+from microagents.runs.judging import accuracy_of
 from microagents.runs.plan import RunPlan, check_reading, experiment_of
 from microagents.runs.result import Result, results_of
 from microagents.runs.settings import solver_pool

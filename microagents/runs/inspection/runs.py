@@ -27,10 +27,11 @@ from microagents.journal.reading import SUFFIX, Reader, journal_of, reader_of
 from microagents.journal.requests import Decide, decided_already, pause_among, said_by
 from microagents.replies.chat import Reply, decoder_of, encode_reply, json_form
 from microagents.replies.persons import ANSWERED, CustomerAnswer, PersonReply
-from microagents.runs.accuracy import Accuracy, accuracy_of
+from microagents.runs.accuracy import Accuracy
 from microagents.runs.cells import cells_in
 from microagents.runs.inspection.rebuilding import asked_at
 from microagents.runs.inspection.replay import drawn_work
+from microagents.runs.judging import accuracy_of
 from microagents.runs.plan import plan_of, settings_of
 from microagents.runs.result import Result, Results, WaitingCall, calls_waiting_in, results_of
 from microagents.runs.words.verdict import go_on_text

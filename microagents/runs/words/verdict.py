@@ -7,15 +7,13 @@ import shlex
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from microagents.journal.messages import Account, InputEnding, RunOutcome, verdict_of
 from microagents.replies.persons import ANSWERED
-
-if TYPE_CHECKING:
-    from microagents.runs.accuracy import Accuracy
+from microagents.runs.accuracy import Accuracy
 
 RUNS_DIR = Path("runs")
 """Folder of journals by default."""
