@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ QUESTIONS = {
     "spreadsheet": "tables.html#the-output",
     "structured output": "models.html#real-models",
     "temperature": "models.html#temperature",
-    "tool": "agents.html",
+    "tool": "how-do-i.html#tool-calling",
     "try a model": "models.html#try-a-model",
     "which model": "models.html",
 }
@@ -109,20 +110,33 @@ def test_the_site_is_whole_without_a_network_at_any_width_and_in_the_dark(browse
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
-def test_what_users_type_finds_guides_before_internals(browser: Any) -> None:
+def searched(browser: Any, questions: Sequence[str]) -> dict[str, list[str]]:
+    """The first places that the site's search finds for each question."""
     (worker,) = (site.SITE / "assets" / "javascripts" / "workers").glob("search*.js")
     index = json.loads((site.SITE / "search.json").read_text(encoding="utf-8"))
-    found = browser.new_page().evaluate(ASK, [worker.read_text(encoding="utf-8"), index, [*QUESTIONS]])
-    places = {
+    found = browser.new_page().evaluate(ASK, [worker.read_text(encoding="utf-8"), index, [*questions]])
+    return {
         question: [index["items"][number]["location"] for number in numbers[:FIRST]]
-        for question, numbers in zip(QUESTIONS, found, strict=True)
+        for question, numbers in zip(questions, found, strict=True)
     }
+
+
+def test_what_users_type_finds_guides_before_internals(browser: Any) -> None:
+    places = searched(browser, [*QUESTIONS])
     missed = {
         name: each for name, each in places.items() if not any(place.startswith(QUESTIONS[name]) for place in each)
     }
     assert missed == {}
     internals = {name: each[0] for name, each in places.items() if each[0].startswith(site.INTERNALS)}
     assert internals == {}
+
+
+def test_each_heading_of_how_do_i_is_found_by_its_words(browser: Any) -> None:
+    headings = re.findall(r"^### (.+)$", (site.ROOT / "docs/how-do-i.md").read_text(encoding="utf-8"), re.MULTILINE)
+    words = [each for heading in headings for each in heading.split(", ")]
+    assert len(headings) >= 40
+    found = searched(browser, words)
+    assert [word for word in words if not any(place.startswith("how-do-i.html") for place in found[word])] == []
 
 
 def test_each_option_has_an_anchor() -> None:
