@@ -101,7 +101,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         if len(found) == 1:
             return found[0]
         names = f"{len(found)} classes of this kind; name one: {', '.join(f'{file}:{each.__name__}' for each in found)}"
-        raise InvalidUsage(f"the {self.kind}'s file {file!r} has {names if found else f'no {base.__name__}'}")
+        raise InvalidUsage(f"the {self.kind}'s file {file!r} has {names if found else _none_of(base)}")
 
     def _import(self, name: str, where: str) -> ModuleType:
         if where.endswith(".py"):
@@ -237,9 +237,11 @@ def _every_installed() -> dict[str, dict[str, str]]:
 def _not_found(module: ModuleType, attribute: str, base: type[C]) -> InvalidUsage:
     own = [each.__name__ for each in _classes_in(module, base)]
     failure = f"is no {base.__name__}" if hasattr(module, attribute) else "is not there"
-    return InvalidUsage(
-        f"{attribute!r} {failure} in {module.__name__}; it has {', '.join(own) or f'no {base.__name__}'}"
-    )
+    return InvalidUsage(f"{attribute!r} {failure} in {module.__name__}; it has {', '.join(own) or _none_of(base)}")
+
+
+def _none_of(base: type) -> str:
+    return f"no {base.__name__}: define one in it, or name another file"
 
 
 def _classes_in(module: ModuleType, base: type[C]) -> list[type[C]]:

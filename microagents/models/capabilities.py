@@ -75,6 +75,15 @@ def nearest_model(provider: str, name: str, today: date) -> str | None:
     return next(iter(get_close_matches(name, living, n=1)), None)
 
 
+def meant_spec(text: str) -> str | None:
+    """Return the spec that a name without a provider means, such as ``gpt-4o`` or ``openai/gpt-6-luna``; None if none is near."""
+    provider, slash, name = text.partition("/")
+    if slash and provider in TABLE:
+        return f"{provider}:{name}"
+    near = get_close_matches(text, [each for table in TABLE.values() for each in table], n=1)
+    return next((f"{family}:{near[0]}" for family, table in TABLE.items() if near and near[0] in table), None)
+
+
 def has_ended(found: Capabilities, today: date) -> bool:
     """Return whether a model is shut down."""
     return found.shutdown is not None and found.shutdown <= today

@@ -18,6 +18,7 @@ from microagents.actors.registry import MODELS, OBJECT, can_be_found, reference_
 from microagents.actors.role import Context
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.elections.election import SampleId
+from microagents.models.capabilities import meant_spec
 from microagents.models.possible_usage import possible
 from microagents.models.prices import Tariff
 from microagents.models.rates import Rate
@@ -131,8 +132,10 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
         provider, colon, name = head.partition(":")
         pairs = [pair.partition("=") for pair in tail.split(",") if pair]
         if not (provider and colon and name) or not all(key and equals for key, equals, _ in pairs):
+            meant = meant_spec(text)
+            hint = f"; did you mean {meant}?" if meant else ""
             raise InvalidUsage(
-                f"write a model as provider:model[@key=value,...], such as sim:gpt-4.1-mini@error=0.01, not {text!r}"
+                f"write a model as provider:model[@key=value,...], such as sim:gpt-4.1-mini@error=0.01, not {text!r}{hint}"
             )
         return cls(provider=provider, name=name, options={key.strip(): value.strip() for key, _, value in pairs})
 

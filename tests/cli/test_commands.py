@@ -756,7 +756,19 @@ def test_a_file_with_one_strategy_needs_no_class() -> None:
 
 def test_a_file_without_a_task_is_refused() -> None:
     write("some.py", "from microagents import ChainTask")
-    assert_one_sentence(microagents("run", "some.py"), "the task's file 'some.py' has no Task")
+    assert_one_sentence(microagents("run", "some.py"), "the task's file 'some.py' has no Task: define one in it")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("gpt-6-luna", "openai:gpt-6-luna"),
+        ("openai/gpt-9", "openai:gpt-9"),
+        ("claude-haiku-5.5", "anthropic:claude-haiku-5-5"),
+    ],
+)
+def test_a_model_without_a_provider_is_told_the_spec_that_it_means(typed: str, meant: str) -> None:
+    assert f"did you mean {meant}?" in microagents("run", "hanoi", "--model", typed).err
 
 
 @pytest.mark.slow
