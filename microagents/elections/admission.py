@@ -1,22 +1,15 @@
-"""Admission: the new work that the recorder allows, and the messages by which roles follow it."""
+"""Admission: the new work that the recorder allows."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from microagents.base.messages import Request, Stream
+from microagents.base.messages import Request
 
 Admission = Literal["elections", "draws", "paused", "halted", "nothing"]
 """Work that may be launched: elections and their draws; only draws of open elections; nothing until it changes; nothing until then, and the
 calls in flight are cancelled; nothing any more."""
 PAUSES: tuple[Admission, ...] = ("paused", "halted")
-
-
-class FollowAdmission(Stream[Admission], frozen=True, kw_only=True):
-    """Follow the changes of the admission, which starts as ``elections``.
-
-    Once nothing is admitted, a follower finishes its work and closes the stream. The end of the run waits for that.
-    """
 
 
 class Drain(Request[None], frozen=True, kw_only=True):

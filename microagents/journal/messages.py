@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, field, structs
 
 from microagents.base.messages import Batched, Request, Stream
 from microagents.base.plain_values import reply_in
+from microagents.elections.admission import Admission
 from microagents.elections.certainty import MassAudit
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
 from microagents.replies.chat import Usage
@@ -643,16 +644,23 @@ class RecallDecidedInputs(Request[list[int]], frozen=True, kw_only=True):
     """Ask for inputs with an undecided election that a person has decided since, to do their work again. Each decision is reported once."""
 
 
-class FollowDecisions(Stream[tuple[str, bytes]], frozen=True, kw_only=True):
-    """Follow the decisions of persons on open elections: path and reply, as JSON. Those before come first."""
+class Conditions(Struct, frozen=True, kw_only=True):
+    """Conditions of the work, which change while a run is under way."""
+
+    admission: Admission = "elections"
+    settings: dict[str, Any] = {}
+    """Settings that were changed in this sitting, by name."""
+    decisions: dict[str, bytes] = {}
+    """Decisions of persons on elections that are open or may be opened, as JSON, by path."""
+    doubted: tuple[str, ...] = ()
+    """Specs of the models whose masses do not hold."""
 
 
-class FollowDoubts(Stream[tuple[str, ...]], frozen=True, kw_only=True):
-    """Follow the models whose masses do not hold: all specs that were found, at first and after each change."""
+class Subscribe(Stream[Conditions], frozen=True, kw_only=True):
+    """Follow the conditions of a run: all of them, at once and after each change.
 
-
-class FollowSettings(Stream[dict[str, Any]], frozen=True, kw_only=True):
-    """Follow the settings that are changed while the run is under way: all that were, by name, after each change."""
+    Once nothing is admitted, a subscriber finishes its work and closes the stream. The end of the run waits for that.
+    """
 
 
 RunOutcome = Literal["completed", "stopped", "undecided", "refused", "interrupted", "failed", "running", "cut off"]

@@ -20,9 +20,9 @@ from microagents.base.logs import log
 from microagents.base.messages import Message, Request
 from microagents.base.processes import ProcessIdentity
 from microagents.base.user_code import traceback_of
-from microagents.elections.admission import PAUSES, FollowAdmission
+from microagents.elections.admission import PAUSES
 from microagents.elections.election import Ballot, ElectionId, SampleId
-from microagents.journal.messages import Recall, RecordDraws, RecordSample
+from microagents.journal.messages import Recall, RecordDraws, RecordSample, Subscribe
 from microagents.replies.persons import CustomerAnswer, FoundOutcome
 from microagents.tools.calling import Called, LookedUp, Tools
 from microagents.tools.effect_keys import MAKING
@@ -122,7 +122,7 @@ class EndEffects(Request[list[int]], frozen=True, kw_only=True):
 class Executor(DurableRole):
     """Runs functions and the tools of MCP servers, whose connections live here. Keys and other secrets come from its environment."""
 
-    asks: ClassVar[tuple[type[Message], ...]] = (FollowAdmission, Recall, RecordDraws)
+    asks: ClassVar[tuple[type[Message], ...]] = (Recall, RecordDraws, Subscribe)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -161,7 +161,7 @@ class Executor(DurableRole):
             elif each.id.question_digest == KEPT and values:
                 kept = self._kept[each.id.path] = asyncio.get_running_loop().create_future()
                 kept.set_result(msgspec.json.decode(values[0], type=LookedUpBefore))
-        self._scope.start(self._follow_admission())
+        self._scope.start(self._follow_conditions())
 
     async def stop(self) -> None:
         """Wait for the calls under way, and close the connections."""
@@ -423,11 +423,11 @@ class Executor(DurableRole):
             await asyncio.sleep(number * WAIT_S)
             number += 1
 
-    async def _follow_admission(self) -> None:
-        async with aclosing(self.stream(FollowAdmission())) as changes:
-            async for admission in changes:
-                self._is_ending = admission == "nothing"
-                if admission in PAUSES:
+    async def _follow_conditions(self) -> None:
+        async with aclosing(self.stream(Subscribe())) as changes:
+            async for conditions in changes:
+                self._is_ending = conditions.admission == "nothing"
+                if conditions.admission in PAUSES:
                     self._may_begin.clear()
                 else:
                     self._may_begin.set()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from microagents.base.aio import Notifier
 from microagents.base.errors import JournalGone, MicroagentsError
 from microagents.elections.election import input_of
 from microagents.journal.requests import Decide, LiveRequest
@@ -23,6 +22,7 @@ class LiveRequests:
     Args:
         writer: the journal, which records them first; None if no other process asks the run.
         on_control: called with each request that controls the run, once it is recorded.
+        on_decision: called after each decision of a person.
         on_gone: called if the journal was taken away, also from a run that commits nothing for a while.
     """
 
@@ -30,24 +30,24 @@ class LiveRequests:
         self,
         writer: Writer | None,
         on_control: Callable[[LiveRequest], None],
+        on_decision: Callable[[], None],
         on_gone: Callable[[JournalGone], None],
     ) -> None:
         self._writer = writer
         self._one_at_a_time = asyncio.Lock()
         self._arrived = asyncio.Event()
-        self._decisions: dict[str, bytes] = {}
+        self.decisions: dict[str, bytes] = {}
         """Decisions of persons on elections, by path, as far as voters have to know them."""
         self._untold: set[str] = set()
         """Paths of decisions that `decided_inputs` has not returned."""
-        self._changed = Notifier()
-        self._on_control = on_control
+        self._on_control, self._on_decision = on_control, on_decision
         self._on_gone = on_gone
 
     async def start(self) -> None:
         """Take up the requests that took effect in an earlier sitting, and newer ones."""
         if self._writer is None:
             return
-        self._decisions = await self._writer.do(lambda store: store.decisions_on_open_elections())
+        self.decisions = await self._writer.do(lambda store: store.decisions_on_open_elections())
         await self._take(is_left=True)
 
     async def keep_taking(self) -> None:
@@ -92,25 +92,15 @@ class LiveRequests:
                 await self._writer.do(lambda store: store.inbox.clear())
 
     def _decide(self, ask: Decide) -> None:
-        self._decisions[ask.path] = ask.value.encode()
+        self.decisions[ask.path] = ask.value.encode()
         self._untold.add(ask.path)
-        self._changed.notify()
+        self._on_decision()
 
     def decided_inputs(self, undecided: Sequence[str]) -> list[int]:
         """Inputs with one of these undecided elections that a person has decided since this was last asked."""
         found = self._untold.intersection(undecided)
         self._untold -= found
         return sorted({input_of(path) for path in found})
-
-    async def follow_decisions(self) -> AsyncGenerator[tuple[str, bytes]]:
-        """Yield the decisions of persons as they are taken, those before first."""
-        sent: dict[str, bytes] = {}
-        while True:
-            for path, value in list(self._decisions.items()):
-                if sent.get(path) != value:
-                    sent[path] = value
-                    yield path, value
-            await self._changed.wait()
 
 
 def _new(store: Store) -> list[LiveRequest]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -13,17 +12,15 @@ from microagents.actors.role import Context, Messenger, Role
 from microagents.base.aio import Notifier, TaskScope, loop_has_threads
 from microagents.base.errors import Aborted, JournalGone, MicroagentsError, Stopped, TaskFailed
 from microagents.base.messages import Request
-from microagents.elections.admission import Admission, Drain, FollowAdmission
+from microagents.elections.admission import Drain
 from microagents.journal.books import Books
 from microagents.journal.commits import Commits
 from microagents.journal.messages import (
     Account,
     AllotCalls,
     CallsOver,
+    Conditions,
     Entry,
-    FollowDecisions,
-    FollowDoubts,
-    FollowSettings,
     Recall,
     RecallDecidedInputs,
     Recollection,
@@ -36,6 +33,7 @@ from microagents.journal.messages import (
     RecordSample,
     Report,
     RunOutcome,
+    Subscribe,
 )
 from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, said_by
 from microagents.journal.sitting import JournalConfig
@@ -119,7 +117,11 @@ class Recorder(Role):
         """Time of the loop at which the work on an input began; None before."""
         self._changed: dict[str, Any] = {}
         """Settings that were changed in this sitting."""
-        self._settings_changed = Notifier()
+        self._changes = 0
+        """Number of changes of the conditions so far."""
+        self._has_changed = Notifier()
+        """Notifies of them."""
+        self._doubted: tuple[str, ...] = ()
 
     async def start(self) -> None:
         """Open the journal.
@@ -134,13 +136,15 @@ class Recorder(Role):
         self._writer = writer_of(journaling)
         # Virtual time would never stand still if it waited for requests; without a journal no other process knows the run.
         is_asked = self._outlives_process and loop_has_threads()
-        self._requests = LiveRequests(self._writer if is_asked else None, self._take_control, self._stop_at_once)
-        release = (lambda _: None) if self._callback is None else self._callback.release
-        self._commits = Commits(self._writer, release, self._requests.notice)
-        self._admission = RunAdmission(self._commits)
+        self._requests = LiveRequests(
+            self._writer if is_asked else None, self._take_control, self._note_change, self._stop_at_once
+        )
+        self._commits = Commits(self._writer, self._note_commit, self._requests.notice)
+        self._admission = RunAdmission(self._commits, self._note_change)
         await self._writer.open()
         account = await self._writer.do(self._take_up)
         self._commits.begin(account)
+        self._doubted = account.doubted
         self._admission.pause(said_by(await self._writer.do(lambda store: store.pause())))
         await self._requests.start()
         if self._telemetry is not None:
@@ -186,6 +190,13 @@ class Recorder(Role):
             await self._commits.write()
         finally:
             self._must_stop.notify()
+
+    def _note_commit(self, committed_at: str | None) -> None:
+        if self._callback is not None:
+            self._callback.release(committed_at)
+        if (doubted := self._commits.account.doubted) != self._doubted:
+            self._doubted = doubted
+            self._note_change()
 
     async def _call_back(self, callback: DecisionCallback) -> None:
         self._reason = await callback.run()
@@ -302,7 +313,7 @@ class Recorder(Role):
             most_s: float | None = {**self.context.settings, **self._changed}.get("max_time_s")
             try:
                 async with asyncio.timeout_at(None if most_s is None else began_s + most_s):
-                    await self._settings_changed.wait()
+                    await self._has_changed.wait()
             except TimeoutError:
                 self._stop(f"--max-time {most_s:g} is reached", "resume it for as long again")
                 return
@@ -324,20 +335,31 @@ class Recorder(Role):
                 self._scope.start(self._stop_after_elections(f"ended {said_by(request)}"))
             case SetRun() as ask:
                 self._changed |= ask.changed
-                self._settings_changed.notify()
+                self._note_change()
 
     async def _stop_after_elections(self, reason: str) -> None:
         await self._admission.drain_elections()
         self._stop(reason, "resume it to go on")
 
-    async def follow_settings(self, request: FollowSettings) -> AsyncIterator[dict[str, Any]]:  # noqa: ARG002 - the message is the address
-        """Yield the settings that were changed in this sitting, after each change."""
-        sent: dict[str, Any] = {}
-        while True:
-            if self._changed != sent:
-                sent = dict(self._changed)
-                yield sent
-            await self._settings_changed.wait()
+    def _note_change(self) -> None:
+        self._changes += 1
+        self._has_changed.notify()
+
+    async def subscribe(self, request: Subscribe) -> AsyncIterator[Conditions]:  # noqa: ARG002 - the message is the address
+        """Yield the conditions of the run, at once and after each change."""
+        sent = -1
+        with self._admission.subscribed():
+            while True:
+                if sent == self._changes:
+                    await self._has_changed.wait()
+                    continue
+                sent = self._changes
+                yield Conditions(
+                    admission=self._admission.now,
+                    settings=dict(self._changed),
+                    decisions=dict(self._requests.decisions),
+                    doubted=self._doubted,
+                )
 
     async def _stop_after_calls(self, reason: str) -> None:
         await self._admission.drain()
@@ -349,22 +371,6 @@ class Recorder(Role):
         while (reason := self._commits.failure or self._reason) is None:
             await self._must_stop.wait()
         raise reason
-
-    async def follow_doubts(self, request: FollowDoubts) -> AsyncIterator[tuple[str, ...]]:  # noqa: ARG002 - the message is the address
-        """Yield the models whose masses do not hold, at first and after each change."""
-        sent: tuple[str, ...] | None = None
-        while True:
-            if (found := self._commits.account.doubted) != sent:
-                sent = found
-                yield found
-            else:
-                await self._commits.changed.wait()
-
-    async def follow_admission(self, request: FollowAdmission) -> AsyncIterator[Admission]:  # noqa: ARG002 - the message is the address
-        """Yield the admission as it changes."""
-        async with aclosing(self._admission.follow()) as changes:
-            async for each in changes:
-                yield each
 
     async def drain(self, request: Drain) -> None:  # noqa: ARG002 - the message is the address
         """Admit nothing from now on, and wait for the calls in flight, at most `MAX_DRAIN_S`."""
@@ -399,12 +405,6 @@ class Recorder(Role):
             return []
         await self._requests.take()
         return self._requests.decided_inputs(self._commits.account.undecided_at)
-
-    async def follow_decisions(self, request: FollowDecisions) -> AsyncIterator[tuple[str, bytes]]:  # noqa: ARG002 - as above
-        """Yield the decisions of persons on open elections."""
-        async with aclosing(self._requests.follow_decisions()) as decisions:
-            async for each in decisions:
-                yield each
 
 
 def _saved(store: Store) -> JournalGone:

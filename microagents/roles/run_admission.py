@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from microagents.base.aio import Notifier
 from microagents.elections.admission import Admission
 from microagents.journal.commits import Commits
 
@@ -20,15 +20,16 @@ class RunAdmission:
 
     Args:
         commits: the commits of the run's records.
+        on_change: called after each change.
     """
 
-    def __init__(self, commits: Commits) -> None:
+    def __init__(self, commits: Commits, on_change: Callable[[], None]) -> None:
         self._commits = commits
+        self._on_change = on_change
         commits.on_backlog = self._update
-        self._admission: Admission = "elections"
-        self._changed = Notifier()
-        self._followers = 0
-        """Number of followers of the admission. Each may have draws in flight."""
+        self.now: Admission = "elections"
+        self._subscribers = 0
+        """Number of subscribers. Each may have draws in flight."""
         self.is_ending = False
         """Whether nothing more is admitted."""
         self.outage: str | None = None
@@ -50,9 +51,9 @@ class RunAdmission:
                 admission = "halted"
             else:
                 admission = "paused"
-        if admission != self._admission:
-            self._admission = admission
-            self._changed.notify()
+        if admission != self.now:
+            self.now = admission
+            self._on_change()
 
     def note_outage(self, error: str | None) -> None:
         """Note the start or the end of a provider's outage."""
@@ -77,19 +78,14 @@ class RunAdmission:
             if committed == self._commits.received:
                 return
 
-    async def follow(self) -> AsyncGenerator[Admission]:
-        """Yield the admission as it changes."""
-        sent: Admission = "elections"
-        self._followers += 1
+    @contextmanager
+    def subscribed(self) -> Iterator[None]:
+        """Let the end of the run wait for a subscriber."""
+        self._subscribers += 1
         try:
-            while True:
-                if self._admission != sent:
-                    sent = self._admission
-                    yield sent
-                else:
-                    await self._changed.wait()
+            yield
         finally:
-            self._followers -= 1
+            self._subscribers -= 1
             self._commits.changed.notify()
 
     def end(self) -> None:
@@ -110,5 +106,5 @@ class RunAdmission:
             return
 
     def _has_work_in_flight(self) -> bool:
-        # A follower leaves only after its last record, so draws whose records are not sent yet are waited for, too.
-        return self._followers > 0 or not self._commits.is_idle or self._commits.account.in_flight > 0
+        # A subscriber leaves only after its last record, so draws whose records are not sent yet are waited for, too.
+        return self._subscribers > 0 or not self._commits.is_idle or self._commits.account.in_flight > 0

@@ -15,7 +15,7 @@ from microagents.base.errors import PASSING, MicroagentsError, NotSent
 from microagents.base.logs import log
 from microagents.base.messages import resolve
 from microagents.base.user_code import described, role_failed
-from microagents.elections.admission import PAUSES, Admission, FollowAdmission
+from microagents.elections.admission import PAUSES, Admission
 from microagents.elections.count import Count
 from microagents.elections.election import (
     Ballot,
@@ -32,7 +32,7 @@ from microagents.elections.election import (
     Wanted,
 )
 from microagents.elections.rules import ByField, FirstValid
-from microagents.journal.messages import FollowDecisions, FollowDoubts, Recall, RecordDraws, RecordReply, RecordSample
+from microagents.journal.messages import Conditions, Recall, RecordDraws, RecordReply, RecordSample, Subscribe
 from microagents.replies.chat import CheckedReply, Reply, decoder_of, prose_fields
 from microagents.roles.executor import Execute
 from microagents.roles.matcher import MeanTheSame
@@ -49,7 +49,7 @@ MAX_ABANDONED = 1024
 class Voter(Role):
     """Holds elections. A second request for an open election joins it."""
 
-    asks = (Draw, Screen, RecordDraws, Recall, FollowAdmission, FollowDecisions, FollowDoubts)
+    asks = (Draw, Screen, RecordDraws, Recall, Subscribe)
     may_ask = (MeanTheSame, Execute, TraceElection)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
@@ -79,19 +79,16 @@ class Voter(Role):
         """Whether draws begin in the iteration of the loop in which they are launched, since solver and red-flagger are in this process."""
 
     async def start(self) -> None:
-        """Load the paid ballots of earlier sittings, and follow the admission."""
+        """Load the paid ballots of earlier sittings, and follow the conditions of the run."""
         found = await self.ask(Recall(with_open_elections=True))
         self._paid.update({each.id: [*each.ballots, *each.rejected] for each in found.open_elections})
-        self._scope.start(self._follow_admission())
-        self._scope.start(self._follow_decisions())
-        if self.context.strategy.certain != "off":
-            doubts = self.stream(FollowDoubts())
-            self.doubted.update(await anext(doubts))  # those of earlier sittings, before the first draw
-            self._scope.start(self._follow_doubts(doubts))
+        conditions = self.stream(Subscribe())
+        self._take(await anext(conditions))  # before the first draw
+        self._scope.start(self._follow_conditions(conditions))
         self.draws_are_eager = self.reaches_eager(Draw) and self.reaches_eager(Screen)
 
     async def stop(self) -> None:
-        """Stop following the admission, and send the last records."""
+        """Stop following the conditions, and send the last records."""
         await self._scope.close()
         self.send_records()
 
@@ -181,31 +178,30 @@ class Voter(Role):
         election.followers += 1
         return election
 
-    async def _follow_admission(self) -> None:
-        async with aclosing(self.stream(FollowAdmission())) as changes:
-            async for admission in changes:
-                self.admission = admission
-                for election in self._open.values():
-                    election.launch()
-                self._admission_changed.notify()
-                if admission == "nothing":
+    async def _follow_conditions(self, changes: AsyncGenerator[Conditions]) -> None:
+        async with aclosing(changes):
+            async for conditions in changes:
+                self._take(conditions)
+                if conditions.admission == "nothing":
                     break
             # The end of the run waits until this stream is closed. By then every paid ballot must be recorded.
             while draws := [draw for election in self._open.values() for draw in election.draws.values()]:
                 await asyncio.wait(draws)
             self.send_records()
 
-    async def _follow_decisions(self) -> None:
-        async with aclosing(self.stream(FollowDecisions())) as decisions:
-            async for path, value in decisions:
-                self._persons[path] = value
-                for election in [each for each in self._open.values() if each.id.path == path]:
-                    election.settle(value)
-
-    async def _follow_doubts(self, doubts: AsyncGenerator[tuple[str, ...]]) -> None:
-        async with aclosing(doubts):
-            async for models in doubts:
-                self.doubted.update(models)
+    def _take(self, conditions: Conditions) -> None:
+        if self.context.strategy.certain != "off":
+            self.doubted.update(conditions.doubted)
+        decided = [each for each in conditions.decisions.items() if self._persons.get(each[0]) != each[1]]
+        self._persons.update(decided)
+        for path, value in decided:
+            for election in [each for each in self._open.values() if each.id.path == path]:
+                election.settle(value)
+        if conditions.admission != self.admission:
+            self.admission = conditions.admission
+            for election in self._open.values():
+                election.launch()
+            self._admission_changed.notify()
 
     def _remove_follower(self, election: RunningElection) -> bool:
         """Remove one follower, and the election with its last one; returns whether draws must be cancelled."""

@@ -22,7 +22,7 @@ from microagents.actors.role import Context, Deployment, check_graph
 from microagents.base.aio import TaskScope, finish, retrieve_exception, wait_to_end
 from microagents.base.errors import MicroagentsError, NoHandler, PeerLost
 from microagents.base.logs import log
-from microagents.journal.messages import FollowSettings
+from microagents.journal.messages import Subscribe
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.ray import actor_group, liveness
 from microagents.runtimes.ray.actor_group import ActorGroup
@@ -202,12 +202,14 @@ class RayRuntime:
 
     async def _follow_settings(self) -> None:
         with suppress(NoHandler):  # a run without a recorder
-            async with aclosing(self.messenger.stream(FollowSettings())) as changes:
-                async for changed in changes:
-                    if (wanted := changed.get("lanes", self._wanted)) != self._wanted:
+            async with aclosing(self.messenger.stream(Subscribe())) as changes:
+                async for conditions in changes:
+                    if (wanted := conditions.settings.get("lanes", self._wanted)) != self._wanted:
                         self._wanted = wanted
                         self._be_patient()
                         self._is_asked.set()
+                    if conditions.admission == "nothing":
+                        break
 
     async def _keep_lanes(self) -> None:
         """Begin lanes for the CPUs that join the cluster, and begin or end lanes as the setting changes."""

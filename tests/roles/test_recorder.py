@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from microagents import Context, Deployment, InvalidUsage, Result, Usage, run
 from microagents.base.errors import RoleFailed
 from microagents.elections.admission import Drain
 from microagents.journal import writer
-from microagents.journal.messages import Account, RecordCalls, ReplicaEnded, Report
+from microagents.journal.messages import Account, Conditions, RecordCalls, RecordLimit, ReplicaEnded, Report, Subscribe
 from microagents.journal.reading import Reader
 from microagents.journal.sitting import JournalConfig
 from microagents.journal.store import Store
@@ -78,6 +79,17 @@ async def test_the_end_waits_for_calls_in_flight_but_not_for_those_of_a_replica_
         await draining
         account = await runtime.messenger.ask(Report(final=True))
     assert (account.calls, account.in_flight, account.lost_in_flight) == (3, 0, 3)
+
+
+async def test_a_subscriber_gets_all_conditions_at_once_and_after_each_change() -> None:
+    context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings={})
+    async with (
+        LocalRuntime(context, [Deployment(role=Recorder)]) as runtime,
+        aclosing(runtime.messenger.stream(Subscribe())) as changes,
+    ):
+        assert await anext(changes) == Conditions()
+        runtime.messenger.tell(RecordLimit(reason="--max-calls 1 is reached"))
+        assert await anext(changes) == Conditions(admission="nothing")
 
 
 @pytest.mark.parametrize("handler", ["draws", "entry"])

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from microagents.actors.role import Context, Messenger, Role
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
-from microagents.journal.messages import Account, FollowSettings, RecordCalls, RecordLimit, Report
+from microagents.journal.messages import Account, RecordCalls, RecordLimit, Report, Subscribe
 from microagents.models.throttle import START, Throttle
 from microagents.replies.chat import Usage
 from microagents.roles.limits.bounds import Bound, Experience, Queue, QueuedCall, RateBound
@@ -82,7 +82,7 @@ class Limiter(Role):
     Before it is sent, a call takes the most that it can use, so no limit is passed.
     """
 
-    asks = (FollowSettings, RecordCalls, RecordLimit, Report)
+    asks = (RecordCalls, RecordLimit, Report, Subscribe)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -214,9 +214,14 @@ class Limiter(Role):
                 self._unread[name] = Unread()
 
     async def _follow_settings(self) -> None:
-        async with aclosing(self.stream(FollowSettings())) as changes:
-            async for changed in changes:
-                await self._change({**self.context.settings, **changed})
+        changed: dict[str, Any] = {}
+        async with aclosing(self.stream(Subscribe())) as changes:
+            async for conditions in changes:
+                if conditions.settings != changed:
+                    changed = conditions.settings
+                    await self._change({**self.context.settings, **changed})
+                if conditions.admission == "nothing":
+                    break
 
     async def _change(self, settings: Mapping[str, Any]) -> None:
         """Bound the run anew. A new limit counts the calls in flight as the recorder knows them; a lifted one stays, as good as none."""

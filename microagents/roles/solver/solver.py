@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -13,9 +13,9 @@ from microagents.actors.role import Context, Messenger, Role, eager
 from microagents.base.aio import TaskScope
 from microagents.base.errors import MicroagentsError, ModelUnavailable
 from microagents.base.messages import resolve
-from microagents.elections.admission import PAUSES, FollowAdmission
+from microagents.elections.admission import PAUSES
 from microagents.elections.election import Draw
-from microagents.journal.messages import AllotCalls, FollowSettings, RecordCalls, RecordOutage, Report
+from microagents.journal.messages import AllotCalls, RecordCalls, RecordOutage, Report, Subscribe
 from microagents.models.latencies import LEAST_STRAGGLER_S
 from microagents.models.model import Call
 from microagents.replies.chat import Reply, Sample
@@ -45,13 +45,12 @@ class Solver(Role):
         AllotCalls,
         RecordCalls,
         RecordOutage,
-        FollowAdmission,
-        FollowSettings,
         HoldLeaves,
         Leave,
         EndLeaves,
         RefuseLeaves,
         Report,
+        Subscribe,
     )
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
@@ -83,8 +82,7 @@ class Solver(Role):
         leaves = Leaves(self.context.name, self.stream, self.ask, self.tell, self._backends.note_outage)
         permits, departures = Permits(Reservations(self.context.settings), leaves), Departures(allotment)
         self._attempts.pass_through((ConnectionGate(self._backends), permits, departures))
-        self._scope.start(self._follow_admission(departures))
-        self._scope.start(self._follow_settings(permits))
+        self._scope.start(self._follow_conditions(permits, departures))
 
     async def stop(self) -> None:
         """Close the models."""
@@ -305,24 +303,25 @@ class Solver(Role):
     def _in_flight(self) -> dict[str, int]:
         return {each.spec: each.health.in_flight for each in self._backends if each.health.in_flight}
 
-    async def _follow_settings(self, permits: Permits) -> None:
-        async with aclosing(self.stream(FollowSettings())) as changes:
-            async for changed in changes:
-                settings = {**self.context.settings, **changed}
-                self._replaces, self._max_outage_s = settings.get("resend_stragglers", True), settings["max_outage_s"]
-                permits.reservations = Reservations(settings)
-                self._attempts.pass_through(self._attempts.gates)  # other gates may concern a model now
-
-    async def _follow_admission(self, departures: Departures) -> None:
-        async with aclosing(self.stream(FollowAdmission())) as changes:
-            async for admission in changes:
-                departures.pause(is_paused=admission in PAUSES)
-                if admission == "halted":
+    async def _follow_conditions(self, permits: Permits, departures: Departures) -> None:
+        changed: dict[str, Any] = {}
+        async with aclosing(self.stream(Subscribe())) as changes:
+            async for conditions in changes:
+                if conditions.settings != changed:
+                    changed = conditions.settings
+                    self._change_settings({**self.context.settings, **changed}, permits)
+                departures.pause(is_paused=conditions.admission in PAUSES)
+                if conditions.admission == "halted":
                     self._attempts.halt()
-                if admission == "nothing":
+                if conditions.admission == "nothing":
                     for gate in self._attempts.gates:
                         gate.dismiss()
                     break
+
+    def _change_settings(self, settings: Mapping[str, Any], permits: Permits) -> None:
+        self._replaces, self._max_outage_s = settings.get("resend_stragglers", True), settings["max_outage_s"]
+        permits.reservations = Reservations(settings)
+        self._attempts.pass_through(self._attempts.gates)  # other gates may concern a model now
 
 
 def _call_of(request: Draw) -> Call:
