@@ -33,6 +33,10 @@ def command(
         ),
     ] = [],  # noqa: B006 - typer copies it
     *,
+    fallback: Annotated[
+        list[str],
+        typer.Option(metavar="SPEC", help="Model of the same wire, asked while one of --model is out. Repeatable."),
+    ] = [],  # noqa: B006 - as above
     k: Annotated[
         int, typer.Option("-k", min=1, help="Lead that elects a text, and a call of a tool without an effect.")
     ] = 3,
@@ -42,13 +46,6 @@ def command(
             metavar="FILE", help="TOML file with a table for each tool; or claude-code or codex, which ship with it."
         ),
     ] = None,
-    stagger: Annotated[
-        bool,
-        typer.Option(
-            "--stagger",
-            help="Begin the other samples with the first event of the first, so that they read its prompt from the cache.",
-        ),
-    ] = False,
     max_output_tokens: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Most output tokens of a reply, whatever the client asks for."),
@@ -105,7 +102,7 @@ def command(
         "models": model,
         "k": k,
         "ceiling": max_output_tokens,
-        "is_staggered": stagger,
+        "fallbacks": fallback,
         "run_id": f"serve-{stamp}",
         "runs_dir": runs_dir,
         "settings": {} if prices is None else {"prices": read_prices(prices)},

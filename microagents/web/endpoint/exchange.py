@@ -48,18 +48,14 @@ class Exchange:
         asked: the request.
         policy: how its replies vote.
         ceiling: most output tokens of a reply, by the operator; None for the client's own cap.
-        is_staggered: whether the other samples begin with the first event of the first one, whose prompt is in the provider's cache then.
     """
 
-    def __init__(
-        self, asked: ForwardedRequest, policy: Policy, ceiling: int | None, *, is_staggered: bool = False
-    ) -> None:
-        self.is_staggered = is_staggered
+    def __init__(self, asked: ForwardedRequest, policy: Policy, ceiling: int | None) -> None:
         self.asked = asked
         self.policy = policy
         self.ceiling = ceiling
-        self.keep: Callable[[int, ForwardedReply], None] = lambda _seq, _reply: None
-        """Keeps a reply that arrived."""
+        self.keep: Callable[[int], None] = lambda _: None
+        """Keeps the reply of a sample."""
         self.replies: dict[int, ForwardedReply] = {}
         """Replies by their place in the order of launches."""
         self.refusal: Response | None = None
@@ -137,10 +133,15 @@ class ForwardingModel(Model):
         provider: sends requests, with its own key.
         exchanges: the open exchanges, by the path of their elections.
         caps: bound the cost of all samples.
+        is_staggered: whether the other samples of a request begin with the first event of the first one, whose prompt is in the
+            provider's cache then.
     """
 
-    def __init__(self, provider: HttpModel, exchanges: Mapping[str, Exchange], caps: Caps) -> None:
+    def __init__(
+        self, provider: HttpModel, exchanges: Mapping[str, Exchange], caps: Caps, *, is_staggered: bool
+    ) -> None:
         self._caps = caps
+        self._is_staggered = is_staggered
         self._gives_seals = True
         """Whether replies can include their reasoning."""
         self._provider = provider
@@ -157,10 +158,6 @@ class ForwardingModel(Model):
         """Make the client."""
         await self._provider.prepare()
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._provider.close()
-
     def at_most(self, call: Call) -> Most:
         """Bound the usage of a call."""
         exchange = self._exchanges[call.id.election.path]
@@ -176,7 +173,7 @@ class ForwardingModel(Model):
         exchange, seq = self._exchanges[call.id.election.path], call.id.seq
         if seq not in exchange.replies:
             await exchange.is_wanted.wait()
-            if seq and exchange.is_staggered:
+            if seq and self._is_staggered:
                 await exchange.first_event.wait()
             try:
                 reply = await self._paid(exchange, call)
@@ -187,29 +184,26 @@ class ForwardingModel(Model):
                 kind = "server" if error.is_unread else error.kind
                 raise ModelUnavailable(kind, *error.args[1:]) from None
             exchange.replies[seq] = reply
-            exchange.keep(seq, reply)
+            exchange.keep(seq)
         return exchange.sample(seq, self._provider.name)
 
     async def _paid(self, exchange: Exchange, call: Call) -> ForwardedReply:
         """Forward the request once the caps have room for its cost, and note the cost."""
-        caller, seq = exchange.asked.caller, call.id.seq
         most_usd = self.at_most(call).cost_usd or 0.0
-        election = int(call.id.election.path.rpartition("/")[2])
         try:
-            reserved = await self._caps.reserve(caller, election, seq, most_usd)
+            async with self._caps.reserved(exchange.asked.caller, most_usd) as reserved:
+                try:
+                    reply = await self._forwarded(exchange, call.id.seq)
+                except ModelUnavailable as error:
+                    if error.kind not in MAY_BE_BILLED:
+                        reserved.spent = 0
+                    raise
+                if reply.usage.cost_usd is not None:
+                    reserved.spent = units(reply.usage.cost_usd)
+                return reply
         except CapReached as reached:
             exchange.over_cap = reached
             raise ModelUnavailable("refused", str(reached)) from None
-        with self._caps.settled(caller, reserved):
-            try:
-                reply = await self._forwarded(exchange, seq)
-            except ModelUnavailable as error:
-                if error.kind not in MAY_BE_BILLED:
-                    reserved.spent = 0
-                raise
-            if reply.usage.cost_usd is not None:
-                reserved.spent = units(reply.usage.cost_usd)
-            return reply
 
     async def _forwarded(self, exchange: Exchange, seq: int) -> ForwardedReply:
         asked = exchange.asked

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -13,7 +13,9 @@ from msgspec import Struct
 from pydantic import Field
 
 import microagents.roles  # noqa: F401 - names the roles of an election
+from microagents.actors.registry import MODELS
 from microagents.actors.role import Context, Deployment, Strategy
+from microagents.base.aio import Notifier, TaskScope
 from microagents.base.errors import InvalidUsage, ModelUnavailable, Undecided
 from microagents.base.messages import address_of
 from microagents.elections.count import Count
@@ -23,26 +25,29 @@ from microagents.journal.reading import journal_of
 from microagents.journal.sitting import JournalConfig
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Response
-from microagents.models.model import ModelSpec, open_model
+from microagents.models.model import Model, ModelSpec
 from microagents.replies.chat import Format, Prompt, Sampling, decoder_of, encode_reply, fingerprint
 from microagents.replies.turns import canonical
 from microagents.roles.limits.limiter import Limiter
 from microagents.roles.recorder import RecordEnding, Recorder
+from microagents.roles.solver.health import OUT_AFTER_S
 from microagents.runs.plan import RunPlan, experiment_of
 from microagents.runs.settings import Settings, validated
 from microagents.runtimes.local import LocalRuntime
 from microagents.task import Task
 from microagents.web.endpoint.acts import Acts
 from microagents.web.endpoint.asked import ForwardedRequest
-from microagents.web.endpoint.caps import Caps
+from microagents.web.endpoint.caps import Caps, today
 from microagents.web.endpoint.exchange import Exchange, ForwardedReply, ForwardingModel
 from microagents.web.endpoint.wires import WIRES, Wire
 
 OUTAGE_S = 5.0
 """Seconds for which a call is tried again: a client waits for it, and tries again itself."""
-CALL_S = 600.0
+CALL_S = "600"
 """Seconds of a whole call, unless the spec of the model says otherwise: agents ask for long replies."""
 
+STAGGER = "stagger"
+"""Option of a model's spec, ``on`` or ``off``: whether the other samples wait for the first one to begin."""
 PROVIDERS = ("openai", "openai-responses", "anthropic")
 """Providers whose requests can be forwarded."""
 
@@ -102,21 +107,104 @@ class Elected(Struct, frozen=True, kw_only=True, dict=True):
         return f"{counts[self.verdict.leader or 0]} of {sum(counts)}"
 
 
+class DayRun:
+    """The run of one day, in a journal of its own.
+
+    Args:
+        runtime: its roles.
+        day: the day, in UTC.
+        open: the exchanges of its open elections, by their paths.
+    """
+
+    def __init__(self, runtime: LocalRuntime, day: str, open: dict[str, Exchange]) -> None:  # noqa: A002
+        self.runtime = runtime
+        self.day = day
+        self.open = open
+        self.changed = Notifier()
+        """Notifies of elections that have ended."""
+
+    async def begin(self) -> None:
+        """Begin it."""
+        await self.runtime.__aenter__()
+        await self.runtime.messenger.ask(Recall(path="0"))  # the journal of a run in which nothing begins is removed
+
+    async def end(self) -> None:
+        """End it once its elections have ended."""
+        try:
+            while self.open:
+                await self.changed.wait()
+            await self.runtime.flush()
+            await self.runtime.messenger.ask(RecordEnding(outcome="completed", reason=None, result=b"null"))
+        finally:
+            await self.runtime.__aexit__(None, None, None)
+
+
 class ServedElections:
-    """Holds elections on requests. `elections` opens it."""
+    """Holds elections on requests, each day in a run of its own.
+
+    Args:
+        models: specs of its models; the models of one SDK are the pool of its wires.
+        fallbacks: specs of the models that are asked while one of them is out.
+        k: lead of texts, and of tools without an effect.
+        caps: bound the cost of all samples.
+        run_id: name of the first run; that of a later one ends with its day.
+        runs_dir: folder of the journals; None for none.
+        settings: settings of the runs.
+
+    Raises:
+        InvalidUsage: a model speaks none of the wires, or is refused.
+    """
 
     def __init__(
-        self, runtime: LocalRuntime, providers: Mapping[str, HttpModel], exchanges: dict[str, Exchange], k: int
+        self,
+        models: Sequence[str],
+        *,
+        fallbacks: Sequence[str],
+        k: int,
+        caps: Caps,
+        run_id: str,
+        runs_dir: Path | None,
+        settings: Mapping[str, object],
     ) -> None:
-        self._messenger = runtime.messenger
-        self._providers = providers
+        self._providers = {spec: _provider_of(spec, settings) for spec in (*models, *fallbacks)}
         self._models: dict[str, tuple[str, ...]] = {}
         """The pool of the wires of each SDK."""
-        for spec, provider in providers.items():
-            self._models[provider.sdk] = (*self._models.get(provider.sdk, ()), spec)
-        self._exchanges = exchanges
+        for spec in models:
+            sdk = self._providers[spec].sdk
+            self._models[sdk] = (*self._models.get(sdk, ()), spec)
+        unpriced = [spec for spec, each in self._providers.items() if not each.priced]
+        if caps.are_set and unpriced:
+            raise InvalidUsage(
+                f"the price of {unpriced[0]!r} is unknown, so no cap can be kept; give it in the spec, "
+                "@price_in=...,price_out=..., or in a file, --prices FILE"
+            )
+        if fallbacks and len({each.sdk for each in self._providers.values()}) > 1:
+            raise InvalidUsage("a fallback gets requests as they came, so it and all models must speak the same wires")
         self._k = k
+        self._caps = caps
+        self._run_id = run_id
+        self._runs_dir = runs_dir
+        outage_s = OUTAGE_S + OUT_AFTER_S if fallbacks else OUTAGE_S
+        pools = {"": tuple(models), "fallback": tuple(fallbacks)} if fallbacks else {"": tuple(models)}
+        self._settings = {**settings, "models": pools, "max_outage_s": outage_s, "resend_stragglers": False}
         self._numbers = count(1)
+        self._turn = asyncio.Lock()
+        self._scope = TaskScope()
+        self._run: DayRun
+
+    async def begin(self) -> None:
+        """Begin the first run."""
+        self._run = self._run_of(today(), self._run_id)
+        await self._run.begin()
+
+    async def close(self) -> None:
+        """End the runs, whose elections have ended."""
+        try:
+            await self._run.end()
+            await self._scope.join()
+        finally:
+            for provider in self._providers.values():
+                await provider.close()
 
     @property
     def wires(self) -> list[Wire]:
@@ -142,8 +230,23 @@ class ServedElections:
         Raises:
             MicroagentsError: a sample has no reply.
         """
-        number = next(self._numbers)
-        rule, path = exchange.policy.rule(self._k), f"0/request/{number}"
+        async with self._turn:
+            if self._run.day != today():
+                self._scope.start(self._run.end())
+                self._run = self._run_of(today(), f"{self._run_id}-{today()}")
+                await self._run.begin()
+            run, number = self._run, next(self._numbers)
+            path = f"0/request/{number}"
+            run.open[path] = exchange
+        try:
+            return await self._held(run, path, number)
+        finally:
+            del run.open[path]
+            run.changed.notify()
+
+    async def _held(self, run: DayRun, path: str, number: int) -> Elected:
+        exchange, messenger = run.open[path], run.runtime.messenger
+        rule = exchange.policy.rule(self._k)
         question = Question(
             prompts=(Prompt(user=exchange.asked.digest.hex()),),
             reply=_ACTS,
@@ -154,21 +257,38 @@ class ServedElections:
             max_draws=rule.most,
             prose=exchange.policy.unvoted,
         )
-        self._exchanges[path] = exchange
         election = question.id_at(path)
         try:
-            verdict = await self._messenger.ask(Elect(id=election, question=question))
+            verdict = await messenger.ask(Elect(id=election, question=question))
         except ModelUnavailable:
             if exchange.over_cap is None or 0 not in exchange.replies:
                 raise
             verdict = _led(election, question, exchange)
-        finally:
-            del self._exchanges[path]
-        self._messenger.tell(RecordDecision(id=election, verdict=verdict, correct=None, reply=_ACTS))
+        messenger.tell(RecordDecision(id=election, verdict=verdict, correct=None, reply=_ACTS))
         if verdict.winner is None:
             raise exchange.failure or Undecided(path, len(verdict.ballots), "no reply")
         first = next(each.seq for each in verdict.ballots if isinstance(each, Ballot) and each.value == verdict.winner)
         return Elected(number=number, verdict=verdict, reply=exchange.replies[first], exchange=exchange)
+
+    def _run_of(self, day: str, run_id: str) -> DayRun:
+        """Build the run of a day."""
+        exchanges: dict[str, Exchange] = {}
+        plan = RunPlan(
+            tasks=[Requests()],
+            listed=False,
+            strategy=Voted(k=self._k),
+            settings=validated(Settings, "the endpoint", {**self._settings, "run_id": run_id}),
+            model_objects={
+                spec: ForwardingModel(each, exchanges, self._caps, is_staggered=is_staggered(spec))
+                for spec, each in self._providers.items()
+            },
+        )
+        experiment, own = experiment_of(plan)
+        journal = None if self._runs_dir is None else journal_of(self._runs_dir, run_id)
+        journaling = JournalConfig(path=journal, experiment=experiment, own=own, full=False)
+        recorder = Deployment(role=Recorder, options={"journaling": journaling}, in_driver=True)
+        deployments = [recorder, Deployment(role=Limiter, in_driver=True), *plan.strategy.deployments()]
+        return DayRun(LocalRuntime(plan.context(), deployments), day, exchanges)
 
 
 def _led(election: ElectionId, question: Question, exchange: Exchange) -> Verdict:
@@ -181,69 +301,31 @@ def _led(election: ElectionId, question: Question, exchange: Exchange) -> Verdic
     return count.verdict()
 
 
-@asynccontextmanager
-async def elections(
-    models: Sequence[str],
-    *,
-    k: int,
-    caps: Caps,
-    run_id: str,
-    runs_dir: Path | None,
-    settings: Mapping[str, object],
-) -> AsyncIterator[ServedElections]:
-    """Begin the run of an endpoint, which lasts as long as the block.
-
-    Args:
-        models: specs of its models; the models of one SDK are the pool of its wires.
-        k: lead of texts, and of tools without an effect.
-        caps: bound the cost of all samples.
-        run_id: name of the run.
-        runs_dir: folder of its journal; None for none.
-        settings: settings of the run.
-
-    Raises:
-        InvalidUsage: a model speaks none of the wires, or is refused.
-    """
-    exchanges: dict[str, Exchange] = {}
-    providers = {spec: _provider_of(spec, settings) for spec in models}
-    unpriced = [spec for spec, each in providers.items() if not each.priced]
-    if caps.are_set and unpriced:
-        raise InvalidUsage(
-            f"the price of {unpriced[0]!r} is unknown, so no cap can be kept; give it in the spec, @price_in=...,price_out=..., or in a "
-            "file, --prices FILE"
-        )
-    named = {"models": {"": tuple(providers)}, "run_id": run_id, "max_outage_s": OUTAGE_S, "resend_stragglers": False}
-    plan = RunPlan(
-        tasks=[Requests()],
-        listed=False,
-        strategy=Voted(k=k),
-        settings=validated(Settings, "the endpoint", {**settings, **named}),
-        model_objects={spec: ForwardingModel(each, exchanges, caps) for spec, each in providers.items()},
-    )
-    experiment, own = experiment_of(plan)
-    journal = None if runs_dir is None else journal_of(runs_dir, run_id)
-    journaling = JournalConfig(path=journal, experiment=experiment, own=own, full=False)
-    recorder = Deployment(role=Recorder, options={"journaling": journaling}, in_driver=True)
-    deployments = [recorder, Deployment(role=Limiter, in_driver=True), *plan.strategy.deployments()]
-    async with LocalRuntime(plan.context(), deployments) as runtime:
-        await runtime.messenger.ask(Recall(path="0"))  # the journal of a run in which nothing begins is removed
-        yield ServedElections(runtime, providers, exchanges, k)
-        await runtime.flush()
-        await runtime.messenger.ask(RecordEnding(outcome="completed", reason=None, result=b"null"))
-
-
 def _provider_of(spec: str, settings: Mapping[str, object]) -> HttpModel:
     parsed = ModelSpec.parse(spec)
-    context = Context(run_id="serve", seed=0, tasks=[], strategy=Strategy(), settings=settings)
-    model = open_model(spec, context)
-    if not isinstance(model, HttpModel) or parsed.provider not in PROVIDERS:
+    if parsed.provider not in PROVIDERS:
         raise InvalidUsage(
             f"{spec!r} cannot be served: requests go on as they came, so its provider must speak their wire; give "
             "openai:NAME or anthropic:NAME, with @base_url=... for vLLM, llama.cpp, OpenRouter and others"
         )
-    if "timeout_s" not in parsed.options:
-        model.timeout_s = CALL_S
+    parsed.options.pop(STAGGER, None)
+    parsed.options.setdefault("timeout_s", CALL_S)
+    context = Context(run_id="serve", seed=0, tasks=[], strategy=Strategy(), settings=settings)
+    model = MODELS.find(parsed.provider, Model).open(parsed, context)
+    assert isinstance(model, HttpModel)
     return model
+
+
+def is_staggered(spec: str) -> bool:
+    """Whether the other samples of a model begin with the first event of the first one.
+
+    Raises:
+        InvalidUsage: its option is neither on nor off.
+    """
+    asked = ModelSpec.parse(spec).options.get(STAGGER, "off")
+    if asked not in ("on", "off"):
+        raise InvalidUsage(f"{STAGGER}={asked!r} is neither on nor off")
+    return asked == "on"
 
 
 _ACTS = address_of(Acts)

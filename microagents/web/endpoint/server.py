@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 from msgspec import Struct, json
 
-from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable, Stopped, read_failure
+from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable, Stopped
 from microagents.base.logs import log
 from microagents.models.http.refusals import retry_after_s
 from microagents.web.endpoint.asked import COUNT_TOKENS, ForwardedRequest
 from microagents.web.endpoint.callers import Caller, CostLimit, caller_of
 from microagents.web.endpoint.caps import Caps
 from microagents.web.endpoint.exchange import Exchange
+from microagents.web.endpoint.ledger import Ledger
 from microagents.web.endpoint.marks import headers_of, joined, marked, sums_of
 from microagents.web.endpoint.owed import Debt, Debts
 from microagents.web.endpoint.policy import Policy
-from microagents.web.endpoint.served_elections import Elected, ServedElections, elections
+from microagents.web.endpoint.served_elections import Elected, ServedElections
 from microagents.web.endpoint.wires import CHAT, MESSAGES, WIRES, Wire
 from microagents.web.listening import admit, busy, host_of, is_loopback, listening, wait_of
 
@@ -39,8 +38,6 @@ CAPPED_TOKENS = 32_000
 """Most output tokens of a reply under a cap of cost, unless the operator says otherwise: its cost is reserved."""
 OK = 200
 NO_RETRY = {"x-should-retry": "false"}
-LOCK = "serve.lock"
-"""Name of the file that a server locks, beside the journals."""
 COMMENT_S = 5.0
 """Seconds between two comments of a stream without an event: proxies cut silent ones."""
 
@@ -50,16 +47,17 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     models: Sequence[str]
     """Specs of models, which take turns on the wires of their SDK."""
+    fallbacks: Sequence[str] = ()
+    """Specs of models that are asked while one of them is out."""
     k: int = 3
     ceiling: int | None = None
     """Most output tokens of a reply; None for the client's own cap."""
-    is_staggered: bool = False
-    """Whether the other samples of a request begin with the first event of the first one."""
     run_id: str = "serve"
+    """Name of the run of the first day; that of a later day ends with its day."""
     runs_dir: Path | None = None
-    """Folder of the journal; None for none."""
+    """Folder of the journals; None for none."""
     settings: Mapping[str, object] = {}
-    """Settings of the run."""
+    """Settings of the runs."""
     host: str = "127.0.0.1"
     port: int = 0
     """0 takes a free one."""
@@ -96,22 +94,22 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
             f"host {endpoint.host!r} lets other machines use the models: name the environment variable of a token with --token-env"
         )
     async with AsyncExitStack() as stack:
-        if endpoint.runs_dir is not None:
-            stack.enter_context(_alone_in(endpoint.runs_dir))
+        ledger = Ledger(endpoint.runs_dir)
+        stack.callback(ledger.close)
         limits = {each.name: each.limit for each in (*endpoint.callers, Caller(limit=endpoint.limit, policy=Policy()))}
-        caps = Caps({name: limit for name, limit in limits.items() if limit is not None}, endpoint.runs_dir)
-        stack.callback(caps.close)
-        held = await stack.enter_async_context(
-            elections(
-                endpoint.models,
-                k=endpoint.k,
-                caps=caps,
-                run_id=endpoint.run_id,
-                runs_dir=endpoint.runs_dir,
-                settings=endpoint.settings,
-            )
+        caps = Caps({name: limit for name, limit in limits.items() if limit is not None}, ledger)
+        held = ServedElections(
+            endpoint.models,
+            fallbacks=endpoint.fallbacks,
+            k=endpoint.k,
+            caps=caps,
+            run_id=endpoint.run_id,
+            runs_dir=endpoint.runs_dir,
+            settings=endpoint.settings,
         )
-        debts = Debts(held.hold, endpoint.runs_dir)
+        await held.begin()
+        stack.push_async_callback(held.close)
+        debts = Debts(held.hold, ledger)
         stack.push_async_callback(debts.close)
         handler = _Handler(endpoint, held, debts, has_caps=caps.are_set)
         application = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[handler.admit])
@@ -121,29 +119,6 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
             application.router.add_post(wire.path, handler.answering(wire))
         handler.served.url = await stack.enter_async_context(listening(application, endpoint.host, endpoint.port))
         yield handler.served
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep other servers off the costs and the owed replies in a folder as long as the block: two would not see each other's."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # A pipe in its place neither blocks nor is followed.
-        file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise InvalidUsage(f"costs and replies cannot be kept in {str(folder)!r}: {read_failure(error)}") from None
-    with os.fdopen(file, "rb"):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InvalidUsage(
-                f"another server keeps its costs and replies in {str(folder)!r}; give this one a folder of its own, --runs-dir DIR"
-            ) from None
-        except OSError as error:
-            raise InvalidUsage(
-                f"{str(folder)!r} cannot be locked, so no cap would hold: {read_failure(error)}"
-            ) from None
-        yield
 
 
 class _Handler:
@@ -274,7 +249,7 @@ class _Handler:
         return response
 
     def _taken(self, asked: ForwardedRequest, policy: Policy) -> AbstractContextManager[Debt]:
-        return self._debts.taken(Exchange(asked, policy, self._ceiling, is_staggered=self._endpoint.is_staggered))
+        return self._debts.taken(Exchange(asked, policy, self._ceiling))
 
     def _answer(self, asked: ForwardedRequest, debt: Debt) -> web.Response:
         """Return the reply of an election that has ended, or why there is none."""

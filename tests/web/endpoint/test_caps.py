@@ -11,13 +11,15 @@ import pytest
 
 from microagents.base.errors import InvalidUsage
 from microagents.web.endpoint.callers import CostLimit, read_callers
-from microagents.web.endpoint.caps import LEDGER, CapReached, Caps
+from microagents.web.endpoint.caps import CapReached, Caps
+from microagents.web.endpoint.ledger import Ledger
 from microagents.web.endpoint.policy import Policy
 from tests.cli.commands import write
 from tests.web.endpoint.test_forwarding import ASKED, READ, posted, saying, voted
 
 DEAR = ",price_in=1000,price_out=1000"
 """A tenth of a cent a token."""
+DAILY = CostLimit(1.0, each_day=True)
 SAMPLE_USD = 0.11
 """Of a prompt of 100 tokens and a reply of 10."""
 SHORT = {**ASKED, "max_tokens": 10, "max_completion_tokens": 10}
@@ -25,7 +27,7 @@ SHORT = {**ASKED, "max_tokens": 10, "max_completion_tokens": 10}
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
 async def test_a_request_that_can_never_fit_gets_402_at_once_in_the_form_of_its_wire(path: str) -> None:
-    async with voted(saying("x"), price=DEAR, limit=CostLimit(0.5)) as (double, served):
+    async with voted(saying("x"), option=DEAR, limit=CostLimit(0.5)) as (double, served):
         status, reply, headers = await posted(served, path, {**SHORT, "input": "x"})
         assert (await posted(served, path, {**SHORT, "input": "x"}))[0] == 402  # the server goes on
     assert (status, headers["x-should-retry"]) == (402, "false")
@@ -35,7 +37,7 @@ async def test_a_request_that_can_never_fit_gets_402_at_once_in_the_form_of_its_
 
 
 async def test_reservations_wait_for_each_other_and_the_cap_is_never_passed() -> None:
-    async with voted(saying("x"), price=DEAR, limit=CostLimit(4.0)) as (double, served):
+    async with voted(saying("x"), option=DEAR, limit=CostLimit(4.0)) as (double, served):
         found = await asyncio.gather(
             *[posted(served, "chat/completions", {**SHORT, "user": str(n)}) for n in range(20)]
         )
@@ -48,7 +50,7 @@ async def test_reservations_wait_for_each_other_and_the_cap_is_never_passed() ->
 
 
 async def test_an_election_that_the_cap_ends_is_answered_by_its_leader() -> None:
-    async with voted(saying([READ]), price=DEAR, limit=CostLimit(0.85)) as (double, served):
+    async with voted(saying([READ]), option=DEAR, limit=CostLimit(0.85)) as (double, served):
         status, reply, headers = await posted(served, "chat/completions", SHORT)
     assert status == 200
     assert len(double.requests) == 2
@@ -58,14 +60,14 @@ async def test_an_election_that_the_cap_ends_is_answered_by_its_leader() -> None
 
 async def test_a_reply_without_a_usage_counts_at_its_most() -> None:
     body = json.dumps({"id": "c", "choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}).encode()
-    async with voted(saying(body), price=DEAR, limit=CostLimit(3.0), k=1) as (double, served):
+    async with voted(saying(body), option=DEAR, limit=CostLimit(3.0), k=1) as (double, served):
         statuses = [(await posted(served, "chat/completions", SHORT))[0] for _ in range(6)]
     assert statuses == [200] * len(double.requests) + [402] * (6 - len(double.requests))
     assert 3 <= len(double.requests) <= 4
 
 
 async def test_a_failure_that_is_not_billed_costs_nothing() -> None:
-    async with voted(saying(400), price=DEAR, limit=CostLimit(1.0), k=1) as (double, served):
+    async with voted(saying(400), option=DEAR, limit=CostLimit(1.0), k=1) as (double, served):
         statuses = [(await posted(served, "chat/completions", SHORT))[0] for _ in range(6)]
     assert statuses == [400] * 6
     assert len(double.requests) >= 6
@@ -73,7 +75,7 @@ async def test_a_failure_that_is_not_billed_costs_nothing() -> None:
 
 async def test_the_ceiling_of_the_operator_bounds_what_is_asked_and_reserved() -> None:
     many = {**ASKED, "max_completion_tokens": 64_000}
-    async with voted(saying("x"), price=DEAR, limit=CostLimit(5.0), ceiling=20) as (double, served):
+    async with voted(saying("x"), option=DEAR, limit=CostLimit(5.0), ceiling=20) as (double, served):
         assert (await posted(served, "chat/completions", many))[0] == 200
         assert (await posted(served, "chat/completions", ASKED))[0] == 200
     assert {each.json["max_completion_tokens"] for each in double.requests} == {20}
@@ -94,7 +96,7 @@ async def test_each_caller_has_its_own_cap_and_policy(monkeypatch: pytest.Monkey
         "[ann]\ntoken_env = 'TOKEN_OF_ANN'\nmax_cost = '0.7/day'\npolicy = 'own.toml'\n[bob]\ntoken_env = 'TOKEN_OF_BOB'\n",
     )
     callers = read_callers("tokens.toml", Policy())
-    async with voted(saying([READ]), price=DEAR, callers=callers) as (double, served):
+    async with voted(saying([READ]), option=DEAR, callers=callers) as (double, served):
 
         async def asked(token: str) -> tuple[int, int]:
             before = len(double.requests)
@@ -109,26 +111,37 @@ async def test_each_caller_has_its_own_cap_and_policy(monkeypatch: pytest.Monkey
 
 
 async def test_the_cap_of_a_day_holds_over_restarts_and_a_kill_spends_what_was_reserved(tmp_path: Path) -> None:
-    limits = {"": CostLimit(1.0, each_day=True)}
-    first = Caps(limits, tmp_path)
-    done, killed = await first.reserve("", 1, 0, 0.3), await first.reserve("", 1, 1, 0.4)
-    with first.settled("", done):
+    ledger = Ledger(tmp_path)
+    async with (first := Caps({"": DAILY}, ledger)).reserved("", 0.3) as done:
         done.spent = 100_000_000
-    with first.settled("", killed):
-        left = (tmp_path / LEDGER).read_bytes()
-    first.close()
-    (tmp_path / LEDGER).write_bytes(left + b'{"day": "20')  # it was killed amid the second, and amid a line
-    second = Caps(limits, tmp_path)
-    with pytest.raises(CapReached, match=r"the cap of \$1/day is reached: \$0.5000 left"):
-        await second.reserve("", 1, 0, 0.51)
-    assert (await second.reserve("", 1, 0, 0.5)).spent == 500_000_000
-    second.close()
+    async with first.reserved("", 0.4):
+        ledger.close()  # it is killed amid the second
+        second = Caps({"": DAILY}, again := Ledger(tmp_path))
+        with pytest.raises(CapReached, match=r"the cap of \$1/day is reached: \$0.5000 left"):
+            await second.reserved("", 0.51).__aenter__()
+        async with second.reserved("", 0.5) as reserved:
+            assert reserved.spent == 500_000_000
+        again.close()
+        first._ledger = Ledger(None)
+
+
+async def test_the_cap_of_a_day_begins_anew_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    caps = Caps({"": DAILY, "ann": CostLimit(1.5)}, Ledger(None))
+    async with caps.reserved("ann", 1.0):
+        pass
+    with pytest.raises(CapReached, match=r"the cap of \$1/day is reached: \$0.0000 left"):
+        await caps.reserved("ann", 0.1).__aenter__()
+    monkeypatch.setattr("microagents.web.endpoint.caps.today", lambda: "2100-01-01")
+    async with caps.reserved("ann", 0.4):
+        pass
+    with pytest.raises(CapReached, match=r"the cap of \$1.5 is reached"):
+        await caps.reserved("ann", 0.2).__aenter__()
 
 
 async def test_a_second_server_in_one_folder_is_refused_so_that_the_cap_of_a_day_holds(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"price": DEAR, "limit": CostLimit(1.0, each_day=True), "runs_dir": tmp_path}
+    options: dict[str, Any] = {"option": DEAR, "limit": CostLimit(1.0, each_day=True), "runs_dir": tmp_path}
     async with voted(saying("x"), **options):
-        with pytest.raises(InvalidUsage, match=r"another server keeps its costs .*, --runs-dir DIR$"):
+        with pytest.raises(InvalidUsage, match=r"another server keeps them there.*, --runs-dir DIR$"):
             async with voted(saying("x"), **options, run_id="second"):
                 pass
     async with voted(saying("x"), **options, run_id="third"):  # once the first has ended
@@ -136,14 +149,33 @@ async def test_a_second_server_in_one_folder_is_refused_so_that_the_cap_of_a_day
 
 
 async def test_a_client_that_leaves_while_it_waits_for_room_holds_nothing() -> None:
-    caps = Caps({"": CostLimit(1.0)}, None)
-    held = await caps.reserve("", 1, 0, 0.9)
-    waiting = asyncio.create_task(caps.reserve("", 2, 0, 0.9))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with caps.settled("", held):
+    caps = Caps({"": CostLimit(1.0)}, Ledger(None))
+    async with caps.reserved("", 0.9) as held:
+        waiting = asyncio.create_task(caps.reserved("", 0.9).__aenter__())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
         held.spent = 0
-    assert (await caps.reserve("", 3, 0, 1.0)).spent == 1_000_000_000
+    async with caps.reserved("", 1.0) as all_of_it:
+        assert all_of_it.spent == 1_000_000_000
+
+
+async def test_samples_get_room_in_their_order_and_one_that_has_none_left_is_refused() -> None:
+    caps = Caps({"": CostLimit(1.0)}, Ledger(None))
+    refused, order = 0, []
+
+    async def ask(name: str, usd: float, spent: int) -> None:
+        nonlocal refused
+        try:
+            async with caps.reserved("", usd) as reserved:
+                order.append(name)
+                await asyncio.sleep(0)
+                reserved.spent = spent
+        except CapReached:
+            refused += 1
+
+    await asyncio.gather(ask("a", 0.6, 500_000_000), ask("b", 0.5, 100_000_000), ask("c", 0.5, 0), ask("d", 0.4, 0))
+    assert (order, refused) == (["a", "b", "d"], 1)
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "five", "5/week", "1e400", "nan"])

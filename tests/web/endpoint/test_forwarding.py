@@ -30,12 +30,12 @@ ASKED: dict[str, Any] = {"model": "any", "messages": [{"role": "user", "content"
 
 @asynccontextmanager
 async def voted(
-    answer: Answer, policy: Policy = ANY, *, price: str = "", **options: Any
+    answer: Answer, policy: Policy = ANY, *, option: str = "", **options: Any
 ) -> AsyncIterator[tuple[Acting, Serving]]:
     """Serve an endpoint before a double that speaks all wires."""
     options = {"callers": [Caller(policy=policy)], **options}
     async with acting(answer) as double:
-        models = [f"openai:gpt@base_url={double.url}/v1{price}", f"anthropic:claude@base_url={double.url}{price}"]
+        models = [f"openai:gpt@base_url={double.url}/v1{option}", f"anthropic:claude@base_url={double.url}{option}"]
         async with serving(Endpoint(models=models, **options)) as served:
             yield double, served
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,10 @@ import aiohttp
 import pytest
 
 from microagents.base.errors import InvalidUsage
-from microagents.web.endpoint.owed_file import OWED
+from microagents.web.endpoint.ledger import LEDGER, Ledger
 from microagents.web.endpoint.server import Serving
 from tests.doubles.acting import Acting
+from tests.web.endpoint.test_agreement import read_all
 from tests.web.endpoint.test_forwarding import ASKED, posted, saying, voted
 
 WAIT_S = 20
@@ -89,10 +92,9 @@ async def test_after_a_crash_a_client_that_asks_again_pays_for_no_reply_a_second
         double.gate = asyncio.Event()
         await left(served, double, ASKED, 3)
         double.gate.set()
-        await until(lambda: [each.read_bytes().count(b"\n") for each in (tmp_path / OWED).iterdir()] == [3])
-    (crashed,) = (tmp_path / OWED).iterdir()
-    assert crashed.stat().st_mode & 0o777 == 0o600
-    crashed.write_bytes(crashed.read_bytes() + b'{"seq": 3, "rep')
+        await until(lambda: double.in_flight == 0)
+        await until(lambda: len(served.debts._owed[0].exchange.replies) == 3)
+    assert (tmp_path / LEDGER).stat().st_mode & 0o777 == 0o600
     async with voted(saying("x"), runs_dir=tmp_path, run_id="second") as (double, served):
         status, reply, _ = await posted(served, "chat/completions", ASKED)
         assert (status, reply["usage"]["microagents"]["samples"]) == (200, 7)
@@ -109,27 +111,34 @@ async def test_a_delivered_reply_is_not_owed_after_a_restart(tmp_path: Path) -> 
             assert len(double.requests) == 3
 
 
-async def test_replies_that_were_delivered_leave_no_file(tmp_path: Path) -> None:
-    async with voted(saying("x"), k=1, runs_dir=tmp_path) as (_, served):
+async def test_replies_that_were_delivered_or_are_an_hour_old_leave_nothing(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    for seq, question in enumerate((b"old", b"new")):
+        debt, _ = ledger.take(question)
+        ledger.keep(debt, question, seq, b"reply")
+    ledger._db.execute("UPDATE owed SET at = at - 3600 WHERE question = ?", (b"old",))
+    ledger.close()
+    async with voted(saying("a private reply"), k=1, runs_dir=tmp_path) as (_, served):
         for number in range(12):
             assert (await posted(served, "chat/completions", {**ASKED, "user": str(number)}))[0] == 200
-        await until(lambda: list((tmp_path / OWED).iterdir()) == [])
+    assert b"private" not in read_all(str(tmp_path))
+    ledger = Ledger(tmp_path)
+    assert ledger.take(b"new")[1] == {1: b"reply"}
+    assert ledger.take(b"old")[1] == {}
+    ledger.close()
 
 
-async def test_replies_of_an_hour_ago_are_owed_no_longer(tmp_path: Path) -> None:
-    (tmp_path / OWED).mkdir()
-    old, new = tmp_path / OWED / "aa.1", tmp_path / OWED / "aa.2"
-    for each in (old, new):
-        each.write_bytes(b"")
-    an_hour_ago = new.stat().st_mtime - 3600
-    os.utime(old, (an_hour_ago, an_hour_ago))
-    async with voted(saying("x"), runs_dir=tmp_path):
-        assert [each.exists() for each in (old, new)] == [False, True]
-
-
-async def test_a_link_in_the_place_of_the_owed_replies_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / OWED).symlink_to(tmp_path / "mine")
-    with pytest.raises(InvalidUsage, match=r"replies cannot be kept in .*serve-owed"):
-        async with voted(saying("x"), runs_dir=tmp_path):
-            pass
+@pytest.mark.parametrize("made", ["CREATE TABLE cost (day, caller, units)", "not a database", None])
+async def test_a_ledger_of_others_is_refused_in_one_sentence_and_left_as_it_is(
+    made: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / LEDGER
+    if made is None:
+        os.mkfifo(path)
+    elif made.startswith("CREATE"):
+        with closing(sqlite3.connect(path)) as db:
+            db.execute(made)
+    else:
+        path.write_text(made * 100)
+    with pytest.raises(InvalidUsage, match=r"costs and owed replies cannot be kept in .*serve.ledger"):
+        Ledger(tmp_path)
