@@ -15,6 +15,7 @@ from microagents.elections.election import input_of
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
 from microagents.runs.inspection.runs import WaitingPlace, decide, solution_of, waiting_in
+from microagents.runs.result import calls_waiting_in
 from microagents.runs.words.money import prices_of
 from microagents.runs.words.verdict import counted
 from microagents.systems.agents.notes import AgentRecord
@@ -66,15 +67,15 @@ def _show(runs_dir: Path, each: WaitingPlace) -> dict[str, str]:
         shown, (step, _, call) = inspect_decision(reader, each.path), each.path.partition("/call/")
         if not call:
             return _show_vote(shown)
-        solution = solution_of(reader, input_of(each.path))
+        solution = solution_of(reader, input_of(each.path)) if reader.experiment.draws_solution else None
         asked = inspect_decision(reader, step)
+        waits = [found.call for found in calls_waiting_in(reader) if found.path == each.path]
         if isinstance(solution, AgentRecord):
             echo(draw_agent(solution, prices_of(asked.models)))
     for value, votes in asked.tally:
         echo(printable(f"{counted(votes, 'vote')} for {json_text(value)}"))
-    if asked.action is not None:
-        waits = asked.action.calls[int(call.partition("/")[0])]
-        echo(printable(f"{shown.asked[0]} {call_text(waits.tool, waits.arguments)}"))
+    for made in waits:
+        echo(printable(f"{shown.asked[0]} {call_text(made.tool, made.arguments)}"))
     echo(f"Say {' or '.join(shown.asked[1:])}; Enter leaves it open, q ends.")
     return {}
 

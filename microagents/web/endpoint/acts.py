@@ -14,10 +14,10 @@ from microagents.replies.tool_calls import ToolCall, with_whole_numbers
 from microagents.replies.turns import canonical
 from microagents.systems.agents.actions import Action
 from microagents.web.endpoint.asked import ForwardedRequest
-from microagents.web.endpoint.policy import TEXT
+from microagents.web.endpoint.policy import TEXT, Policy
 
 MOST_KEPT = 200
-"""Characters of an argument in a vote; a longer one is there by its digest, which journals can keep."""
+"""Characters of an argument in a vote; a longer one is there by its digest, which journals can keep, unless a person has to see it."""
 HOSTED = frozenset(
     f"{name}_call"
     for name in ("web_search", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search")
@@ -40,13 +40,13 @@ class Acts(Action, frozen=True):
         return Acts(calls=super().without_prose(prose).calls)
 
 
-def vote_text(reply: Mapping[str, Any], asked: ForwardedRequest, *, by_text: bool) -> str:
+def vote_text(reply: Mapping[str, Any], asked: ForwardedRequest, policy: Policy) -> str:
     """Return the acts of a whole reply as the JSON of `Acts`.
 
     Args:
         reply: the reply, in the form of any wire.
         asked: its request. If that gives the text a JSON schema, its value is compared.
-        by_text: whether texts are compared.
+        policy: whether texts are compared, and the tools whose arguments a person has to see.
 
     Raises:
         ValueError: it has a text that is none.
@@ -56,7 +56,10 @@ def vote_text(reply: Mapping[str, Any], asked: ForwardedRequest, *, by_text: boo
     text = said.text or said.refusal
     calls = [_call(each, asked) for each in said.calls or _written_in(text, asked)]
     if not calls:
-        calls = [ToolCall(TEXT, _text_arguments(text, has_form=asked.has_form, by_text=by_text))]
+        calls = [ToolCall(TEXT, _text_arguments(text, has_form=asked.has_form, by_text=policy.votes == "text"))]
+    for call in calls:
+        if not policy.needs_approval(call.tool):
+            call.arguments.update({name: _kept(value) for name, value in call.arguments.items()})
     return encode_reply(Acts(calls=calls)).decode()
 
 
@@ -96,23 +99,23 @@ def _written_in(text: str, asked: ForwardedRequest) -> list[NativeCall]:
 def _text_arguments(text: str, *, has_form: bool, by_text: bool) -> dict[str, Any]:
     if has_form:
         try:
-            return {"value": _kept(with_whole_numbers(json.loads(text)))}
+            return {"value": with_whole_numbers(json.loads(text))}
         except UNREADABLE:
-            return {"unread": _kept(text)}
+            return {"unread": text}
     if by_text:
-        return {"text": _kept(" ".join(text.split()))}
+        return {"text": " ".join(text.split())}
     return {}
 
 
 def _call(call: NativeCall, asked: ForwardedRequest) -> ToolCall:
     given = call.arguments
     if given is None:
-        return ToolCall(call.name, {"unread": _kept(call.text)})
+        return ToolCall(call.name, {"unread": call.text})
     read = {}
     for argument, value in decode(given.encode("utf-8", "surrogatepass")).items():
         if isinstance(value, str) and value[:1] in ("[", "{"):
             value = _decoded_once_more(value, object_in(asked.schemas.get(call.name)).get("properties"), argument)  # noqa: PLW2901
-        read[argument] = _kept(with_whole_numbers(value))
+        read[argument] = with_whole_numbers(value)
     return ToolCall(call.name, read)
 
 

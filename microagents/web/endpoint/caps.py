@@ -7,18 +7,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 
-from microagents.base.errors import MicroagentsError
 from microagents.roles.limits.reservations import UNITS_PER_USD, units
 from microagents.web.endpoint.callers import CostLimit
 from microagents.web.endpoint.ledger import EVERYONE, Ledger
-
-
-class CapReached(MicroagentsError):
-    """A cap has no room for a sample, and will have none; args: cap, cost that is left, most that the sample can cost."""
-
-    def __str__(self) -> str:
-        cap, left, most = self.args
-        return f"the cap of {cap} is reached: {left} left, and a sample of this request may cost up to {most}"
+from microagents.web.endpoint.wires import Withheld
 
 
 class Reserved:
@@ -50,7 +42,7 @@ class Cap:
         """Hold a reservation as long as the block, once there is room, and give back what it has not spent.
 
         Raises:
-            CapReached: there will be none, though all other samples give back what they hold.
+            Withheld: there will be none, though all other samples give back what they hold.
         """
         amount = reserved.spent
         self._lacks_room(amount)  # refused at once, if it ever is
@@ -71,7 +63,10 @@ class Cap:
             self._day, self._left = today(), units(self._limit.usd)
         if self._left < amount:
             left_usd, most_usd = max(0, self._left) / UNITS_PER_USD, amount / UNITS_PER_USD
-            raise CapReached(self._limit, f"${left_usd:.4f}", f"${most_usd:.4f}")
+            raise Withheld(
+                402,
+                f"the cap of {self._limit} is reached: ${left_usd:.4f} left, and a sample of this request may cost up to ${most_usd:.4f}",
+            )
         return self._left - self._held < amount
 
 
@@ -100,7 +95,7 @@ class Caps:
         """Hold the most that a sample can cost as long as the block, and note its cost. A server that is killed has spent all of it.
 
         Raises:
-            CapReached: a cap has no room for it, and will have none.
+            Withheld: a cap has no room for it, and will have none.
             ModelUnavailable: the cost cannot be kept.
         """
         amount = max(1, units(most_usd))

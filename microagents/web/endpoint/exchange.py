@@ -22,8 +22,9 @@ from microagents.roles.limits.reservations import units
 from microagents.roles.solver.gates import MAY_BE_BILLED
 from microagents.web.endpoint.acts import vote_text
 from microagents.web.endpoint.asked import ForwardedRequest
-from microagents.web.endpoint.caps import CapReached, Caps
+from microagents.web.endpoint.caps import Caps
 from microagents.web.endpoint.policy import Policy
+from microagents.web.endpoint.wires import Withheld
 
 MAX_WORDS = 300
 """Characters of a provider's words in an error."""
@@ -60,7 +61,7 @@ class Exchange:
         """Replies by their place in the order of launches."""
         self.refusal: Response | None = None
         """The last answer of a provider that is no reply."""
-        self.over_cap: CapReached | None = None
+        self.over_cap: Withheld | None = None
         """Why a sample was not sent; None while none was refused."""
         self.failure: ModelUnavailable | None = None
         """Why the last sample without a reply has none."""
@@ -87,7 +88,7 @@ class Exchange:
         try:
             found, is_whole = _read(answer)
             if is_whole:
-                acts = vote_text(found, self.asked, by_text=self.policy.votes == "text")
+                acts = vote_text(found, self.asked, self.policy)
         except UNREADABLE:
             found, is_whole = {"error": plain(answer.content)}, False
         status = (status_told(found) if answer.is_success else None) or answer.status_code
@@ -201,7 +202,7 @@ class ForwardingModel(Model):
                 if reply.usage.cost_usd is not None:
                     reserved.spent = units(reply.usage.cost_usd)
                 return reply
-        except CapReached as reached:
+        except Withheld as reached:
             exchange.over_cap = reached
             raise ModelUnavailable("refused", str(reached)) from None
 

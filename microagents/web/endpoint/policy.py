@@ -31,6 +31,8 @@ class ToolPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The harm that a call can do, which sets the margin; without it the margin is `-k`."""
     ignore: tuple[str, ...] = ()
     """Arguments that cast no vote, since they explain or tune."""
+    approve: bool = False
+    """Whether a call waits for the approval of a person once it is elected."""
     text: tuple[str, ...] = ()
     """Arguments whose text one sample gives: the call is elected, and they are not."""
 
@@ -54,6 +56,10 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def unvoted(self) -> dict[str, tuple[str, ...]]:
         """By tool, the arguments that cast no vote."""
         return {name: (*each.ignore, *each.text) for name, each in self.tools.items() if each.ignore or each.text}
+
+    def needs_approval(self, tool: str) -> bool:
+        """Whether the calls of a tool wait for a person."""
+        return tool in self.tools and self.tools[tool].approve
 
     def is_destructive(self, tool: str) -> bool:
         """Whether a tool is declared destructive."""

@@ -9,18 +9,18 @@ from itertools import count
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from msgspec import Struct
+from msgspec import Struct, json
 from pydantic import Field
 
 import microagents.roles  # noqa: F401 - names the roles of an election
 from microagents.actors.registry import MODELS
-from microagents.actors.role import Context, Deployment, Strategy
-from microagents.base.aio import Notifier, TaskScope
+from microagents.actors.role import Context, Deployment, Role, Strategy
+from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage, ModelUnavailable, Undecided
 from microagents.base.messages import address_of
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Elect, ElectionId, Question, Verdict
-from microagents.journal.messages import Recall, RecordDecision
+from microagents.journal.messages import RecordDecision
 from microagents.journal.reading import journal_of
 from microagents.journal.sitting import JournalConfig
 from microagents.models.http.provider import HttpModel
@@ -29,7 +29,7 @@ from microagents.models.model import Model, ModelSpec
 from microagents.replies.chat import Format, Prompt, Sampling, decoder_of, encode_reply, fingerprint
 from microagents.replies.turns import canonical
 from microagents.roles.limits.limiter import Limiter
-from microagents.roles.recorder import RecordEnding, Recorder
+from microagents.roles.recorder import Recorder
 from microagents.roles.solver.health import OUT_AFTER_S
 from microagents.runs.plan import RunPlan, experiment_of
 from microagents.runs.settings import Settings, validated
@@ -38,8 +38,11 @@ from microagents.task import Task
 from microagents.web.endpoint.acts import Acts
 from microagents.web.endpoint.asked import ForwardedRequest
 from microagents.web.endpoint.caps import Caps, today
+from microagents.web.endpoint.day_run import DayRun
 from microagents.web.endpoint.exchange import Exchange, ForwardedReply, ForwardingModel
-from microagents.web.endpoint.wires import WIRES, Wire
+from microagents.web.endpoint.wires import WIRES, Wire, Withheld
+from microagents.work.conductor import Conductor
+from microagents.work.durable import Work
 
 OUTAGE_S = 5.0
 """Seconds for which a call is tried again: a client waits for it, and tries again itself."""
@@ -60,9 +63,25 @@ class Requests(Task[None]):
     progress_unit: ClassVar[str] = "request"
 
 
+class Served(Conductor[Requests, "Voted"]):
+    """Stands for the server in the runs of an endpoint: it alone holds their elections."""
+
+    async def conduct(self, work: Work[Requests, Voted]) -> object:
+        """Refuse to resume.
+
+        Raises:
+            InvalidUsage: always.
+        """
+        raise InvalidUsage(
+            f"run {work.role.context.run_id} is one of `microagents serve`, which begins its runs itself"
+        )
+
+
 class Voted(Strategy):
     """One election for each request."""
 
+    solves: ClassVar = (Requests,)
+    conductor: ClassVar[type[Role]] = Served
     k: Annotated[int, Field(ge=1)] = 3
     """Lead of texts, and of the tools without an effect in the policy."""
 
@@ -89,7 +108,28 @@ class Elected(Struct, frozen=True, kw_only=True, dict=True):
         found: Acts = decoder_of(Acts).decode(self.verdict.winner)
         return found
 
-    def differing(self, tool: str) -> list[str]:
+    def check(self) -> None:
+        """Withhold a reply that was not elected and calls a tool that is declared destructive.
+
+        Raises:
+            Withheld: it is one.
+        """
+        policy = self.exchange.policy
+        calls = [call for call in self.acts.calls if policy.is_destructive(call.tool)]
+        if self.is_elected or not calls:
+            return
+        tool = calls[0].tool
+        differing = self._differing(tool)
+        advice = "others call other tools"
+        if differing:
+            ignored = json.encode(sorted({*policy.unvoted.get(tool, ()), differing[0]})).decode()
+            advice = (
+                f"they differ in {', '.join(differing)}; an argument that does not matter casts no vote with this line of the policy: "
+                f"[tools.{tool}] ignore = {ignored}"
+            )
+        raise Withheld(409, f"no call of {tool} was elected, with {self.votes} votes for the first: {advice}")
+
+    def _differing(self, tool: str) -> list[str]:
         """Name the arguments of a tool in which the calls of samples differ."""
         unvoted = self.exchange.policy.unvoted.get(tool, ())
         values: dict[str, set[str]] = {}
@@ -105,38 +145,6 @@ class Elected(Struct, frozen=True, kw_only=True, dict=True):
         """The votes, such as ``3 of 4``."""
         counts = [votes for _, votes in self.verdict.tally]
         return f"{counts[self.verdict.leader or 0]} of {sum(counts)}"
-
-
-class DayRun:
-    """The run of one day, in a journal of its own.
-
-    Args:
-        runtime: its roles.
-        day: the day, in UTC.
-        open: the exchanges of its open elections, by their paths.
-    """
-
-    def __init__(self, runtime: LocalRuntime, day: str, open: dict[str, Exchange]) -> None:  # noqa: A002
-        self.runtime = runtime
-        self.day = day
-        self.open = open
-        self.changed = Notifier()
-        """Notifies of elections that have ended."""
-
-    async def begin(self) -> None:
-        """Begin it."""
-        await self.runtime.__aenter__()
-        await self.runtime.messenger.ask(Recall(path="0"))  # the journal of a run in which nothing begins is removed
-
-    async def end(self) -> None:
-        """End it once its elections have ended."""
-        try:
-            while self.open:
-                await self.changed.wait()
-            await self.runtime.flush()
-            await self.runtime.messenger.ask(RecordEnding(outcome="completed", reason=None, result=b"null"))
-        finally:
-            await self.runtime.__aexit__(None, None, None)
 
 
 class ServedElections:
@@ -228,7 +236,7 @@ class ServedElections:
         """Elect the reply to a request.
 
         Raises:
-            MicroagentsError: a sample has no reply.
+            MicroagentsError: a sample has no reply, or the reply is withheld.
         """
         async with self._turn:
             if self._run.day != today():
@@ -261,14 +269,21 @@ class ServedElections:
         try:
             verdict = await messenger.ask(Elect(id=election, question=question))
         except ModelUnavailable:
-            if exchange.over_cap is None or 0 not in exchange.replies:
+            if exchange.over_cap is None:
                 raise
+            if 0 not in exchange.replies:
+                raise exchange.over_cap from None
             verdict = _led(election, question, exchange)
         messenger.tell(RecordDecision(id=election, verdict=verdict, correct=None, reply=_ACTS))
         if verdict.winner is None:
             raise exchange.failure or Undecided(path, len(verdict.ballots), "no reply")
         first = next(each.seq for each in verdict.ballots if isinstance(each, Ballot) and each.value == verdict.winner)
-        return Elected(number=number, verdict=verdict, reply=exchange.replies[first], exchange=exchange)
+        elected = Elected(number=number, verdict=verdict, reply=exchange.replies[first], exchange=exchange)
+        elected.check()
+        waiting = [place for place, call in enumerate(elected.acts.calls) if exchange.policy.needs_approval(call.tool)]
+        if waiting:
+            await run.approve(f"{path}/call/{waiting[0]}/approval", elected.acts.calls[waiting[0]].tool)
+        return elected
 
     def _run_of(self, day: str, run_id: str) -> DayRun:
         """Build the run of a day."""
@@ -288,7 +303,7 @@ class ServedElections:
         journaling = JournalConfig(path=journal, experiment=experiment, own=own, full=False)
         recorder = Deployment(role=Recorder, options={"journaling": journaling}, in_driver=True)
         deployments = [recorder, Deployment(role=Limiter, in_driver=True), *plan.strategy.deployments()]
-        return DayRun(LocalRuntime(plan.context(), deployments), day, exchanges)
+        return DayRun(LocalRuntime(plan.context(), deployments), run_id, day, exchanges)
 
 
 def _led(election: ElectionId, question: Question, exchange: Exchange) -> Verdict:

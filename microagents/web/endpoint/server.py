@@ -24,7 +24,7 @@ from microagents.web.endpoint.marks import headers_of, joined, marked, sums_of
 from microagents.web.endpoint.owed import Debt, Debts
 from microagents.web.endpoint.policy import Policy
 from microagents.web.endpoint.served_elections import Elected, ServedElections
-from microagents.web.endpoint.wires import CHAT, MESSAGES, WIRES, Wire
+from microagents.web.endpoint.wires import CHAT, MESSAGES, WIRES, Wire, Withheld
 from microagents.web.listening import admit, busy, host_of, is_loopback, listening, wait_of
 
 MAX_REQUEST_BYTES = 64 * 2**20
@@ -233,7 +233,7 @@ class _Handler:
             while not (await asyncio.wait([debt.election], timeout=COMMENT_S))[0]:
                 if not response.prepared:
                     await response.prepare(request)
-                await response.write(b": the vote goes on\n\n")
+                await response.write(b": the reply is not decided yet\n\n")
             answer = self._answer(asked, debt)
             assert isinstance(answer.body, bytes)
             is_refusal = answer.status != OK
@@ -257,25 +257,7 @@ class _Handler:
             elected = debt.election.result()
         except MicroagentsError as error:
             return _refusal(asked.wire, error, debt.exchange)
-        refusal = self._refused(elected)
-        if refusal is not None:
-            return refusal
         return web.Response(body=marked(elected), content_type="application/json", headers=self._noted(elected))
-
-    def _refused(self, elected: Elected) -> web.Response | None:
-        """Refuse a reply that was not elected and calls a tool that is declared destructive; None for any other."""
-        calls = [call for call in elected.acts.calls if elected.exchange.policy.is_destructive(call.tool)]
-        if elected.is_elected or not calls:
-            return None
-        self.served.counts["not answered"] += 1
-        tool = calls[0].tool
-        differing = elected.differing(tool)
-        advice = f"they differ in {', '.join(differing)}" if differing else "others call other tools"
-        if differing:
-            ignored = json.encode(sorted({*elected.exchange.policy.unvoted.get(tool, ()), differing[0]})).decode()
-            advice += f"; an argument that does not matter casts no vote with this line of the policy: [tools.{tool}] ignore = {ignored}"
-        message = f"no call of {tool} was elected, with {elected.votes} votes for the first: {advice}"
-        return _error(elected.exchange.asked.wire, 409, message, NO_RETRY)
 
     def _noted(self, elected: Elected) -> dict[str, str]:
         """Count and log an answered election; returns its headers."""
@@ -292,8 +274,8 @@ class _Handler:
 
 def _refusal(wire: Wire, error: MicroagentsError, exchange: Exchange | None) -> web.Response:
     """Answer with a provider's own refusal, as it came, or with the error in the form of the wire."""
-    if exchange is not None and exchange.over_cap is not None:
-        return _error(wire, 402, str(exchange.over_cap), NO_RETRY)
+    if isinstance(error, Withheld):
+        return _error(wire, error.status, str(error), NO_RETRY)
     status = 400 if isinstance(error, InvalidUsage) else 502
     if exchange is None or exchange.failure is None or not isinstance(error, ModelUnavailable | Stopped):
         return _error(wire, status, str(error))

@@ -7,6 +7,20 @@ from typing import Any
 
 from msgspec import Struct
 
+from microagents.base.errors import MicroagentsError
+
+
+class Withheld(MicroagentsError):
+    """A reply is there and is not answered; args: HTTP status, reason."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status of the answer in its place."""
+        return int(self.args[0])
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
 
 class Wire(Struct, frozen=True, kw_only=True):
     """One wire."""

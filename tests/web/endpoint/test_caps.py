@@ -11,9 +11,10 @@ import pytest
 
 from microagents.base.errors import InvalidUsage
 from microagents.web.endpoint.callers import CostLimit, read_callers
-from microagents.web.endpoint.caps import CapReached, Caps
+from microagents.web.endpoint.caps import Caps
 from microagents.web.endpoint.ledger import Ledger
 from microagents.web.endpoint.policy import Policy
+from microagents.web.endpoint.wires import Withheld
 from tests.cli.commands import write
 from tests.web.endpoint.test_forwarding import ASKED, READ, posted, saying, voted
 
@@ -117,7 +118,7 @@ async def test_the_cap_of_a_day_holds_over_restarts_and_a_kill_spends_what_was_r
     async with first.reserved("", 0.4):
         ledger.close()  # it is killed amid the second
         second = Caps({"": DAILY}, again := Ledger(tmp_path))
-        with pytest.raises(CapReached, match=r"the cap of \$1/day is reached: \$0.5000 left"):
+        with pytest.raises(Withheld, match=r"the cap of \$1/day is reached: \$0.5000 left"):
             await second.reserved("", 0.51).__aenter__()
         async with second.reserved("", 0.5) as reserved:
             assert reserved.spent == 500_000_000
@@ -129,12 +130,12 @@ async def test_the_cap_of_a_day_begins_anew_with_the_next(monkeypatch: pytest.Mo
     caps = Caps({"": DAILY, "ann": CostLimit(1.5)}, Ledger(None))
     async with caps.reserved("ann", 1.0):
         pass
-    with pytest.raises(CapReached, match=r"the cap of \$1/day is reached: \$0.0000 left"):
+    with pytest.raises(Withheld, match=r"the cap of \$1/day is reached: \$0.0000 left"):
         await caps.reserved("ann", 0.1).__aenter__()
     monkeypatch.setattr("microagents.web.endpoint.caps.today", lambda: "2100-01-01")
     async with caps.reserved("ann", 0.4):
         pass
-    with pytest.raises(CapReached, match=r"the cap of \$1.5 is reached"):
+    with pytest.raises(Withheld, match=r"the cap of \$1.5 is reached"):
         await caps.reserved("ann", 0.2).__aenter__()
 
 
@@ -171,7 +172,7 @@ async def test_samples_get_room_in_their_order_and_one_that_has_none_left_is_ref
                 order.append(name)
                 await asyncio.sleep(0)
                 reserved.spent = spent
-        except CapReached:
+        except Withheld:
             refused += 1
 
     await asyncio.gather(ask("a", 0.6, 500_000_000), ask("b", 0.5, 100_000_000), ask("c", 0.5, 0), ask("d", 0.4, 0))

@@ -1,0 +1,95 @@
+"""The run of one day: its journal, its open elections, and what a person says of their calls."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+from msgspec import structs
+
+from microagents.base.aio import Notifier
+from microagents.base.logs import log
+from microagents.base.messages import address_of
+from microagents.elections.election import ElectionId, Verdict
+from microagents.journal.messages import Recall, RecordDecision, Subscribe
+from microagents.replies.chat import decoder_of, encode_reply
+from microagents.replies.persons import Approval
+from microagents.roles.recorder import RecordEnding
+from microagents.runtimes.local import LocalRuntime
+from microagents.web.endpoint.exchange import Exchange
+from microagents.web.endpoint.wires import Withheld
+
+APPROVAL_S = 600.0
+"""Seconds that a call waits for an approval: SDKs wait as long for a reply."""
+UNANSWERED = Approval(approved=False, text=f"no one has approved it in {APPROVAL_S:g} s")
+
+
+class DayRun:
+    """The run of one day, in a journal of its own.
+
+    Args:
+        runtime: its roles.
+        run_id: its name.
+        day: the day, in UTC.
+        exchanges: those of its open elections, by their paths.
+    """
+
+    def __init__(self, runtime: LocalRuntime, run_id: str, day: str, exchanges: dict[str, Exchange]) -> None:
+        self.runtime = runtime
+        self.day = day
+        self.open = exchanges
+        self.changed = Notifier()
+        """Notifies of elections that have ended."""
+        self._run_id = run_id
+
+    async def begin(self) -> None:
+        """Begin it."""
+        await self.runtime.__aenter__()
+        await self.runtime.messenger.ask(Recall(path="0"))  # the journal of a run in which nothing begins is removed
+
+    async def end(self) -> None:
+        """End it once its elections have ended."""
+        try:
+            while self.open:
+                await self.changed.wait()
+            await self.runtime.flush()
+            await self.runtime.messenger.ask(RecordEnding(outcome="completed", reason=None, result=b"null"))
+        finally:
+            await self.runtime.__aexit__(None, None, None)
+
+    async def approve(self, path: str, tool: str) -> None:
+        """Wait until a person has approved a call.
+
+        Raises:
+            Withheld: it is rejected, or nobody has answered in time.
+        """
+        verdict = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
+        self._record(path, verdict)
+        log().warning(
+            "a call waits for an approval", tool=tool, decide=f"microagents decide {self._run_id} {path} approve"
+        )
+        try:
+            answer = await self._decision_at(path)
+            settled = structs.replace(verdict, outcome="person")
+        except TimeoutError:
+            answer = encode_reply(UNANSWERED)
+            settled = structs.replace(verdict, outcome="leader")
+        self._record(path, settled.won_by(answer))
+        approval = decoder_of(Approval).decode(answer)
+        if not approval.approved:
+            raise Withheld(403, f"a call of {tool} was not approved: {approval.text or 'a person has rejected it'}")
+
+    def _record(self, path: str, verdict: Verdict) -> None:
+        place = ElectionId(path=path, question_digest=bytes(16))
+        settled = None if verdict.outcome == "undecided" else verdict.outcome
+        record = RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(Approval), settled=settled)
+        self.runtime.messenger.tell(record)
+
+    async def _decision_at(self, path: str) -> bytes:
+        """Wait for the decision of a person at a place; `TimeoutError` if there is none in time."""
+        changes = self.runtime.messenger.stream(Subscribe())
+        async with aclosing(changes), asyncio.timeout(APPROVAL_S):
+            async for conditions in changes:
+                if path in conditions.decisions:
+                    return conditions.decisions[path]
+        raise TimeoutError
