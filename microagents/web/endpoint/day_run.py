@@ -31,7 +31,7 @@ class DayRun:
         runtime: its roles.
         run_id: its name.
         day: the day, in UTC.
-        exchanges: those of its open elections, by their paths.
+        exchanges: the exchanges of its open elections, by their paths.
     """
 
     def __init__(self, runtime: LocalRuntime, run_id: str, day: str, exchanges: dict[str, Exchange]) -> None:

@@ -155,7 +155,7 @@ class ServedElections:
         fallbacks: specs of the models that are asked while one of them is out.
         k: lead of texts, and of tools without an effect.
         caps: bound the cost of all samples.
-        run_id: name of the first run; that of a later one ends with its day.
+        run_id: name of the first run; the name of a later one ends with its day.
         runs_dir: folder of the journals; None for none.
         settings: settings of the runs.
 
