@@ -10,11 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from microagents.base.errors import InvalidUsage
-from microagents.cli.commands.serve import place_in
 from microagents.cli.options import DEFAULT_MODEL, task_of
 from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.runs.words.verdict import counted
-from microagents.web.endpoint.callers import token_in
 from microagents.web.listening import ended_by_signal
 from tests.doubles.simulated.faults import Fault
 from tests.doubles.simulated.server import Endpoint, serving
@@ -30,8 +28,7 @@ def command(
         list[str],
         typer.Option(metavar="KIND:SHARE", help="Share of requests that fail: 400 to 599, reset, hang, garbage."),
     ] = [],  # noqa: B006
-    port: Annotated[str, typer.Option(metavar="[HOST:]N", help="Port to listen on; 0 takes a free one.")] = "8399",
-    token_env: Annotated[str | None, typer.Option(metavar="NAME", help="Variable with a token.")] = None,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8399,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Serve a simulated model on the wires of OpenAI (chat, responses) and Anthropic (messages)."""
@@ -48,8 +45,7 @@ def command(
             "task": None if task is None else task_of(task, option),
             "seed": seed,
             "faults": [Fault.parse(each) for each in fault],
-            **place_in(port),
-            "token": None if token_env is None else token_in(token_env),
+            "port": port,
         }
         asyncio.run(_serve(given, as_json=as_json))
 

@@ -150,13 +150,3 @@ async def test_every_question_of_a_strategy_for_problems_is_answered_as_in_proce
     assert there.outcome == "completed"
     assert there.value["correct"] is True
     assert digests(there) == digests(here)
-
-
-@pytest.mark.slow
-async def test_replies_are_compared_by_meaning_as_in_process() -> None:
-    task, model = WordProblem(depth=2), "sim:perfect@error=0.3"
-    strategy = STRATEGIES.find("recursive", Strategy)(votes="semantic")
-    here = await run(task, models=InProcess(task, "openai:m", model), strategy=strategy, runs_dir=None, run_id="r")
-    async with serving(Endpoint(model=model, task=task)) as served, through_sdk("openai", served.url) as asked:
-        there = await run(task, models=asked, strategy=strategy, runs_dir=None, run_id="r")
-    assert digests(there) == digests(here)

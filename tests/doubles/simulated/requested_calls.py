@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -16,17 +16,14 @@ from microagents.actors.registry import STRATEGIES
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.elections.election import ElectionId, SampleId
-from microagents.models.json_schema import strict_schema
 from microagents.models.model import Call
 from microagents.models.sample_keys import Named, read_key
 from microagents.replies.chat import BARE_HEADS, HEADS, Prompt, Reply, instructions
 from microagents.replies.trajectories import trajectory_of
 from microagents.replies.turns import EARLIER, Turn
 from microagents.task import Task
-from tests.doubles.simulated.wires import CompletionRequest, NotServed
+from tests.doubles.simulated.wires import CompletionRequest
 
-MAX_COUNTED = 100_000
-"""Number of different requests whose repeats are counted."""
 _SCRATCH = "0/http"
 """Path of the samples that requests without a key draw."""
 
@@ -57,29 +54,22 @@ class RequestedCalls:
     the run. Of all others, equal ones draw one sample after the other.
     """
 
-    def __init__(self, task: Task | None, *, simulates: bool) -> None:
+    def __init__(self, task: Task | None) -> None:
         self._task = task
-        self._simulates = simulates
-        self._drawn: OrderedDict[bytes, int] = OrderedDict()
+        self._drawn = Counter[bytes]()
 
     def of(self, asked: CompletionRequest, key: str | None) -> list[Call]:
         """Build the calls of a request, one for each choice.
 
         Raises:
             InvalidUsage: the reply that it asks for is unknown.
-            NotServed: a parameter asks for something that no reply of the model has.
         """
-        if asked.rehearsed and not self._simulates:
-            raise NotServed(next(iter(asked.rehearsed)))
         if not asked.choices:
             return []
         question, *earlier = asked.prompt.user.split(EARLIER)
         rounds = [(Turn(role="assistant", text=each), Turn(role="user", text="Answer again.")) for each in earlier]
         prompt, rejected = structs.replace(asked.prompt, user=question, turns=sum(rounds, ())), len(earlier)
         reply = self._reply(prompt)
-        for name, value in asked.rehearsed.items():
-            if not self._has_form(value, reply):
-                raise NotServed(name)
         named = (read_key(key) if key else None) or self._next(asked, rejected)
         election, first = named.id.election, named.id.seq
         return [
@@ -99,24 +89,9 @@ class RequestedCalls:
         digest = blake2b(
             msgspec.json.encode((asked.model, asked.prompt.system, asked.prompt.user)), digest_size=16
         ).digest()
-        seq = self._drawn.pop(digest, 0)
-        self._drawn[digest] = seq + asked.choices
-        if len(self._drawn) > MAX_COUNTED:
-            self._drawn.popitem(last=False)
+        seq = self._drawn[digest]
+        self._drawn[digest] += asked.choices
         return Named(SampleId(election=ElectionId(path=_SCRATCH, question_digest=digest), seq=seq), rejected, 0)
-
-    def _has_form(self, value: object, reply: type[Reply]) -> bool:
-        """Whether a reply has the form that the value of a parameter asks for; true if it asks for none."""
-        match value:
-            case {"json_schema": {"schema": schema}} | {"schema": schema}:
-                return (
-                    self._task is not None
-                    and self._task.format == "json"
-                    and schema in (strict_schema(reply), strict_schema(reply, has_bounds=False))
-                )
-            case {"type": "json_object" | "json_schema"}:
-                return False
-        return True
 
     def _reply(self, prompt: Prompt) -> type[Reply]:
         """Find the reply that a prompt asks for by its format instructions; `Reply` itself without a task."""

@@ -1,9 +1,8 @@
-"""The endpoint: routes, who may use it, faults on request, and replies of the model behind it."""
+"""The endpoint: routes, faults on request, and replies of the model behind it."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,29 +13,23 @@ from msgspec import Struct, json
 
 from microagents.actors.role import Context, Strategy
 from microagents.base.aio import TaskScope
-from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable
+from microagents.base.errors import MicroagentsError, ModelUnavailable
 from microagents.base.logs import log
 from microagents.models.model import Call, Model, open_model
 from microagents.models.sample_keys import HEADER
 from microagents.replies.chat import Sample
 from microagents.task import Task
-from microagents.web.listening import admit, busy, host_of, is_loopback, listening, wait_of
+from microagents.web.listening import admit, listening
 from tests.doubles.simulated.faults import Fault, FaultInjector
 from tests.doubles.simulated.requested_calls import OneTask, RequestedCalls
-from tests.doubles.simulated.wires import WIRES, CompletionRequest, NotServed, Wire
+from tests.doubles.simulated.wires import WIRES, CompletionRequest, Wire
 
 MAX_REQUEST_BYTES = 64 * 2**20
-MAX_BYTES_IN_HAND = 4 * MAX_REQUEST_BYTES
-"""Bytes of the bodies of all requests that have no reply yet."""
-BUSY_S = 5
-"""Seconds after which a request may be sent again that came while there were more."""
-BODY_S = 60.0
-"""Seconds that the body of a request may take."""
 GARBAGE = b'{"choices": [{"message": {"content": "x ='
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """Address, access and model of a served endpoint."""
+    """Port and model of a served endpoint."""
 
     model: str
     """Spec of the model."""
@@ -45,11 +38,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     seed: int = 0
     """Seed of simulated replies and of faults."""
     faults: Sequence[Fault] = ()
-    host: str = "127.0.0.1"
     port: int = 0
     """0 takes a free one."""
-    token: str | None = None
-    """Token that requests must have as their key; None admits all who reach it; then only this machine may."""
 
 
 class Serving:
@@ -70,23 +60,28 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
     """Serve an endpoint as long as the block.
 
     Raises:
-        InvalidUsage: the model or the task is refused, the port is taken, or others could use it without a token.
+        InvalidUsage: the model or the task is refused, or the port is taken.
     """
-    if endpoint.token is None and not is_loopback(endpoint.host):
-        raise InvalidUsage(
-            f"host {endpoint.host!r} lets other machines use the model: name the environment variable of a token with --token-env"
-        )
     tasks = [] if endpoint.task is None else OneTask(endpoint.task)
     model = open_model(endpoint.model, Context(run_id="serve", seed=endpoint.seed, tasks=tasks, strategy=Strategy()))
     handler = _Handler(endpoint, model)
-    application = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[handler.admit])
+    application = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[admitted])
     application.router.add_get("/v1/models", handler.models)
     for wire in WIRES:
         application.router.add_post(wire.path, handler.answering(wire))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(model.close)
-        handler.served.url = await stack.enter_async_context(listening(application, endpoint.host, endpoint.port))
+        handler.served.url = await stack.enter_async_context(listening(application, "127.0.0.1", endpoint.port))
         yield handler.served
+
+
+@web.middleware
+async def admitted(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Admit a request, whose connection then stays open."""
+    admit(request)
+    return await handler(request)
 
 
 class _Handler:
@@ -95,37 +90,10 @@ class _Handler:
     def __init__(self, endpoint: Endpoint, model: Model) -> None:
         self._endpoint = endpoint
         self._model = model
-        self._calls = RequestedCalls(endpoint.task, simulates=endpoint.model.startswith("sim:"))
+        self._calls = RequestedCalls(endpoint.task)
         self._faults = FaultInjector(endpoint.faults, endpoint.seed)
         self._numbers = count()
-        self._bytes_in_hand = 0
         self.served = Serving("")
-
-    @web.middleware
-    async def admit(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        """Refuse requests without the token, and requests that a web page in a browser of this machine could send."""
-        wire = next((wire for wire in WIRES if wire.path == request.path), WIRES[0])
-        token = self._endpoint.token
-        if token is not None:
-            sent = request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
-            if not hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode()):
-                return self._error(wire, 401, "the token is missing or wrong")
-        elif not is_loopback(host_of(request)):
-            return self._error(wire, 403, "without a token only this machine is served, under its own name")
-        admit(request)
-        if request.method == "POST" and request.content_type != "application/json":
-            return self._error(wire, 400, "the content type must be application/json")
-        # No SDK sends one, and a small body could become a large one.
-        if request.headers.get("content-encoding", "identity") != "identity":
-            return self._error(wire, 415, "the body must not be compressed")
-        try:
-            return await handler(request)
-        except web.HTTPException as error:
-            return _json(wire.error(error.status, error.reason), error.status, wait_of(error))
-        except TimeoutError:
-            return self._error(wire, 408, f"the body did not come within {BODY_S:g} s")
 
     async def models(self, _: web.Request) -> web.Response:
         """Answer with the list of models, in a form that all SDKs read. Requests may name any model."""
@@ -150,13 +118,8 @@ class _Handler:
             if fault is not None:
                 self.served.faults[fault] += 1
                 return await self._fail(request, wire, fault)
-            size = MAX_REQUEST_BYTES if request.content_length is None else request.content_length
-            if self._bytes_in_hand and self._bytes_in_hand + size > MAX_BYTES_IN_HAND:
-                raise busy("the requests in hand are too large together; try again later", BUSY_S)
-            self._bytes_in_hand += size
             try:
-                async with asyncio.timeout(BODY_S):
-                    asked = wire.read(await request.read())
+                asked = wire.read(await request.read())
                 calls = self._calls.of(asked, request.headers.get(HEADER))
                 if asked.stream:
                     return await self._stream(request, wire, asked, calls)
@@ -164,8 +127,6 @@ class _Handler:
                 return _json(wire.whole(asked, samples, next(self._numbers)))
             except MicroagentsError as error:
                 return self._refuse(wire, error)
-            finally:
-                self._bytes_in_hand -= size
 
         return answer
 
@@ -238,9 +199,7 @@ class _Handler:
             status = {"refused": 400, "busy": 429}.get(error.kind, 502)
             if error.retry_after_s is not None:
                 headers["retry-after"] = f"{error.retry_after_s:g}"
-        parameter = error.parameter if isinstance(error, NotServed) else None
-        message = " ".join(str(error).split())
-        return _json(wire.error(status, message, parameter), status, headers)
+        return _json(wire.error(status, " ".join(str(error).split())), status, headers)
 
     def _error(self, wire: Wire, status: int, message: str) -> web.Response:
         return _json(wire.error(status, message), status)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -30,30 +30,6 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     stream: bool = False
     with_usage: bool = True
     """Whether a stream ends with the usage."""
-    rehearsed: dict[str, Any] = {}
-    """Parameters that only a simulated model takes (`Parameters.rehearsed`), with their values."""
-
-
-class NotServed(InvalidUsage):
-    """A request asks for something that no reply here has."""
-
-    def __init__(self, parameter: str) -> None:
-        super().__init__(parameter)
-        self.parameter = parameter
-
-    def __str__(self) -> str:
-        return f"the parameter {self.parameter!r:.100} is not supported here; leave it out"
-
-
-class Parameters(Struct, frozen=True, kw_only=True):
-    """Parameters that a wire takes and does not read. A parameter of an object has a point: ``text.format``. All others are refused."""
-
-    harmless: frozenset[str]
-    """They change no reply of ours: notes of the sender, caches, and how tools are called (there are none)."""
-    neutral: Mapping[str, Sequence[object]]
-    """Values that ask for nothing, by parameter. Null is one of every parameter."""
-    rehearsed: frozenset[str]
-    """Asked of a simulated model, they change nothing either; other models have them in their spec, so a request with one is refused."""
 
 
 Temperature = Annotated[float, Meta(ge=0, le=2)] | None
@@ -110,7 +86,7 @@ class Wire(Protocol):
         """Read a request.
 
         Raises:
-            InvalidUsage: it is not one, or it asks for a part that is not served.
+            InvalidUsage: it is not one.
         """
 
     def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
@@ -125,14 +101,13 @@ class Wire(Protocol):
     def closing(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
         """Write the events at the end of a stream."""
 
-    def error(self, status: int, message: str, parameter: str | None = None) -> dict[str, Any]:
-        """Write the JSON of an error, which may be about a parameter that is not supported."""
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        """Write the JSON of an error."""
 
 
 class _OpenAI:
-    def error(self, status: int, message: str, parameter: str | None = None) -> dict[str, Any]:
-        kind, code = _ERRORS.get(status, "server_error"), "unsupported_parameter" if parameter else None
-        return {"error": {"message": message, "type": kind, "param": parameter, "code": code}}
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        return {"error": {"message": message, "type": _ERRORS.get(status, "server_error"), "param": None, "code": None}}
 
 
 class _Chat(_OpenAI):
@@ -141,16 +116,15 @@ class _Chat(_OpenAI):
     path: ClassVar = "/v1/chat/completions"
 
     def read(self, body: bytes) -> CompletionRequest:
-        found, rehearsed = _decoded(body, ChatBody, _CHAT_PARAMETERS)
+        found = _decoded(body, ChatBody)
         return CompletionRequest(
             model=found.model,
-            prompt=_prompt({"messages": found.messages}),
+            prompt=_prompt(None, found.messages),
             temperature=found.temperature,
             max_output_tokens=found.max_completion_tokens or found.max_tokens or DEFAULT_MAX_OUTPUT_TOKENS,
             choices=found.n or 1,
             stream=bool(found.stream),
             with_usage=bool((found.stream_options or StreamOptions()).include_usage),
-            rehearsed=rehearsed,
         )
 
     def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
@@ -191,19 +165,13 @@ class _Responses(_OpenAI):
     path: ClassVar = "/v1/responses"
 
     def read(self, body: bytes) -> CompletionRequest:
-        found, rehearsed = _decoded(body, ResponsesBody, _RESPONSES_PARAMETERS)
-        if isinstance(found.input, str):
-            messages = [{"role": "user", "content": found.input}]
-        else:
-            messages = found.input
-        system: Messages = [{"role": "system", "content": found.instructions}]
+        found = _decoded(body, ResponsesBody)
         return CompletionRequest(
             model=found.model,
-            prompt=_prompt({"instructions": system, "input": messages}),
+            prompt=_prompt(found.instructions, found.input),
             temperature=found.temperature,
             max_output_tokens=found.max_output_tokens or DEFAULT_MAX_OUTPUT_TOKENS,
             stream=bool(found.stream),
-            rehearsed=rehearsed,
         )
 
     def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
@@ -281,16 +249,14 @@ class _Messages:
     path: ClassVar = "/v1/messages"
 
     def read(self, body: bytes) -> CompletionRequest:
-        found, rehearsed = _decoded(body, MessagesBody, _MESSAGES_PARAMETERS)
-        system: Messages = [{"role": "system", "content": found.system}]
+        found = _decoded(body, MessagesBody)
         return CompletionRequest(
             model=found.model,
-            prompt=_prompt({"system": system, "messages": found.messages}),
+            prompt=_prompt(found.system, found.messages),
             temperature=found.temperature,
             max_output_tokens=found.max_tokens,
             choices=1 if found.max_tokens else 0,
             stream=bool(found.stream),
-            rehearsed=rehearsed,
         )
 
     def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
@@ -316,7 +282,7 @@ class _Messages:
         yield self._named("message_delta", delta=delta, usage=self._usage(samples))
         yield self._named("message_stop")
 
-    def error(self, status: int, message: str, parameter: str | None = None) -> dict[str, Any]:  # noqa: ARG002 - the message names it
+    def error(self, status: int, message: str) -> dict[str, Any]:
         return {"type": "error", "error": {"type": _ERRORS.get(status, "api_error"), "message": message}}
 
     def _begun(self, asked: CompletionRequest, number: int) -> dict[str, Any]:
@@ -360,138 +326,33 @@ _ERRORS = {
 }
 
 
-_HARMLESS = frozenset(
-    [
-        "metadata",
-        "parallel_tool_calls",
-        "prompt_cache_key",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "safety_identifier",
-        "store",
-        "stream_options.include_obfuscation",
-        "user",
-    ]
-)
-_NEUTRAL: Mapping[str, Sequence[object]] = {
-    "service_tier": ("auto", "default", "standard_only"),
-    "tool_choice": ("auto", "none", {"type": "auto"}, {"type": "none"}),
-    "tools": ([],),
-    "top_logprobs": (0,),
-    "top_p": (1,),
-}
-_CHAT_PARAMETERS = Parameters(
-    harmless=_HARMLESS | {"prediction", "priority", "stream_options.include_usage"},
-    neutral={
-        **_NEUTRAL,
-        "frequency_penalty": (0,),
-        "function_call": ("auto", "none"),
-        "functions": ([],),
-        "logit_bias": ({},),
-        "logprobs": (False,),
-        "modalities": (["text"],),
-        "presence_penalty": (0,),
-        "response_format": ({"type": "text"},),
-        "stop": ([],),
-        "verbosity": ("medium",),
-    },
-    rehearsed=frozenset(("reasoning_effort", "response_format", "service_tier")),
-)
-_RESPONSES_PARAMETERS = Parameters(
-    harmless=_HARMLESS | {"client_metadata", "max_tool_calls"},
-    neutral={
-        **_NEUTRAL,
-        "background": (False,),
-        "context_management": ([],),
-        "include": ([], ["reasoning.encrypted_content"]),  # no reasoning is sent back, so none is left out
-        "text.format": ({"type": "text"},),
-        "text.verbosity": ("medium",),
-        "truncation": ("disabled",),
-    },
-    rehearsed=frozenset(("reasoning.effort", "reasoning.summary", "service_tier", "text.format")),
-)
-_MESSAGES_PARAMETERS = Parameters(
-    harmless=frozenset(("cache_control", "diagnostics", "metadata")),
-    neutral={
-        **_NEUTRAL,
-        "fallbacks": ([],),
-        "mcp_servers": ([],),
-        "speed": ("standard",),
-        "stop_sequences": ([],),
-        "thinking": ({"type": "disabled"},),
-    },
-    rehearsed=frozenset(("output_config.effort", "output_config.format", "service_tier", "thinking")),
-)
-_OBJECTS = ("output_config", "reasoning", "stream_options", "text")
-"""Parameters that are objects of parameters."""
-_OF_MESSAGE = frozenset(("content", "id", "role", "status", "type"))
-_OF_PART = frozenset(("cache_control", "prompt_cache_breakpoint", "text", "type"))
-
-
-def _decoded(body: bytes, kind: type[S], takes: Parameters) -> tuple[S, dict[str, Any]]:
-    """Read a request, and which of its parameters only a simulated model takes."""
+def _decoded(body: bytes, kind: type[S]) -> S:
+    """Read a request; parameters that are not read change nothing."""
     try:
-        given = msgspec.json.decode(body, type=dict[str, Any])
-        rehearsed = dict[str, Any]()
-        for name, value in _named(given):
-            if (
-                name in kind.__struct_fields__
-                or name in takes.harmless
-                or value in (None, *takes.neutral.get(name, ()))
-            ):
-                continue
-            if name not in takes.rehearsed:
-                raise NotServed(name)
-            rehearsed[name] = value
-        return msgspec.convert(given, kind), rehearsed
+        return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         why = " ".join(str(error).split())
         raise InvalidUsage(f"the request cannot be read: {why}") from None
 
 
-def _named(given: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    for name, value in given.items():
-        if name in _OBJECTS and isinstance(value, dict):
-            yield from ((f"{name}.{inner}", each) for inner, each in value.items())
-        else:
-            yield name, value
+def _prompt(system: str | Messages | None, messages: str | Messages) -> Prompt:
+    """Read the texts of a request."""
+    turns: Messages = [{"role": "system", "content": system}]
+    turns += [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    texts: dict[bool, list[str]] = {False: [], True: []}
+    for each in turns:
+        if each["role"] == "assistant":
+            raise InvalidUsage(
+                "a message of the role 'assistant' is not served: ask one question, without earlier turns"
+            )
+        texts[each["role"] == "user"].append(_text(each.get("content")))
+    return Prompt(system="\n\n".join(filter(None, texts[False])), user="\n\n".join(texts[True]))
 
 
-def _prompt(given: Mapping[str, Messages]) -> Prompt:
-    """Read messages by the name of their parameter."""
-    texts: dict[Literal["system", "user"], list[str]] = {"system": [], "user": []}
-    for name, messages in given.items():
-        for index, message in enumerate(messages):
-            role = message.get("role")
-            if role not in ("system", "developer", "user") or message.get("type") not in (None, "message"):
-                raise InvalidUsage(
-                    f"a message of the role {role!r:.40} is not served: ask one question, without earlier turns"
-                )
-            _refuse_others(f"{name}[{index}]", message, _OF_MESSAGE)
-            texts["user" if role == "user" else "system"].append(_text(f"{name}[{index}]", message.get("content")))
-    if not texts["user"]:
-        raise InvalidUsage("a message of the user is missing")
-    return Prompt(system="\n\n".join(filter(None, texts["system"])), user="\n\n".join(texts["user"]))
-
-
-def _text(place: str, content: object) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    for part in msgspec.convert(content, Messages):
-        if part.get("type") not in ("text", "input_text"):
-            raise InvalidUsage(f"a part of the type {part.get('type')!r:.40} is not served: only text is")
-        _refuse_others(f"{place}.content", part, _OF_PART)
-    return "".join(part.text for part in msgspec.convert(content, list[_PromptPart]))
-
-
-class _PromptPart(Struct):
-    text: str
-
-
-def _refuse_others(place: str, given: Mapping[str, object], known: frozenset[str]) -> None:
-    for name, value in given.items():
-        if value is not None and name not in known:
-            raise NotServed(f"{place}.{name}")
+def _text(content: str | Messages | None) -> str:
+    if isinstance(content, list):
+        return "".join(part["text"] for part in content)
+    return content or ""
 
 
 def _tokens(samples: Sequence[Sample]) -> tuple[int, int]:
