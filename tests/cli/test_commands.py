@@ -111,6 +111,7 @@ def assert_one_sentence(ran: Ran, *said: str) -> None:
 # -- run ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_tower_of_seven_disks_is_solved_without_an_error_and_stdout_is_one_json_object() -> None:
     ran = started("run", "hanoi", "-o", "disks=7", "--json")
     assert (ran.code, ran.err) == (COMPLETED, "")

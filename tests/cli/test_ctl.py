@@ -134,6 +134,7 @@ def test_a_pause_now_cancels_the_calls_in_flight_which_are_sent_again_after_it()
         assert (listed.code, listed.out.split()[:2]) == (0, ["a", "paused"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("journal")
 @pytest.mark.parametrize("verb", [("drain",), pytest.param(("stop", "--now"), marks=pytest.mark.slow)])
 def test_a_run_is_ended_from_outside_and_can_go_on(verb: tuple[str, ...]) -> None:

@@ -173,7 +173,7 @@ def test_rows_that_ask_the_same_are_asked_once(words: list[str], calls: int, sha
     assert counted(*words) == {"calls": calls, "shared": shared, "inputs_done": 4, "outcome": "undecided"}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_each_row_ends_once_also_while_the_ending_of_its_equal_is_passed_on(seed: int) -> None:
     write("ends.py", COUNTING)
     rng = Random(seed)
@@ -300,6 +300,7 @@ JUDGED = """
 """
 
 
+@pytest.mark.slow
 def test_a_measurement_of_rows_judges_each_field_and_promises_by_the_law_of_votes_by_field() -> None:
     write("judged.py", JUDGED)
     write("in.csv", "n\n" + "".join(f"{number}\n" for number in range(40)))

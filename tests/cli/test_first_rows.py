@@ -60,6 +60,7 @@ def test_the_first_rows_are_shown_before_the_others_are_begun_and_belong_to_the_
     assert written() == ["decided"] * 6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("asks")
 def test_after_no_the_first_rows_are_kept_for_a_resume() -> None:
     ran = run("--stream", stdin="5\nn\n")

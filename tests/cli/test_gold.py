@@ -103,6 +103,7 @@ def test_gold_of_other_work_than_rows_is_refused(words: list[str]) -> None:
     assert (found.code, "rows" in found.reason) == (WRONG_USAGE, True), found.err
 
 
+@pytest.mark.slow
 def test_a_measurement_samples_rows_with_gold_and_judges_each_field() -> None:
     found = ran("measure", "--json", *GOLD).json["models"][0]
     assert (found["steps"], found["judged"], found["p"]["share"]) == (4, True, pytest.approx(0.5, abs=0.2))
@@ -225,7 +226,7 @@ JUDGING = """
     ("task", "words", "right", "shares", "confused"),
     [
         ("Sizes", [], 1, {"name": 1.0, "size": 0.5}, [(4, 5)]),
-        ("Near", [], 2, {"name": 1.0, "size": 1.0}, []),
+        pytest.param("Near", [], 2, {"name": 1.0, "size": 1.0}, [], marks=pytest.mark.slow),
         ("NeverAsked", ["--gold", "s=size"], 1, {"size": 0.5}, [(5, 3)]),
     ],
 )

@@ -107,6 +107,7 @@ def test_one_line_gives_a_list_of_one_and_no_file_gives_no_list() -> None:
     assert set(listed) - set(alone) == {"inputs", "inputs_done", "failed_inputs"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

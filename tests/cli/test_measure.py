@@ -213,6 +213,7 @@ def test_without_an_oracle_only_agreement_is_told_and_what_it_cannot_tell() -> N
     assert "there is no run 'missing'" in microagents("measure", "drift", "--from", "missing").err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -265,6 +265,7 @@ def test_a_transaction_that_was_cut_off_without_a_write_ahead_log_is_rolled_back
 # -- signals -------------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [STEPWISE, pytest.param(CASES["known inputs"], marks=pytest.mark.slow)],
@@ -400,7 +401,7 @@ def test_an_option_of_the_experiment_is_refused_with_the_command_that_changes_it
     ("limit", "higher"),
     [
         (("--max-calls", "40"), ("--max-calls", "9999")),
-        (("--max-cost", "0.02"), ("--max-cost", "99")),
+        pytest.param(("--max-cost", "0.02"), ("--max-cost", "99"), marks=pytest.mark.slow),
         pytest.param(("--max-tokens", "9000"), ("--max-tokens", "inf"), marks=pytest.mark.slow),
         pytest.param(("--max-time", "0.1"), ("--max-time", "99"), marks=pytest.mark.slow),
     ],
@@ -705,7 +706,12 @@ def test_a_broken_file_does_not_hide_the_runs_beside_it() -> None:
 
 @pytest.mark.usefixtures("three_runs")
 @pytest.mark.parametrize(
-    ("run", "outcome"), [("over", "completed, WRONG"), ("stuck", "undecided"), ("killed", "cut off")]
+    ("run", "outcome"),
+    [
+        pytest.param("over", "completed, WRONG", marks=pytest.mark.slow),
+        pytest.param("stuck", "undecided", marks=pytest.mark.slow),
+        ("killed", "cut off"),
+    ],
 )
 def test_show_tells_how_far_a_run_is_and_does_not_change_a_byte(run: str, outcome: str) -> None:
     before = contents()
@@ -939,7 +945,9 @@ COUNT = """
     """
 
 
-@pytest.mark.parametrize(("old", "new"), [("return state + 1", "return state + 2"), ("40", "41")])
+@pytest.mark.parametrize(
+    ("old", "new"), [("return state + 1", "return state + 2"), pytest.param("40", "41", marks=pytest.mark.slow)]
+)
 def test_changed_code_is_refused_on_a_resume_unless_it_is_meant(old: str, new: str) -> None:
     write("count.py", COUNT)
     sys.modules.pop("count", None)

@@ -160,9 +160,12 @@ TWO_MODELS = ("--model", "sim:perfect@flag=0.1", "--model", "sim:o3-mini@error=0
 @pytest.mark.parametrize(
     "words",
     [
-        (
-            *("multiplication", "-o", "digits=3", "-k", "2", "--model", "sim:perfect@error=0.3"),
-            *("--model", "solver=sim:perfect@error=0.2"),
+        pytest.param(
+            (
+                *("multiplication", "-o", "digits=3", "-k", "2", "--model", "sim:perfect@error=0.3"),
+                *("--model", "solver=sim:perfect@error=0.2"),
+            ),
+            marks=pytest.mark.slow,
         ),
         pytest.param(("consistency", "-o", "sections=3", *TWO_MODELS), marks=pytest.mark.slow),
         ("word-problems", "-o", "depth=3", "--strategy", "aot+tree", "-s", "k=2"),

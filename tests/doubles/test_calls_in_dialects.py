@@ -22,11 +22,11 @@ KINDS: Mapping[str, Sequence[str]] = {
     "texts": ("text", "text without an end", "text behind words"),
 }
 OF_WIRES = {f"{wire}'s own": (wire, [name for name in EDITS[wire] if name not in OF_ALL]) for wire in PROVIDERS}
-CASES = {
+OF_KINDS = {
     **{f"{kind} on {wire}": (wire, names) for kind, names in KINDS.items() for wire in PROVIDERS},
-    **OF_WIRES,
     **{f"streams of {wire}": (wire, [*streams]) for wire, streams in STREAMS.items()},
 }
+CASES = {**OF_WIRES, **OF_KINDS}
 UNCLEAR = ("streamed lists so far", "streamed all of index 0")
 """Streams in which, without ids of their own, nobody can tell a call that is written again from an equal one."""
 
@@ -55,7 +55,7 @@ async def check(wire: str, dialects: Sequence[str], family: str = "openai") -> N
     assert max(heard, key=lambda each: each.steps).results == RESULTS
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*OF_WIRES, *[pytest.param(case, marks=pytest.mark.slow) for case in OF_KINDS]])
 async def test_calls_in_dialects_are_votes_for_the_same_as_in_the_standard_form(case: str) -> None:
     wire, dialects = CASES[case]
     await check(wire, [PLAIN, *dialects])
@@ -72,7 +72,7 @@ async def test_mixtures_of_dialects_are_votes_for_the_same(wire: str, stream: st
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("family", ["mistral", "deepseek", "gemini"])
-@pytest.mark.parametrize("dialect", [PLAIN, "streamed with the id behind"])
+@pytest.mark.parametrize("dialect", [PLAIN, pytest.param("streamed with the id behind", marks=pytest.mark.slow)])
 async def test_a_server_gets_ids_reasoning_and_signatures_as_it_wants_them(family: str, dialect: str) -> None:
     await check("chat", [dialect], family)
 

@@ -22,7 +22,8 @@ HOW = "functions, local"
 @pytest.mark.parametrize(
     ("tool", "point"),
     [
-        *[("mail", point) for point in POINTS[2:4]],
+        ("mail", POINTS[2]),
+        pytest.param("mail", POINTS[3], marks=pytest.mark.slow),
         *[pytest.param(*each, marks=pytest.mark.slow) for each in product(("label", "refund"), POINTS[1:4])],
     ],
 )
@@ -58,6 +59,7 @@ def stopped_amid_a_mail(run: str) -> Iterator[int]:
         os.waitpid(child, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "is_second"),
     [(signal.SIGCONT, False), *[pytest.param(signal.SIGKILL, each, marks=pytest.mark.slow) for each in (False, True)]],
