@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from microagents.elections.dissent import alpha_of, is_improbable
+from microagents.elections.dissent import is_improbable
 
 
 def noticed_at(right: list[bool], p: float, alpha: float, k: int) -> int | None:
@@ -40,8 +40,3 @@ def test_a_hard_step_is_noticed_if_the_margin_leaves_time_for_it(k: int, least: 
         noticed_at([random.random() < 0.3 for _ in range(400)], 0.998, 0.005, k) is not None for _ in range(elections)
     )
     assert least <= 1 - found / elections <= most
-
-
-def test_the_shares_of_all_steps_make_the_rate_of_the_run() -> None:
-    assert sum(alpha_of(number, 1_000, 0.01) for number in range(1_000)) == pytest.approx(0.01)
-    assert sum(alpha_of(number, None, 0.01) for number in range(100_000)) == pytest.approx(0.01, rel=1e-4)

@@ -78,16 +78,6 @@ def test_a_tally_agrees_with_a_recount_from_scratch_after_every_vote(rule: Voted
         assert leader_of(tally) == next(c for c in so_far if so_far.count(c) == max(Counter(so_far).values()))
 
 
-@given(rules, ballots, st.data())
-def test_the_votes_needed_never_decide_before_all_are_counted(rule: Voted, votes: Votes, data: st.DataObject) -> None:
-    tally = counted(rule, votes_to_the_end(rule, votes))
-    for _ in range(8):  # rounds, each of exactly the votes that the one before asked for
-        batch = tally.votes_needed
-        for vote in data.draw(st.lists(st.sampled_from(CANDIDATES), min_size=batch, max_size=batch)):
-            assert tally.outcome is None
-            tally.count(vote)
-
-
 # -- what is compared ---------------------------------------------------------------------------------------------------
 
 
@@ -112,14 +102,6 @@ def test_numbers_far_beyond_the_digits_of_a_float_are_different_candidates() -> 
 def test_a_rule_that_can_never_decide_is_refused(build: Callable[[], object], said: str | None) -> None:
     with pytest.raises(InvalidUsage, match=said):
         build()
-
-
-def test_first_valid_is_over_with_so_many_replies_whatever_they_say() -> None:
-    tally = Tally(FirstValid(n=3))
-    for needed, vote in ((2, "a"), (1, "b"), (0, "a")):
-        tally.count(vote)
-        assert tally.votes_needed == needed
-    assert tally.outcome == "decided"
 
 
 # -- panels --------------------------------------------------------------------------------------------------------------------------

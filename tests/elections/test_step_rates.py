@@ -10,9 +10,9 @@ from msgspec import structs
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import expected_votes, race_won
-from microagents.elections.race_tables import ERRORS, RIVALS, race_table
+from microagents.elections.race_tables import ERRORS, race_table
 from microagents.elections.step_rates import SeenStep, StepRates
-from tests.benchmarks.step_rates import check_laws, ended
+from tests.benchmarks.step_rates import check_laws
 
 HARD = SeenStep(right=1, wrong=(9,))
 CLEAN = SeenStep(right=2)
@@ -24,17 +24,6 @@ def test_a_table_against_one_rival_is_the_law() -> None:
         error = float(ERRORS[index])
         assert table.loss[index, 0] == pytest.approx(race_won(error, 3))
         assert table.votes[index, 0] == pytest.approx(expected_votes(error, 3))
-
-
-@pytest.mark.parametrize("k", [2, 5])
-def test_a_table_against_several_rivals_is_as_elections_are(k: int) -> None:
-    table, share = race_table(k), RIVALS.index(0.55)
-    for index in (90, 100):
-        error = float(ERRORS[index])
-        rest = [error * 0.45 * each for each in (0.4, 0.25, 0.15, 0.1, 0.1)]
-        end = ended((1 - error, error * 0.55, *rest), k, np.random.default_rng(0), 4_000)
-        assert table.loss[index, share] == pytest.approx(1 - end.right, abs=0.06)
-        assert table.votes[index, share] == pytest.approx(end.votes, rel=0.1)
 
 
 @pytest.mark.slow

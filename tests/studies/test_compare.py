@@ -18,7 +18,6 @@ from microagents.journal.reading import reader_of
 from microagents.replies.chat import Prompt, write
 from microagents.runs.inspection.runs import recorded_result
 from microagents.studies.comparison import Comparison, row_of
-from microagents.systems.chains.self_consistency import SelfConsistency
 from microagents.systems.chains.single_shot import SingleShot
 from microagents.systems.questions.questions import ToSolve, asked_in
 from microagents.systems.questions.recursive import Recursive
@@ -84,11 +83,6 @@ def test_there_is_a_row_for_each_strategy_and_each_k_that_it_can_have_in_the_ord
     assert len({row.run_id for row in rows}) == 5
 
 
-def test_without_a_strategy_and_a_k_there_is_one_row_of_the_tasks_own() -> None:
-    (row,) = compared(strategies=(), repeat=1).rows
-    assert (row.strategy, row.k) == ("recursive", 2)
-
-
 @pytest.mark.slow
 def test_all_rows_solve_the_same_problems() -> None:
     seen = []
@@ -98,23 +92,6 @@ def test_all_rows_solve_the_same_problems() -> None:
     assert seen == [[0, 1, 2, 3, 4]] * 4
 
 
-def test_a_row_is_what_a_run_of_these_inputs_gives() -> None:
-    (row,) = compared(strategies=[SelfConsistency(samples=3)], repeat=20).rows
-    alone = run_sync(
-        [SMALL.variant(number) for number in range(20)],
-        models=MODEL,
-        strategy=SelfConsistency(samples=3),
-        runs_dir=None,
-    )
-    solved = sum(each["correct"] for each in alone.value)
-    assert 0 < solved < 20
-    assert (row.solved, row.rate, (row.low, row.high)) == (solved, solved / 20, wilson_interval(solved, 20))
-    assert row.argmax == sum(len(each["argmax"]) for each in alone.value) > 0
-    assert alone.cost_usd is not None
-    assert row.cost_per_input == pytest.approx(alone.cost_usd / 20)
-    assert (row.calls, row.calls_per_input) == (alone.calls, 3.0)
-
-
 def test_an_option_goes_to_all_strategies_that_have_it_and_to_no_other() -> None:
     rows = compared(options={"temperature": "0.4", "depth": "1"}, repeat=1).rows
     assert [(row.options.get("temperature"), row.options.get("depth")) for row in rows] == [
@@ -122,18 +99,6 @@ def test_an_option_goes_to_all_strategies_that_have_it_and_to_no_other() -> None
         (0.4, None),
         (None, 1),
     ]
-
-
-def test_a_model_or_a_deployment_of_a_role_goes_to_the_rows_that_have_it() -> None:
-    models = {"": [MODEL], "discriminator": ["sim:perfect"]}
-    comparison = compared(
-        models=models, deploy={"composer": {"num_replicas": 2}}, strategies=["single-shot", "recursive"], repeat=1
-    )
-    assert comparison.outcome == "completed"
-    with pytest.raises(
-        InvalidUsage, match="there is no role with a model called 'discriminater'; did you mean 'discriminator'"
-    ):
-        compared(models={"": [MODEL], "discriminater": [MODEL]}, strategies=["recursive"])
 
 
 # -- what is solved --------------------------------------------------------------------------------------------------------------------
@@ -205,12 +170,6 @@ def test_a_comparison_that_has_ended_answers_from_its_journals() -> None:
     assert structs.replace(again, recorded_at=None) == first
 
 
-def test_rows_can_be_added_and_put_in_another_order_without_doing_the_others_again() -> None:
-    first = compared(strategies=["single-shot"], repeat=3)
-    again = compared(strategies=["self-consistency", "single-shot"], options=FIVE, repeat=3)
-    assert again.rows[1:] == first.rows
-
-
 @pytest.mark.parametrize(
     "changed",
     [{"seed": 1}, {"models": "sim:perfect"}, {"on_undecided": "leader"}],
@@ -260,12 +219,6 @@ def test_a_row_is_not_begun_where_the_others_have_used_up_the_limit() -> None:
         "--max-calls 10 is reached before self-consistency (row 2 of 2)",
     )
     assert len(comparison.rows) == 1
-
-
-def test_what_a_later_row_has_cost_already_counts() -> None:
-    compared(strategies=["self-consistency"], options=FIVE, repeat=10)
-    assert limited(max_calls=50).reason == "--max-calls 50 is reached before single-shot (row 1 of 2)"
-    assert limited(max_calls=60).outcome == "completed"
 
 
 @pytest.mark.slow

@@ -121,6 +121,7 @@ def test_errors_that_change_along_the_chain_are_reported_and_a_plan_for_another_
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("error", "spared"), [(0.05, 0.5), pytest.param(0.6, 0.0, marks=pytest.mark.slow)])
 async def test_the_calls_of_a_certified_run_are_at_most_those_that_the_probabilities_of_samples_say(
     error: float, spared: float

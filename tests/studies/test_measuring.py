@@ -12,7 +12,7 @@ from msgspec import Struct
 from microagents import Call, ChainTask, InvalidUsage, Prompt, Reply, run
 from microagents.replies.chat import write
 from microagents.replies.rollouts import Rollout
-from microagents.studies.measuring import Measured, MeasuredStep, Measuring, blocks
+from microagents.studies.measuring import Measured, MeasuredStep, Measuring
 
 LENGTH = 5
 WRONG = -1
@@ -110,12 +110,6 @@ async def test_each_step_is_asked_in_the_oracles_state_whatever_is_said_before()
     assert [each.errors for each in steps] == [[True] * 3, *[[False] * 3] * (LENGTH - 1)]
 
 
-def test_more_draws_keep_the_blocks_of_fewer() -> None:
-    assert [*blocks(2)] == [(0, 2)]
-    assert [*blocks(10)] == [(0, 2), (2, 10)]
-    assert [*blocks(25)] == [(0, 2), (2, 10), (10, 20), (20, 25)]
-
-
 @pytest.mark.parametrize(
     ("said", "mistakes"),
     [(stride(2), {}), (Stride(by=1, to=9), {"to": 10}), (Stride(by=5, to=3), {"by": 10})],
@@ -131,13 +125,6 @@ async def test_several_replies_may_be_right_and_votes_are_told_apart() -> None:
     said = [stride(0), stride(0, 2), Stride(by=3, to=9), stride(0)]
     step = (await measured(Walks(0, lambda _, seq: said[seq % 2 if seq < 2 else seq]), draws=2))[0]
     assert (step.votes, step.right) == ((0, 1), (True, True))
-
-
-async def test_a_flagged_reply_counts_for_nothing_and_is_not_drawn_again() -> None:
-    model = Walks(2, lambda place, seq: Stride(by=0, to=place) if seq == 1 else stride(place))
-    steps = await measured(model, draws=10)
-    assert (steps[2].first_valid, steps[2].valid, steps[2].drawn) == (1, 8, 10)
-    assert len(model.asked) == 10 * LENGTH
 
 
 async def test_rollouts_start_at_every_step_and_are_judged_up_to_the_end() -> None:

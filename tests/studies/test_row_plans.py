@@ -88,6 +88,7 @@ def test_without_an_oracle_calls_and_open_rows_are_those_of_the_pilot(tmp_path: 
     assert held.votes.calls == found.pilot.calls
 
 
+@pytest.mark.slow
 def test_a_run_is_promised_the_votes_that_were_held_else_those_of_the_law(tmp_path: Path) -> None:
     found = measured(Setting(fields=4, right=0.9, rivals=1), tmp_path)
     assert found.pilot is not None

@@ -83,6 +83,7 @@ def test_where_nothing_can_be_confined_nothing_runs_and_nothing_is_scored() -> N
     assert TASK.correct(Program(code="def double(n):\n    return 2 * n")) is None
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize(
     "bound", ["-v 480000", *(pytest.param(each, marks=pytest.mark.slow) for each in ("-n 40", "-s 1024", "-t 5"))]

@@ -15,7 +15,6 @@ from microagents.replies.data_prompts import prompt_of
 from microagents.systems.documents import (
     Part,
     Ranking,
-    Segment,
     Text,
     ToRank,
     ToSplit,
@@ -74,19 +73,6 @@ async def written(task: Consistency, strategy: Strategy) -> str:
 # -- the document ------------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 6), st.floats(0, 1), st.integers(0, 50))
-def test_who_sees_all_is_consistent(sections: int, fixes: int, uses: int, undeclared: float, instance: int) -> None:
-    task = Consistency(sections=sections, fixes=fixes, uses=uses, undeclared=undeclared, instance=instance)
-    assert task.contradictions(sequentially(task)) == 0
-
-
-def test_instances_are_other_documents_of_the_same_size() -> None:
-    assert TASK.variant(0) == TASK
-    assert TASK.variant(3) == Consistency(instance=3)
-    assert TASK.variant(3).plan != TASK.plan
-    assert len(TASK.variant(3).plan) == len(TASK.plan)
-
-
 @pytest.mark.parametrize(
     ("change", "faults"),
     [
@@ -121,31 +107,12 @@ def test_a_wrong_value_that_later_sections_repeat_is_one_fault_and_else_one_for_
 # -- authors -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_author_repeats_the_value_that_its_prompt_shows_first_of_the_section_that_fixes_it() -> None:
-    assert TASK.expert_segment(to_write()).text == f"{OWN}\n{USED}"
-    other = "Section 3: the limit of section 1 is 9"
-    assert TASK.expert_segment(to_write(f"{other}\n\n{FIXED}")).text == f"{OWN}\n{USED}"
-    assert TASK.expert_segment(to_write(other)).text == f"{OWN}\n{USED.replace('417', '9')}"
-
-
-def test_an_author_continues_behind_what_it_has_written() -> None:
-    segment = TASK.expert_segment(to_write(written=OWN))
-    assert (segment.text, segment.status) == (USED, "complete")
-    assert TASK.expert_segment(to_write(written=f"{OWN}\n{USED}")).text == ""
-
-
 @given(seeds)
 def test_a_mistaken_segment_has_one_other_value_and_no_validator_lets_it_pass(seed: int) -> None:
     right = TASK.expert_segment(to_write())
     wrong = TASK.mistaken_segment(to_write(), right, Random(seed))
     assert sum(one != other for one, other in zip(lines(right.text), lines(wrong.text), strict=True)) == 1
     assert not TASK.expert_validation(to_validate(wrong.text)).passes
-
-
-def test_an_author_errs_the_more_often_the_more_terms_it_writes() -> None:
-    task = Consistency(error=0.1)
-    rates = [task.difficulty(prompt_of("", asked), Segment) for asked in (to_write(), to_write(written=OWN))]
-    assert rates == pytest.approx([0.19, 0.1])
 
 
 # -- validators, splitters and rankers ---------------------------------------------------------------------------------
@@ -177,12 +144,6 @@ def test_an_author_errs_the_more_often_the_more_terms_it_writes() -> None:
 def test_a_validator_objects_to_what_it_can_see(asked: ToValidate, *, passes: bool) -> None:
     validation = TASK.expert_validation(asked)
     assert validation.passes is passes, validation.reason
-
-
-def test_validators_err_as_often_as_the_task_says_or_else_as_their_models_do() -> None:
-    prompt = prompt_of("", to_validate(USED))
-    assert Consistency(accuracy=0.7).difficulty(prompt, Segment) == pytest.approx(0.3)
-    assert Consistency(accuracy=None).difficulty(prompt, Segment) is None
 
 
 @given(st.integers(0, 50))

@@ -44,10 +44,6 @@ def test_different_answers_have_different_values() -> None:
     assert len({read_exact(each) for each in answers}) == len(answers)
 
 
-def test_products_that_floats_cannot_tell_apart_are_different() -> None:
-    assert read_exact("99999999999999999999") != read_exact("99999999999999999992")
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "1e5", "9^9^9", "1/0", r"\frac{1}{x+1}", "10**9", "x" * 501],

@@ -93,15 +93,6 @@ def test_experts_together_multiply(digits: int, by: int, instance: int) -> None:
     assert (len(str(first)), len(str(second)), answer.product) == (digits, by, first * second)
 
 
-@given(st.integers(1, 40), st.integers(0, 50))
-def test_experts_together_sort(n: int, instance: int) -> None:
-    task = Sorting(n=n, instance=instance)
-    answer = solved(task, task.statement())
-    assert isinstance(answer, Sorted)
-    assert task.correct(answer)
-    assert list(answer.numbers) == sorted(task.numbers)
-
-
 def test_products_are_compared_digit_by_digit() -> None:
     task = Multiplication(digits=5)
     first, second = task.factors
@@ -112,14 +103,6 @@ def test_products_are_compared_digit_by_digit() -> None:
     assert float(exact) == float(exact + 7)
     assert not long.correct(Product(product=exact + 7))
     assert long.correct(parse(write(Product(product=exact), "json"), Product, "json"))
-
-
-def test_a_list_that_lost_or_doubled_a_number_is_not_sorted() -> None:
-    task = Sorting(n=5)
-    right = sorted(task.numbers)
-    assert task.correct(Sorted(numbers=tuple(right)))
-    for wrong in (right[1:], [*right, right[-1]], right[::-1]):
-        assert not task.correct(Sorted(numbers=tuple(wrong)))
 
 
 @by_problem
@@ -134,16 +117,6 @@ def test_a_mistake_of_any_role_is_another_vote_and_passes_the_screen(task: Worke
 
 
 @by_problem
-@given(seed=seeds)
-def test_a_wrong_decomposition_leads_to_a_wrong_answer_or_cuts_for_nothing(task: Worked, seed: int) -> None:
-    problem = task.statement()
-    wrong = task.mistake(prompt_of("", ToDecompose(problem=problem)), task.expert_decomposition(problem), Random(seed))
-    assert isinstance(wrong, Decomposition)
-    composed = task.expert_composition(composition(task, problem, wrong))
-    assert composed.vote() != task.expert_answer(problem).vote()
-
-
-@by_problem
 def test_the_right_candidate_is_named_wherever_it_stands(task: Worked) -> None:
     asked, _ = questions(task)[-1]
     assert isinstance(asked, ToChoose)
@@ -152,21 +125,6 @@ def test_the_right_candidate_is_named_wherever_it_stands(task: Worked) -> None:
         assert task.expert(prompt, Choice) == Choice(choice="RGHT")
     prompt = prompt_of("", ToChoose(question=asked.question, candidates=(asked.candidates[0],)))
     assert task.expert(prompt, Choice) == Choice(choice="WRNG")
-
-
-@by_problem
-def test_errors_grow_with_a_problem_in_every_role(task: Worked) -> None:
-    rates = [task.difficulty(prompt_of("", asked), reply) for asked, reply in questions(task)]
-    assert all(rate is not None and 0 < rate < 1 for rate in rates)
-    cut = task.expert_decomposition(task.statement())
-    for whole, half in (
-        (ToSolve(problem=task.statement()), ToSolve(problem=cut.first)),
-        (ToDecompose(problem=task.statement()), ToDecompose(problem=cut.first)),
-    ):
-        rate, of_half = (task.difficulty(prompt_of("", asked), Reply) for asked in (whole, half))
-        assert rate is not None
-        assert of_half is not None
-        assert rate > of_half
 
 
 @by_problem

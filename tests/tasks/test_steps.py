@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from pydantic import ValidationError
 
-from microagents import Prompt, Reply
 from microagents.replies.data_prompts import prompt_of
 from microagents.systems.questions.questions import ToSolve
 from microagents.systems.swarm.steps import (
@@ -72,17 +71,6 @@ def test_a_step_whose_fact_is_nowhere_is_unsure_and_a_check_finds_a_guess() -> N
     guess = msgspec.Raw(msgspec.json.encode(StepResult(result=f"r{number} = 500", confidence=9)))
     check = TASK.expert(prompt_of("", ToCheck(question=asked, reply=guess)), Check)
     assert check == Check(passed=False, feedback="The number is not the one that this step leads to.")
-
-
-def test_mistakes_are_other_replies() -> None:
-    work = prompt_of("", ToWork(problem=TASK.statement(), plan=TASK.steps, number=1, step=TASK.steps[0]))
-    cases: list[tuple[Prompt, type[Reply]]] = [
-        (work, StepResult),
-        (prompt_of("", ToPlan(problem=TASK.statement())), Steps),
-    ]
-    for prompt, kind in cases:
-        right = TASK.expert(prompt, kind)
-        assert TASK.mistake(prompt, right, Random(2)).vote() != right.vote()
 
 
 def test_a_goal_with_a_checklist_is_judged_by_the_checks_that_code_can_make() -> None:

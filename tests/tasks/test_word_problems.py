@@ -37,10 +37,6 @@ def test_the_depth_is_the_longest_path_of_the_graph(depth: int) -> None:
         assert graph_of(task, task.statement()).longest_path == depth
 
 
-def test_depths_are_from_2_to_5_unless_one_is_given() -> None:
-    assert {graph_of(task, task.statement()).longest_path for task in TASKS} == {2, 3, 4, 5}
-
-
 @pytest.mark.parametrize("task", TASKS[:6])
 def test_each_contraction_keeps_the_answer_and_takes_a_layer_away(task: WordProblem) -> None:
     question = task.statement()
@@ -51,21 +47,6 @@ def test_each_contraction_keeps_the_answer_and_takes_a_layer_away(task: WordProb
         assert task.correct(expert(task, ToSolve(problem=question), Total))
         depth -= 1
         assert graph_of(task, question).longest_path == depth
-
-
-def test_what_is_known_goes_into_the_contraction_even_if_it_is_wrong() -> None:
-    question = (
-        "Ana has 3 coins. Bo has 2 more coins than Ana. Cy has twice as many coins as Bo. How many coins does Cy have?"
-    )
-    graph = graph_of(TASKS[0], question)
-    wrong = TASKS[0].mistake(prompt_of("", ToTrace(problem=question, reasoning="")), graph, Random(1))
-    assert isinstance(wrong, Subquestions)
-    contracted = expert(TASKS[0], to_contract(question, wrong, guided=True), Contraction).question
-    assert wrong.nodes[0].answer != "5"
-    assert (
-        contracted
-        == f"Bo has {wrong.nodes[0].answer} coins. Cy has twice as many coins as Bo. How many coins does Cy have?"
-    )
 
 
 @pytest.mark.parametrize("task", TASKS[:6])
@@ -82,14 +63,6 @@ def test_a_mistake_changes_the_answer(task: WordProblem) -> None:
         contracted = task.mistake(prompt_of("", contract), right, Random(seed))
         assert isinstance(contracted, Contraction)
         assert not task.correct(expert(task, ToSolve(problem=contracted.question), Total))
-
-
-def test_errors_grow_with_the_steps_of_the_question_alone() -> None:
-    task = WordProblem()
-    questions = [WordProblem(depth=depth).statement() for depth in (1, 3, 5, 7)]
-    assert len(questions) == len({*questions})
-    direct = [task.difficulty(prompt_of("", ToSolve(problem=each)), Way) for each in questions]
-    assert direct == sorted({*direct})
 
 
 def test_a_story_is_read_as_it_was_told() -> None:

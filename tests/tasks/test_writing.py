@@ -13,10 +13,10 @@ import pytest
 from microagents import run_sync
 from microagents.base.errors import InvalidUsage
 from microagents.runs.settings import validated
-from microagents.systems.documents import Part, Segment, Text, Validation
+from microagents.systems.documents import Part, Text
 from microagents.tasks import requirements
 from microagents.tasks.requirements import BROWSERS, compiles, opens
-from microagents.tasks.writing import BAD_CHARACTER, Writing
+from microagents.tasks.writing import Writing
 from tests.cli.commands import WRONG_USAGE, microagents, write
 from tests.models.server import reply, serving
 
@@ -57,12 +57,6 @@ def test_an_unknown_check_is_refused_with_the_known_ones() -> None:
     assert "unknown check 'rhymes'" in sentence
     for each in requirements.REQUIREMENTS:
         assert each.form in sentence
-
-
-def test_lines_that_are_no_checks_are_left_alone() -> None:
-    task = Writing(brief="A text.\n- check the figures twice\ncheck: the sums\n- double-check: all")
-    assert task.checks("anything") == {}
-    assert task.correct(Text(text="anything")) is None
 
 
 @pytest.mark.parametrize(
@@ -126,12 +120,6 @@ def test_every_brief_of_the_examples_is_checked_here() -> None:
     assert sorted(ENDINGS) == sorted(path.stem for path in BRIEFS.glob("*.md"))
 
 
-@pytest.mark.parametrize(("name", "ending"), ENDINGS.items())
-def test_the_briefs_of_the_examples_have_requirements(name: str, ending: str) -> None:
-    task = Writing(brief=(BRIEFS / f"{name}.md").read_text(encoding="utf-8"), output=f"{name}.{ending}")
-    assert len(requirements.requirements_in(task.brief, f".{ending}")) >= 7
-
-
 def test_a_requirement_of_any_length_is_read_in_little_time() -> None:
     began_s = time.process_time()
     with pytest.raises(ValueError, match="unknown check"):
@@ -175,17 +163,6 @@ def test_a_text_is_right_if_all_is_met_and_unknown_if_a_program_is_missing(monke
     assert met("opens in a browser without errors", "<p>1") is None
     compiles.cache_clear()
     opens.cache_clear()
-
-
-def test_a_segment_whose_backslashes_were_not_doubled_is_flagged() -> None:
-    task = Writing(brief="A text.")
-    (broken, right) = (
-        Segment(justify="", text=text, status="ongoing", mode="continue")
-        for text in ("\begin{frame}", "\\begin{frame}\r\n\t1")
-    )
-    assert task.flag(broken) == BAD_CHARACTER
-    assert task.flag(right) is None
-    assert task.flag(Validation(reason="\b", passes=True)) is None
 
 
 # -- LaTeX and the browser -------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -242,15 +241,3 @@ def test_a_result_that_cannot_be_written_is_named_before_any_call(kind: Any) -> 
     connect.__annotations__["return"] = kind
     with pytest.raises(InvalidDefinition, match="tool connect returns a Connection, which cannot be written as JSON"):
         FunctionTool(connect)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [int, None, np.ndarray, Line, Ended, Timestamp, bytes, set[Decimal], Iterator[int]],
-)
-def test_a_result_that_can_be_written_is_taken(kind: Any) -> None:
-    def give() -> None:
-        """Give."""
-
-    give.__annotations__["return"] = kind
-    assert FunctionTool(give).spec.name == "give"

@@ -94,11 +94,6 @@ async def test_a_result_in_another_form_is_one(result: dict[str, Any], outcome: 
     assert await called(server(), timeout_s=30) == outcome
 
 
-async def test_all_pages_of_tools_are_read() -> None:
-    write("tools.json", json.dumps([[{**ACT, "name": "first"}], [], [{**ACT, "name": "third"}]]))
-    assert [each.name for each in await listed(server())] == ["first", "third"]
-
-
 @pytest.mark.slow
 async def test_pages_without_an_end_are_bounded_and_told() -> None:
     with capture_logs() as logs:

@@ -14,7 +14,7 @@ import pytest
 
 from microagents.base.aio import retrieve_exception
 from microagents.tools import threads
-from microagents.tools.threads import LoopThread, in_thread
+from microagents.tools.threads import LoopThread
 
 WAIT_S = 60.0
 
@@ -32,14 +32,6 @@ async def fork() -> int:
     return os.fork()
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork beside threads
-@pytest.mark.timeout(30)
-async def test_a_child_that_a_function_forks_ends_where_the_function_returns() -> None:
-    async with loop_thread() as thread:
-        for child in (await in_thread(os.fork), await thread.call(fork, is_kept=False)):
-            assert await asyncio.to_thread(os.waitpid, child, 0) == (child, 0)
-
-
 async def test_coroutines_share_one_loop_of_another_thread_and_have_their_callers_context() -> None:
     said: ContextVar[str] = ContextVar("said")
 
@@ -53,22 +45,6 @@ async def test_coroutines_share_one_loop_of_another_thread_and_have_their_caller
     (loop,) = {loop for loop, _, _ in seen}
     assert (loop.is_closed(), loop is asyncio.get_running_loop()) == (True, False)
     assert threading.get_ident() not in {ident for _, ident, _ in seen}
-
-
-@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), StopIteration(), asyncio.CancelledError()])
-async def test_a_coroutine_that_raises_ends_nothing_but_its_call(error: BaseException) -> None:
-    async def fail() -> None:
-        raise error
-
-    async def answer() -> int:
-        await asyncio.sleep(0)
-        return 3
-
-    async with loop_thread() as thread:
-        other = thread.call(answer, is_kept=False)
-        with pytest.raises(Exception, match=r"no|SystemExit|StopIteration|CancelledError"):
-            await thread.call(fail, is_kept=False)
-        assert (await other, await thread.call(answer, is_kept=False)) == (3, 3)
 
 
 async def test_after_a_task_that_exits_the_next_call_gets_a_new_loop() -> None:

@@ -266,15 +266,6 @@ async def test_a_call_that_ends_after_its_time_out_lets_its_run_go_on() -> None:
     assert (call["outcome"], call["observation"], call["person"]) == ("done", "paid", None)
 
 
-async def test_of_many_inputs_only_the_one_with_the_late_call_waits_and_goes_on() -> None:
-    tasks = [PAY, Slow(calls=())]
-    running = asyncio.ensure_future(run(tasks, models="sim:perfect", strategy=Act(tool_timeout=0.05), run_id="r"))
-    await unknown_at()
-    MAY_END.set()
-    result = await running
-    assert (result.outcome, [each["actions"] for each in result.value], len(done())) == ("completed", [1, 0], 1)
-
-
 def test_a_call_that_does_not_end_is_left_and_its_outcome_unknown(caplog: pytest.LogCaptureFixture) -> None:
     result = sitting(PAY, tool_timeout=0.05, max_wait_effects_s=0.1)
     assert result.outcome == "undecided"
@@ -355,11 +346,6 @@ async def test_nor_is_one_that_still_is_under_way_made_a_second_time() -> None:
     assert "0/step/0/call/0/making/2/found" in str(result.reason)
     assert len(CALLS) == 1
     assert "a person: was not made" in microagents("show", "r").out
-
-
-def test_without_a_journal_work_goes_on_after_a_late_call_as_with_one() -> None:
-    task = Slow(calls=(("nap", {"seconds": 0.2}),))
-    assert sitting(task, tool_timeout=0.05, runs_dir=None).outcome == "completed"
 
 
 def test_a_call_that_is_still_alive_and_that_no_look_up_finds_is_not_made_again() -> None:

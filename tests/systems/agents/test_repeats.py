@@ -95,9 +95,3 @@ def test_calls_are_equal_if_they_do_the_same(arguments: dict[str, Any], *, is_eq
     parameters = FunctionTool(refund).spec.parameters
     digests = {call_digest(ToolCall("refund", each), parameters) for each in ({"order": 7}, arguments)}
     assert (len(digests) == 1) is is_equal
-
-
-def test_each_of_two_equal_inputs_makes_its_own_call() -> None:
-    tasks = [Repeating(calls=(FIRST,)), Repeating(calls=(FIRST,))]
-    assert run_sync(tasks, models="sim:perfect", run_id="r").outcome == "completed"
-    assert len(done()) == 2

@@ -6,7 +6,6 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
@@ -177,18 +176,3 @@ def test_a_tool_that_hangs_has_an_unknown_outcome_and_hangs_nothing_else(*, is_a
         assert call(hang_async if is_async else hang, timeout_s=0.05).outcome == "unknown"
     finally:
         may_end.set()
-
-
-def test_calls_of_plain_functions_share_threads_and_no_context() -> None:
-    was_set: ContextVar[bool] = ContextVar("was_set", default=False)
-
-    @tool("read_only")
-    def which() -> str:
-        """Say which thread runs this, and what an earlier call left in its context."""
-        before = was_set.get()
-        was_set.set(True)
-        return f"{threading.get_ident()} {before}"
-
-    seen = [call(which).text.split() for _ in range(20)]
-    assert len({thread for thread, _ in seen}) <= 2  # one may still be on its way back
-    assert {before for _, before in seen} == {"False"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any, ClassVar
@@ -118,25 +117,6 @@ def test_no_forbidden_action_runs_whatever_an_observation_says() -> None:
     result = act(Gullible(calls=(("inbox", {}), ("refund", {"order": 8}))))
     assert (result.outcome, done()) == ("stopped", [])
     assert "(forbidden " in str(result.reason)
-
-
-def test_what_a_tool_prints_does_not_mix_with_the_result() -> None:
-    Path("printing.py").write_text(
-        "from microagents import Action, AgentTask, ToolCall, tool\n"
-        "@tool('destructive')\n"
-        "def loud() -> str:\n"
-        "    'Print.'\n"
-        "    print('printed')\n"
-        "    return 'ok'\n"
-        "class Loud(AgentTask):\n"
-        "    tools = (loud,)\n"
-        "    def statement(self): return 'Be loud.'\n"
-        "    def expert(self, prompt, reply):\n"
-        "        return Action(calls=[[ToolCall('loud', {}), ToolCall('end', {'answer': 'a'})][prompt.user.count('\\nAction ')]])\n"
-    )
-    ran = microagents("run", "printing.py", "--model", PERFECT, "--json")
-    assert json.loads(ran.out)["outcome"] == "completed"
-    assert "printed" in ran.err
 
 
 @pytest.mark.parametrize("calls", [7, 13])

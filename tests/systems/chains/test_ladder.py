@@ -6,24 +6,21 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from random import Random
 from types import MappingProxyType
 from typing import Any
 
 import pytest
-from msgspec import Raw, structs
+from msgspec import structs
 
 from microagents import FirstToAheadBy, InvalidUsage, Result, run
 from microagents.base.errors import TaskFailed
 from microagents.elections.election import ElectionId, Verdict
 from microagents.models.model import Call
 from microagents.replies.chat import write
-from microagents.replies.data_prompts import prompt_of
 from microagents.replies.rollouts import Rollout
 from microagents.runs.strategies import strategy_of
 from microagents.systems.chains.chain import Chain, ChainStep, Rung
-from microagents.systems.chains.judge import Dispute, JudgedCandidate, Reason, Ruling
+from microagents.systems.chains.judge import Reason, Ruling
 from microagents.systems.chains.ladder import rungs_in
 from microagents.systems.chains.maker import Maker
 from microagents.systems.chains.paraphraser import Paraphrased, keeps_all
@@ -100,18 +97,6 @@ async def test_with_calibration_it_climbs_as_soon_as_its_votes_are_improbable() 
     result = await climbed("paraphrase", model, p=0.999)
     assert result.account.climbed == {"paraphrase": 1}
     assert model.calls[f"{HARD}/vote"] < 10
-
-
-async def test_a_step_that_is_decided_never_climbs() -> None:
-    model = Asked()
-    result = await climbed("paraphrase,judge", model, p=0.999)
-    assert (result.account.climbed, result.calls) == ({}, 4 * LENGTH)
-
-
-async def test_another_model_votes_on_the_same_question() -> None:
-    model = Asked(vote=torn)
-    result = await climbed("model=sim:perfect", model)
-    assert (result.account.errors, result.account.climbed) == (0, {"model": 1})
 
 
 async def test_a_wrong_name_of_a_model_in_the_ladder_is_refused_before_the_first_call() -> None:
@@ -257,18 +242,6 @@ async def test_a_step_that_nothing_decided_stays_undecided_however_often_it_is_r
         assert len({each.account.undecided_at for each in found}) == 1
 
 
-async def test_replies_that_differ_only_where_there_is_no_vote_are_one_candidate() -> None:
-    model = Asked(
-        vote=torn, paraphrase=lambda call: paraphrase(call) if call.reply is Paraphrased else torn(call), judge=judge
-    )
-    result = await climbed("paraphrase,judge", model)
-    assert result.account.climbed == {"judge": 1}
-    assert [path for path in model.calls if "/judge/reason/" in path] == [
-        f"{HARD}/judge/reason/0",
-        f"{HARD}/judge/reason/1",
-    ]
-
-
 async def test_a_flagged_reply_takes_no_decision_from_the_rung_of_a_plurality() -> None:
     def nearly_all(call: Call) -> str:
         return "?" if call.id.seq == 3 else number(RIGHT[HARD + 1])
@@ -276,17 +249,6 @@ async def test_a_flagged_reply_takes_no_decision_from_the_rung_of_a_plurality() 
     strategy = SelfConsistency(samples=9, ladder="model=object:asked", p=0.99)
     result = await run(Drift(length=LENGTH), models=Asked(vote=torn, model=nearly_all), strategy=strategy)
     assert (result.outcome, result.account.errors, result.account.climbed) == ("completed", 0, {"model": 1})
-
-
-async def test_with_a_smaller_k_no_decision_is_lost(tmp_path: Path) -> None:
-    said = {"vote": torn, "model": torn}
-    options: dict[str, Any] = {"run_id": "r", "runs_dir": tmp_path, "models": Asked(said)}
-    task = Drift(length=LENGTH)
-    ladder: dict[str, Any] = {"ladder": "model=object:asked", "p": 0.9, "max_draws": 12}
-    first = await run(task, strategy=Maker(k=8, **ladder), **options)
-    again = await run(task, strategy=Maker(k=2, **ladder), accept_changes=["k"], **options)
-    assert first.outcome == "undecided"
-    assert again.account.decided == again.account.steps
 
 
 async def test_a_plurality_climbs_as_well() -> None:
@@ -344,16 +306,3 @@ def test_a_paraphrase_keeps_every_number_name_list_and_quotation(given: str, sai
     began_s = time.process_time()
     assert keeps_all(given, said) is keeps
     assert time.process_time() - began_s < 20, "whatever its form"
-
-
-def test_a_simulated_judge_reads_the_question_and_errs_by_another_label() -> None:
-    task = Drift()
-    asked = task.prompt(task.start())
-    candidates = [
-        JudgedCandidate(label=label, reply=Raw(b'{"number": %d}' % value), reason="")
-        for label, value in (("AAAA", 3), ("BBBB", 22))
-    ]
-    prompt = prompt_of("", Dispute(system=asked.system, user=asked.user, candidates=tuple(candidates)))
-    right = Ruling.expert(task, prompt)
-    assert right == Ruling(choice="BBBB")
-    assert Ruling.mistake(task, prompt, right, Random(1)) == Ruling(choice="AAAA")

@@ -119,13 +119,6 @@ async def test_rollouts_from_before_mend_a_step_that_the_model_fails_at_alone() 
     assert result.account.errors == 0
 
 
-async def test_the_first_steps_have_no_rollouts_from_before_the_start() -> None:
-    model = Puzzler({0: torn, 1: torn})
-    result = await led(model, history=4)
-    assert (result.outcome, result.account.climbed) == ("completed", {"lookahead": 2})
-    assert {start for start, _ in model.drawn} == {0, 1}
-
-
 async def test_a_horizon_reaches_past_the_end() -> None:
     model = Puzzler({LENGTH - 1: torn}, lambda _, __, right: right)
     assert (await led(model)).outcome == "completed"
@@ -195,45 +188,9 @@ async def test_a_tie_for_ever_ends_at_the_cap_and_the_step_is_undecided_after_th
     assert again.account.climbed == {"lookahead": 1}
 
 
-async def test_where_all_samples_and_rollouts_are_flagged_the_step_is_undecided() -> None:
-    def blank(_start: int, _number: int, _right: list[int]) -> Steps:
-        return ""
-
-    model = Puzzler({HARD: torn}, blank)
-    result = await led(model, max_draws=12)
-    assert (result.outcome, result.account.flagged) == ("undecided", {"empty": 12})
-
-
 async def test_the_leader_of_the_samples_is_taken_where_no_rollout_decides_and_the_user_wants_it() -> None:
     result = await led(Puzzler({HARD: torn}, lambda *_: ""), max_draws=12, on_undecided="leader")
     assert (result.outcome, result.account.settled_at) == ("completed", {f"0/step/{HARD}": "leader"})
-
-
-async def test_with_known_inputs_rollouts_start_at_the_oracles_states() -> None:
-    def wrong(seq: int) -> int:
-        return WRONG - seq % 2
-
-    model = Puzzler({HARD: torn, HARD - 1: wrong}, lambda start, _, right: [WRONG] * 8 if start == HARD - 1 else right)
-    result = await led(model, known_inputs=True)
-    assert result.value["steps"] == LENGTH
-    assert rollout_flags()[:3] == [None, "contradicts", None]
-
-
-class Marked(Drift):
-    """A walk that flags one number."""
-
-    def flag(self, state: Any, reply: Onward) -> str | None:  # noqa: ARG002
-        return "unlucky" if reply.number == WRONG else None
-
-
-async def test_the_tasks_own_flag_holds_for_predictions_as_well() -> None:
-    def unlucky(start: int, number: int, right: list[int]) -> Steps:
-        return [*right[: HARD - start], WRONG, *right[HARD - start + 1 :]] if number == 0 else right
-
-    model = Puzzler({HARD: lambda seq: RIGHT[HARD + 1] + seq % 2}, unlucky)
-    result = await led(model, task=Marked(length=LENGTH))
-    assert result.outcome == "completed"
-    assert rollout_flags()[:3] == ["unlucky"] * 3
 
 
 @pytest.mark.slow

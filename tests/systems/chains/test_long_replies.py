@@ -65,22 +65,12 @@ async def test_iterative_restart_goes_on_from_where_a_reply_ends() -> None:
     assert (result.outcome, result.calls, result.account.errors, result.account.steps) == ("completed", 3, 0, LENGTH)
 
 
-async def test_iterative_restart_asks_for_no_more_steps_than_its_horizon_and_those_that_are_left() -> None:
-    result = await walked(lambda _: 1000, IterativeRestart(horizon=20))
-    assert (result.outcome, result.calls, result.account.steps) == ("completed", 2, LENGTH)
-
-
 async def test_iterative_restart_asks_again_after_a_reply_that_cannot_be_read_and_gives_up_after_three() -> None:
     mended = await walked(lambda number: None if number in (1, 2) else 20, "iterative-restart")
     assert (mended.outcome, mended.calls) == ("completed", 4)
     stuck = await walked(lambda number: None if number else 20, "iterative-restart")
     assert (stuck.outcome, stuck.calls) == ("undecided", 4)
     assert "the work is not done after 4 replies, the last at 0/rollout/3" in str(stuck.reason)
-
-
-async def test_a_wrong_step_in_a_long_reply_is_found_by_the_oracle_and_leads_on() -> None:
-    result = await run(Drift(length=LENGTH), models="sim:perfect@error=0.2", strategy="single-shot")
-    assert (result.outcome, result.account.errors) == ("completed", 1)
 
 
 async def test_replies_are_kept_and_a_resumed_run_does_not_buy_them_again(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from statistics import NormalDist
 from typing import Any, ClassVar
 
 import pytest
-from msgspec import Struct
 
 from microagents import (
     ChainTask,
@@ -137,11 +136,6 @@ async def test_a_wrong_decision_leads_on_from_where_it_leads() -> None:
     assert 0 < (result.account.errors or 0) < 100
 
 
-async def test_without_an_oracle_nobody_knows_the_errors() -> None:
-    result = await run(Walk(), models="sim:perfect")
-    assert (result.outcome, result.value, result.account.errors) == ("completed", Place(number=6, steps_done=5), None)
-
-
 async def test_a_chain_ends_undecided_at_a_step_that_is_undecided() -> None:
     result = await run(
         Drift(length=50),
@@ -156,16 +150,6 @@ async def test_a_chain_ends_undecided_at_a_step_that_is_undecided() -> None:
     assert (result.reason or "").startswith(f"the election at 0/step/{at} is undecided after 12 draws (")
     assert f"decide it yourself (`microagents decide mine 0/step/{at} 'REPLY'`) and resume" in (result.reason or "")
     assert result.account.decided == at
-
-
-async def test_inputs_that_are_all_undecided_are_counted_without_any_others() -> None:
-    result = await run(
-        [Drift(length=3), Drift(length=4)], models="sim:perfect@flag=1", strategy=Maker(k=1, max_draws=1), run_id="two"
-    )
-    assert (result.reason or "").startswith(
-        "of 2 inputs 2 undecided; input 0: the election at 0/step/0 is undecided after 1 draw ("
-    )
-    assert "`microagents decide two 0/step/0 'REPLY'`" in (result.reason or "")
 
 
 @pytest.mark.parametrize("known_inputs", [False, True])
@@ -222,17 +206,6 @@ async def test_known_inputs_ask_every_step_from_the_right_state_however_wrong_th
     assert Noted.asked == right
     assert result.recorded["wrong"] == result.account.errors
     assert 0 < result.recorded["wrong"] < 100
-
-
-async def test_how_many_steps_are_open_at_a_time_changes_nothing_that_is_decided() -> None:
-    wide, narrow = [
-        await run(
-            Drift(length=100), models="sim:perfect@error=0.4", strategy=Maker(k=1, window=window), known_inputs=True
-        )
-        for window in (256, 1)
-    ]
-    assert wide.account == narrow.account
-    assert wide.value == narrow.value
 
 
 async def test_undecided_steps_are_counted_apart_with_known_inputs() -> None:
@@ -350,37 +323,6 @@ def test_the_checks_themselves_raise_false_alarms_as_rarely_as_they_say() -> Non
     for off in (-124, -122, 0, 122, 124):
         assert share_agrees(2000 + off, 4000, 0.5) is (abs(off) < 124)
         assert votes_agree(4000 + off, 1000, 4.0, 1.0) is (abs(off) < 124)
-
-
-class Bag(Struct, frozen=True):
-    """A state with what msgpack and a hash order would stumble over."""
-
-    words: frozenset[str] = frozenset({"a", "b", "c", "d"})
-    large: int = 10**30
-    steps: int = 0
-
-
-class Packing(ChainTask[Bag, Onward]):
-    def start(self) -> Bag:
-        return Bag()
-
-    def done(self, state: Bag) -> bool:
-        return state.steps == 3
-
-    def prompt(self, state: Bag) -> Prompt:
-        return Prompt(user=str(state.steps))
-
-    def advance(self, state: Bag, reply: Onward) -> Bag:
-        return Bag(steps=state.steps + 1, large=state.large * 10 + reply.number)
-
-    def expert(self, prompt: Prompt, reply: type[Reply]) -> Onward:  # noqa: ARG002 - always the same
-        return Onward(number=7)
-
-
-@pytest.mark.parametrize("runtime", ["linked", "ray"])
-async def test_a_state_may_hold_sets_and_large_integers(runtime: str) -> None:
-    result = await run(Packing(), models="sim:perfect", runtime=runtime)
-    assert result.value.large == 10**33 + 777
 
 
 def test_more_votes_than_samples_are_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import msgspec
 import pytest
 
 from microagents import Result, Sample, Strategy, resume, run
-from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import reader_of
 from microagents.models.model import Call
 from microagents.models.simulation.scripted import ScriptLine
@@ -163,11 +162,6 @@ async def follow(changed: Script, agents: int = 2, **options: Any) -> Result:
     )
 
 
-async def test_a_judgement_that_cannot_be_read_is_flagged_and_drawn_again() -> None:
-    result = await follow({"round/1/check/0/1": ["**yes**", '{"reason": "", "passes": "true"}', yes()]})
-    assert (result.outcome, result.account.flagged, result.calls) == ("completed", {"malformed": 2}, 8)
-
-
 async def test_after_its_cap_it_counts_as_no() -> None:
     result = await follow({"round/1/check/0/1": ["true"] * 3}, settings={"depth": 0, "rounds": 1})
     first, second = recorded().subtasks[0].rounds[0]
@@ -282,15 +276,6 @@ def test_absent_agents_are_the_same_after_the_run_was_stopped_right_behind_them(
             right
         )
         Path("runs/r.sqlite").unlink()
-
-
-def test_agents_that_fail_at_the_same_time_are_one_error(caplog: pytest.LogCaptureFixture) -> None:
-    Path("empty.jsonl").touch()
-    models = ["scripted:empty.jsonl", "scripted:./empty.jsonl", "scripted:.//empty.jsonl"]
-    with pytest.raises(ModelUnavailable):
-        asyncio.run(run(Lines(n=1), models=models, strategy=SeqCV(), runs_dir=None))
-    gc.collect()
-    assert caplog.records == []
 
 
 # -- options -------------------------------------------------------------------------------------------------------------------------

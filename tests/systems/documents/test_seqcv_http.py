@@ -79,16 +79,6 @@ def outcomes(*, subtask: int, round_: int) -> list[str]:
     return [draft.outcome for draft in recorded().subtasks[subtask].rounds[round_ - 1]]
 
 
-async def test_three_good_authors_agree() -> None:
-    async with authors(Counting(LAST), Counting(LAST), Counting(LAST)) as served:
-        result = await written(served)
-    assert (result.outcome, result.value["answer"]["text"]) == ("completed", COUNTED)
-    assert result.account.flagged == {}
-    assert result.account.calls == 4 * (3 + 9) == sum(len(each.server.received) for each in served)
-    assert result.value["agents"] == [each.spec for each in served]
-    assert result.account.output_tokens == 10 * result.account.calls
-
-
 async def test_bad_replies_are_flagged_by_name_and_the_author_comes_back() -> None:
     bad = ('{"justify": "", "text": "line', Ended('{"justify": "", "te', "max_tokens"), Ended("", "refusal"))
     async with authors(Counting(LAST), Scripted(*bad), Counting(LAST)) as served:

@@ -24,11 +24,6 @@ def test_the_order_is_topological_and_of_equals_the_first_listed_comes_first() -
     assert order(graph) == ["part 3", "part 2", "part 1", "part 4"]
 
 
-def test_without_given_subtasks_the_whole_is_one() -> None:
-    (only,) = Graph.of("whole", []).order()
-    assert (only.at, only.objective, only.parents, only.depth) == ("write", "whole", (), 0)
-
-
 def test_parents_of_a_split_subtask_point_to_each_part_and_each_part_to_each_child() -> None:
     graph = Graph.of("whole", [part(1), part(2, 1), part(3, 2), part(4, 1)])
     new = graph.split("write/part/2", [part(7, objective="x"), part(8, 7, objective="y")])
@@ -82,13 +77,6 @@ def test_a_split_changes_neither_what_is_done_before_it_nor_the_order_of_the_oth
 )
 def test_a_proposal_that_cannot_take_the_place_of_its_subtask_has_a_fault(proposed: list[Part], fault: str) -> None:
     assert fault_of(proposed, ["The whole", "the part above"], 8) == fault
-
-
-@pytest.mark.parametrize(
-    "objective", ["Plan the first day in Rome", "Define the step size", "Write the section on structure"]
-)
-def test_text_about_plans_is_no_planning(objective: str) -> None:
-    assert fault_of([part(1, objective=objective), part(2, 1)], ["The whole"], 8) is None
 
 
 def test_a_given_graph_with_a_fault_is_refused() -> None:

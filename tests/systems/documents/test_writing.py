@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from microagents.systems.documents import Ranking, ToRank, ToValidate, ToWrite
+from microagents.systems.documents import Ranking, ToRank, ToWrite
 from microagents.systems.documents.writing import Answer, DocumentDraft, Missing, NothingWritten, SegmentQuestion
 from microagents.systems.questions.candidates import labels_of
 from tests.systems.documents.authors import NO, Authors, parts, rules, segment, write_whole, yes
@@ -40,25 +40,6 @@ def test_a_segment_passes_with_the_approvals_of_more_than_half(agents: int, appr
     assert writing.records["write"].agreed is passes
 
 
-def test_the_author_judges_as_well_and_everybody_judges_every_segment() -> None:
-    authors = Authors()
-    write_whole(authors, rules(3))
-    assert [ask.at for ask in authors.asked_at("/check/")] == [
-        f"write/round/1/check/{a}/{b}" for a in range(3) for b in range(3)
-    ]
-
-
-def test_a_segment_is_judged_in_the_context_of_its_author() -> None:
-    authors = Authors(write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round == 2 else "ongoing"))
-    write_whole(authors, rules(2))
-    seen = {
-        author_of(ask): ask.asked.written
-        for ask in authors.asked_at("round/2/check")
-        if isinstance(ask.asked, ToValidate)
-    }
-    assert seen == {0: "whole by 0 in 1", 1: "whole by 1 in 1"}
-
-
 def test_a_judgement_without_a_valid_reply_counts_as_no_and_one_of_an_absent_agent_casts_no_vote() -> None:
     replies: dict[int, Answer] = {0: yes(), 1: Missing.FLAGGED, 2: Missing.ABSENT}
     writing = write_whole(Authors(validate=lambda ask, _: replies[ask.agent or 0]), rules(3, depth=0, rounds=1))
@@ -85,16 +66,6 @@ def test_rounds_go_on_until_every_agent_is_complete_and_each_writes_on_top_of_it
     assert len(authors.asked_at("round/3/check")) == 3, "agents that are complete go on judging"
 
 
-def test_complete_agents_count_as_passing() -> None:
-    authors = Authors(
-        write=lambda ask, asked: segment(own(ask, asked), "ongoing" if ask.agent == 2 else "complete"),
-        validate=lambda ask, _: yes("round/1" in ask.at),
-    )
-    writing = write_whole(authors, rules(3, rounds=3))
-    assert outcomes(writing) == [["passed"] * 3, ["failed"], ["failed"]]
-    assert not authors.asked_at("split")
-
-
 def test_an_agent_that_is_never_complete_is_ranked_only_if_nobody_is_and_then_the_text_is_marked() -> None:
     only_first = Authors(write=lambda ask, asked: segment(own(ask, asked), "ongoing" if ask.agent else "complete"))
     writing = write_whole(only_first, rules(3, rounds=4))
@@ -118,54 +89,7 @@ def test_override_replaces_the_agents_own_text_of_this_subtask_only() -> None:
     assert writing.text() == "first by 0 in 2\n\nsecond by 0 in 2\n"
 
 
-def test_override_also_takes_back_what_was_not_agreed() -> None:
-    authors = Authors(
-        write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round == 2 else "ongoing", "override"),
-        validate=lambda ask, _: yes("round/2" in ask.at),
-    )
-    assert write_whole(authors, rules(3, depth=0)).records["write"].agreed
-
-
-def test_a_discarded_segment_is_written_again_on_top_of_the_same_text() -> None:
-    authors = Authors(
-        write=lambda ask, asked: segment(
-            own(ask, asked), "complete" if asked.round > 1 or ask.agent != 1 else "ongoing"
-        ),
-        validate=lambda ask, _: yes(author_of(ask) != 1 or "round/1" not in ask.at),
-    )
-    writing = write_whole(authors, rules(3))
-    assert outcomes(writing) == [["passed", "failed", "passed"], ["passed"]]
-    again = authors.asked_at("round/2/draft")[0].asked
-    assert isinstance(again, ToWrite)
-    assert again.written == ""
-
-
 # -- splits --------------------------------------------------------------------------------------------------------------------------
-
-
-def passing(*agents: int) -> Authors:
-    """At depth 0 only the segments of these agents pass."""
-    return Authors(validate=lambda ask, _: yes("part" in ask.at or author_of(ask) in agents))
-
-
-@pytest.mark.parametrize(
-    ("authors", "agents", "is_split"),
-    [(passing(0), 3, True), (passing(0, 1), 3, False), (passing(0), 2, False), (passing(), 2, True)],
-)
-def test_a_subtask_is_split_when_too_few_segments_pass(authors: Authors, agents: int, *, is_split: bool) -> None:
-    writing = write_whole(authors, rules(agents, rounds=1))
-    assert (writing.records["write"].state == "split") is is_split
-
-
-def test_a_split_discards_all_segments_of_the_subtask_also_those_of_earlier_rounds() -> None:
-    authors = Authors(
-        write=lambda ask, asked: segment(own(ask, asked), "complete" if "," in asked.subtask else "ongoing"),
-        validate=lambda ask, _: yes("part" in ask.at or "round/1" in ask.at),
-    )
-    writing = write_whole(authors, rules(2))
-    assert outcomes(writing) == [["passed"] * 2, ["failed"] * 2]
-    assert "whole by" not in writing.text()
-    assert writing.text() == "whole, a by 0 in 1\n\nwhole, b by 0 in 1\n"
 
 
 def test_finished_subtasks_are_not_run_again_and_depth_is_nesting_depth() -> None:
@@ -189,14 +113,6 @@ def test_at_the_depth_limit_the_segment_with_most_approvals_is_taken_and_marked(
     record = writing.records["write"]
     assert outcomes(writing) == [["failed", "forced", "failed"], ["failed", "forced", "failed"]]
     assert (record.text, record.agreed, record.complete) == ("whole by 1 in 1\nwhole by 1 in 2", False, True)
-
-
-def test_at_the_depth_limit_ties_go_to_fewer_objections() -> None:
-    authors = Authors(
-        validate=lambda ask, _: yes(ask.agent == 0) if author_of(ask) != 2 or ask.agent == 0 else Missing.ABSENT
-    )
-    writing = write_whole(authors, rules(3, depth=0, rounds=1))
-    assert outcomes(writing) == [["failed", "failed", "forced"]]
 
 
 def test_splits_are_proposed_again_until_one_has_no_fault_and_without_one_the_best_segment_is_taken() -> None:
@@ -283,16 +199,6 @@ def test_a_given_graph_is_written_in_its_order_and_each_subtask_sees_all_finishe
     assert seen == {"a": "", "c": "a.", "b": "a.\n\nc."}
 
 
-def test_side_by_side_a_subtask_sees_what_it_depends_on() -> None:
-    given = parts("a", "x", "b", "c", depends_on=[(), (), (0,), (2,)]).subtasks
-    authors = Authors()
-    writing = DocumentDraft("whole", given, rules(3, sees="parents"))
-    assert [record.objective for record in writing.ready()] == ["a", "x"]
-    write_whole(authors, rules(3, sees="parents"), given)
-    seen = {ask.asked.subtask: ask.asked.finished for ask in authors.asked if isinstance(ask.asked, ToWrite)}
-    assert seen == {"a": "", "x": "", "b": "a.", "c": "b."}
-
-
 def test_nobody_who_writes_anything_valid_is_an_end_of_its_own() -> None:
     with pytest.raises(NothingWritten):
         write_whole(Authors(write=lambda *_: Missing.FLAGGED), rules(3, depth=0, rounds=2))
@@ -310,16 +216,6 @@ def test_an_absent_agent_is_left_out_until_the_subtask_ends() -> None:
     assert outcomes(writing, "write/part/1") == [["passed", "absent", "passed"], ["passed", "passed"]]
     assert outcomes(writing, "write/part/2")[0] == ["passed"] * 3
     assert not [ask for ask in authors.asked_at("part/1/round/1/check") if ask.agent == 1]
-
-
-def test_a_judge_that_is_absent_is_left_out_as_well() -> None:
-    authors = Authors(
-        write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round == 2 else "ongoing"),
-        validate=lambda ask, _: Missing.ABSENT if ask.agent == 1 else yes(),
-    )
-    writing = write_whole(authors, rules(3))
-    assert outcomes(writing) == [["passed"] * 3, ["passed"] * 2]
-    assert not [ask for ask in authors.asked_at("round/2") if ask.agent == 1]
 
 
 def test_finished_text_beyond_the_limit_is_summarized_oldest_first() -> None:
@@ -349,47 +245,6 @@ def test_so_many_agents_must_answer_that_enough_segments_can_pass(agents: int, q
     authors = Authors()
     write_whole(authors, rules(agents))
     assert [turn.quorum for turn in authors.turns] == [quorum, quorum]
-
-
-def test_absent_agents_rank_nothing_and_without_another_ranker_a_neutral_call_ranks() -> None:
-    authors = Authors(
-        write=lambda ask, asked: Missing.ABSENT if ask.agent == 2 else segment(own(ask, asked)),
-        rank=lambda *_: Ranking(reason="", best=LABELS[1], second=LABELS[0]),
-    )
-    writing = write_whole(authors, rules(3))
-    assert [ask.at for ask in authors.asked_at("rank")] == ["write/rank/neutral"]
-    assert writing.records["write"].author == 1
-
-
-def test_nobody_ranks_a_version_that_equals_its_own() -> None:
-    authors = Authors(write=lambda ask, asked: segment(own(ask, asked) if ask.agent in (1, 3) else "the same"))
-    write_whole(authors, rules(4))
-    seen = {
-        ask.agent: [each.text for each in ask.asked.versions]
-        for ask in authors.asked_at("rank")
-        if isinstance(ask.asked, ToRank)
-    }
-    assert set(seen) == {0, 1, 2, 3}
-    assert all("the same" not in seen[agent] for agent in (0, 2))
-
-
-def test_a_text_that_is_complete_although_nothing_is_written_does_not_pass() -> None:
-    authors = Authors(write=lambda ask, asked: segment("" if ask.agent or "," not in asked.subtask else "something"))
-    writing = write_whole(authors, rules(2, rounds=1))
-    assert outcomes(writing) == [["failed", "failed"]]
-    assert writing.records["write"].state == "split"
-    assert not authors.asked_at("write/round/1/check")
-
-
-def test_no_segment_is_forced_in_place_of_verified_text() -> None:
-    authors = Authors(
-        write=lambda _, asked: (
-            segment("first", "ongoing") if asked.round == 1 else segment("worse", "complete", "override")
-        ),
-        validate=lambda ask, _: yes("round/1" in ask.at),
-    )
-    writing = write_whole(authors, rules(3, depth=0, rounds=2))
-    assert (writing.text(), writing.records["write"].complete) == ("first\n", False)
 
 
 def test_which_texts_are_summarized_does_not_depend_on_what_others_asked_for() -> None:

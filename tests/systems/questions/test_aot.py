@@ -112,26 +112,6 @@ async def test_a_state_leads_to_the_next_one_until_the_greatest_number_of_transi
     assert result.calls == 1 + 5 + 4, "the judge is asked only where answers differ"
 
 
-async def test_the_chain_ends_with_the_best_answer_where_the_next_state_is_not_picked() -> None:
-    ballot = label(four("4"), four("7"), four("4"), four("5"))
-    result = await reduced(
-        {"solve/answer": [way("5")], **transition("solve/1", NEXT, followed="4", solved="7", judged=ballot)}
-    )
-    assert answer_of(result) == ("4", [0], ["not picked"])
-    assert result.value["question"] == QUESTION
-
-
-@pytest.mark.parametrize("direct", ["4", "5"])
-async def test_an_answer_that_equals_the_next_states_is_the_next_states(direct: str) -> None:
-    """The released code breaks ties toward the direct answer."""
-    judged = None if direct == "4" else label(four("4"), four("4"), four("5"))
-    result = await reduced(
-        {"solve/answer": [way(direct)], **transition("solve/1", NEXT, followed=direct, solved="4", judged=judged)},
-        transitions=1,
-    )
-    assert answer_of(result) == ("4", [1], ["transitions"])
-
-
 async def test_a_tie_of_the_judge_goes_to_the_next_state() -> None:
     three = four("4"), four("7"), four("5")
     script: Script = {
@@ -212,23 +192,6 @@ async def test_replies_that_cannot_be_read_are_no_candidates_and_never_equal() -
     result = await reduced(script, max_draws=2)
     assert answer_of(result) == ("5", [0], ["not picked"])
     assert result.account.flagged == {"malformed": 4}
-
-
-async def test_a_question_without_a_valid_answer_is_undecided() -> None:
-    result = await reduced({"solve/answer": ["?"] * 2}, max_draws=2)
-    assert (result.outcome, result.account.undecided_at) == ("undecided", ("0/solve/answer",))
-
-
-async def test_a_judge_that_names_nobody_is_asked_again_and_leaves_the_vote_undecided_at_the_cap() -> None:
-    nobody = ['{"choice": "nobody"}'] * 3
-    script = {
-        "solve/answer": [way("5")],
-        **transition("solve/1", NEXT, followed="4", solved="4"),
-        "solve/1/judge/vote": nobody,
-    }
-    result = await reduced(script, max_draws=3)
-    assert (result.outcome, result.account.undecided_at) == ("undecided", ("0/solve/1/judge/vote",))
-    assert result.account.flagged == {"no_such_choice": 3}
 
 
 def was_evaluated() -> bool:
@@ -327,22 +290,6 @@ async def test_every_leaf_votes_its_own_answer_also_where_branches_lead_to_one_q
     assert "picked the contracted question's answer at 3 of 3 transitions" in summary(result)
     assert answer_of(result) == ("21", [1, 1, 1], ["transitions"] * 3)
     assert result.value["argmax"] == [], "two of three"
-
-
-async def test_branches_to_one_question_go_on_as_one_with_their_most_frequent_answer() -> None:
-    onward = {f"solve/1/{number}/decompose": [chain(1)] for number in (1, 2, 3)}
-    result = await reduced(three_branches("7", "21", "21") | onward, strategy=AotTree(transitions=2))
-    assert answer_of(result) == ("21", [1, 1, 1], ["nothing to contract"] * 3)
-
-
-async def test_trees_of_a_forest_begin_apart_and_vote() -> None:
-    script = {f"solve/tree/{number}/answer": [way(answer)] for number, answer in enumerate(["5", "4", "4"], 1)}
-    result = await reduced(script, strategy=Forest(transitions=0))
-    assert answer_of(result) == ("4", [0, 0, 0], ["transitions"] * 3)
-    with Reader(Path("runs/solved.sqlite")) as reader:
-        tree = solution_of(reader, 0)
-    assert isinstance(tree, ProblemNode)
-    assert [child.at for child in tree.children] == ["solve/tree/1", "solve/tree/2", "solve/tree/3"]
 
 
 # -- ablations -------------------------------------------------------------------------------------------------------------------------

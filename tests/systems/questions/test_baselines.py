@@ -106,11 +106,6 @@ def test_drafts_and_analogies_are_right_as_often_as_most_of_their_samples(kind: 
     assert abs(sum(value["correct"] for value in local.value) / len(tasks) - expected) < 4 * spread
 
 
-async def test_a_problem_is_solved_recursively_where_no_strategy_is_named() -> None:
-    result = await run(Multiplication(digits=2), models="sim:perfect")
-    assert result.strategy == "recursive"
-
-
 async def test_maker_answers_a_problem_by_one_election_with_a_lead_of_k_votes() -> None:
     words = [Answer(answer=letter) for letter in "ABAA"]
     model = scripted([write(word, "json") for word in words])

@@ -5,56 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from itertools import permutations
 
-import msgspec
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from microagents import Reply
 from microagents.systems.questions.candidates import LABEL_CHARS, labels_of, leader_of, merged, shuffled
 from microagents.systems.questions.questions import Choice, Decomposition
-from microagents.tasks.multiplication import Product
 
 replies = st.lists(st.binary(min_size=1, max_size=3), min_size=1, max_size=40, unique=True)
-
-
-def products(*numbers: int) -> list[Reply]:
-    return [Product(product=number) for number in numbers]
-
-
-def test_equal_replies_are_one_candidate_with_so_many_copies_in_order_of_launch() -> None:
-    candidates = merged(products(7, 5, 7, 7, 5, 1))
-    assert [(msgspec.to_builtins(each.reply)["product"], each.copies) for each in candidates] == [
-        (7, 3),
-        (5, 2),
-        (1, 1),
-    ]
-
-
-def test_products_of_ten_digits_seven_apart_are_two_candidates() -> None:
-    # As floats of 32 bits they would be one.
-    assert len(merged(products(6_543_210_987, 6_543_210_994))) == 2
-    assert len(merged(products(10**40, 10**40 + 1))) == 2
 
 
 def test_decompositions_that_differ_in_blanks_are_one_and_so_are_all_ways_to_say_do_not_decompose() -> None:
     spaced = [("a  b", "c", "d"), ("a b", "c\n", "d")]
     for ways in (spaced, permutations(["", "x", " \n"])):
         assert len(merged([Decomposition(first=a, second=b, compose=c) for a, b, c in ways])) == 1
-
-
-def test_a_label_belongs_to_what_a_candidate_says_and_not_to_its_place() -> None:
-    said = [msgspec.json.encode(each) for each in products(1, 2, 3)]
-    by_candidate = dict(zip(said, labels_of(said), strict=True))
-    for order in permutations(said):
-        assert dict(zip(order, labels_of(order), strict=True)) == by_candidate
-
-
-@given(replies)
-def test_no_two_candidates_share_a_label(candidates: list[bytes]) -> None:
-    labels = labels_of(candidates)
-    assert len(set(labels)) == len(candidates)
-    assert all(len(label) >= LABEL_CHARS for label in labels)
 
 
 def test_labels_grow_where_short_ones_would_be_equal() -> None:

@@ -38,12 +38,6 @@ async def test_it_sees_problem_halves_answers_and_how_to_compose_them(monkeypatc
         assert draw.temperature == 0.5
 
 
-async def test_compositions_that_are_flagged_are_no_candidates() -> None:
-    result = await solved({**HALVES, "solve/compose": ["?", four("5"), four("5")]})
-    assert (result.value["answer"], result.account.flagged) == ({"answer": "5"}, {"malformed": 1})
-    assert result.calls == 12, "nobody votes on what is left"
-
-
 async def test_where_every_composition_is_flagged_the_problem_is_undecided_there_and_a_person_may_compose() -> None:
     result = await solved({**HALVES, "solve/compose": ["?"] * 3})
     assert (result.outcome, result.account.undecided_at) == ("undecided", (AT,))

@@ -32,19 +32,6 @@ async def test_do_not_decompose_is_a_candidate_and_if_it_wins_the_problem_is_ans
     assert (result.value["answer"], result.account.steps) == ({"answer": "4"}, 1)
 
 
-async def test_where_every_decomposition_is_flagged_the_problem_is_answered_directly() -> None:
-    result = await solved({"solve/decompose": ["I would rather not."] * 3, "solve/answer": [four()] * 3})
-    assert result.value["answer"] == {"answer": "4"}
-    assert result.account.flagged == {"malformed": 3}
-
-
-@pytest.mark.parametrize("same", [QUESTION, f"  {QUESTION.replace(' ', chr(10))} "])
-async def test_a_problem_that_is_cut_into_itself_is_answered_directly(same: str) -> None:
-    looping = Decomposition(first=same, second="How many arms?", compose="Take the first.")
-    result = await solved({"solve/decompose": [looping] * 3, "solve/answer": [four()] * 3}, depth=64)
-    assert result.account.steps == 1
-
-
 async def test_a_problem_that_leads_back_to_one_above_it_is_not_cut_that_way() -> None:
     back = Decomposition(first="How many toes?", second=QUESTION, compose="Take the second.")
     result = await solved(
@@ -59,20 +46,6 @@ async def test_a_problem_that_leads_back_to_one_above_it_is_not_cut_that_way() -
         depth=64,
     )
     assert result.value["answer"] == {"answer": "4"}
-
-
-async def test_only_some_looping_proposals_are_left_out_of_the_vote() -> None:
-    looping = Decomposition(first=QUESTION, second="?", compose="!")
-    result = await solved(
-        {
-            "solve/decompose": [looping, CUT, looping],
-            "solve/decompose/redraw": [CUT],
-            "solve/1/answer": [four("2")] * 3,
-            "solve/2/answer": [four("2")] * 3,
-            "solve/compose": [four()] * 3,
-        }
-    )
-    assert (result.calls, result.account.settled_at) == (13, {})
 
 
 async def test_a_cut_that_stays_the_only_one_not_to_loop_is_marked() -> None:

@@ -68,41 +68,6 @@ async def test_a_tie_is_broken_in_the_same_way_when_the_run_is_taken_up_again() 
     assert rows()["solve/1/answer/vote"] == ("argmax", {"choice": label(b, a, b, c).choice})
 
 
-@pytest.mark.parametrize("ballot", ["**2**", '{"choice": "ZZZZ"}', ""])
-async def test_a_malformed_ballot_or_one_for_nobody_is_flagged_and_drawn_again(ballot: str) -> None:
-    a, b = four("A"), four("B")
-    result = await solved(
-        {"solve/answer": [a, b, b], "solve/answer/vote": [ballot, label(a, a, b), ballot, label(a, a, b)]}, depth=0
-    )
-    assert result.value["answer"] == {"answer": "A"}
-    assert sum(result.account.flagged.values()) == 2
-
-
-async def test_a_vote_of_which_every_ballot_is_flagged_is_undecided_at_its_cap() -> None:
-    result = await solved(
-        {"solve/answer": [four("A"), four("B"), four("B")], "solve/answer/vote": ["?"] * 7},
-        depth=0,
-        strategy={"max_draws": 7},
-    )
-    assert result.outcome == "undecided"
-    assert result.account.undecided_at == ("0/solve/answer/vote",)
-
-
-async def test_ballots_see_candidates_in_other_orders_under_the_same_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = noted_draws(monkeypatch)
-    candidates = [four(letter) for letter in "ABCDE"]
-    await solved(
-        {"solve/answer": candidates, "solve/answer/vote": [label(each, *candidates) for each in candidates]},
-        depth=0,
-        k=3,
-    )
-    votes = [asked for draw in drawn if isinstance(asked := asked_in(draw.prompt), ToChoose)]
-    seen = [tuple(each.label for each in asked.candidates) for asked in votes]
-    assert len(seen) == 5
-    assert len(set(seen)) > 1
-    assert len({frozenset(each) for each in seen}) == 1
-
-
 @pytest.mark.parametrize("show_copies", [False, True])
 async def test_ballots_see_how_many_samples_gave_a_candidate_only_where_asked_for(
     monkeypatch: pytest.MonkeyPatch, *, show_copies: bool
@@ -162,8 +127,3 @@ async def test_votes_on_cuts_and_on_answers_may_have_models_of_their_own(
     assert asked["decompose"] == {spec[cuts]}
     assert asked["answer"] | asked["compose"] == {spec[answers]}
     assert asked["others"] == {spec[""]}
-
-
-async def test_a_strategy_without_a_discriminator_has_no_models_for_its_parts() -> None:
-    with pytest.raises(InvalidUsage, match="no role with a model called 'cuts'"):
-        await run(Multiplication(), models={"": "sim:perfect", "cuts": "sim:perfect"}, strategy="maker", runs_dir=None)

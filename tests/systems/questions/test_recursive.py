@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from microagents import Context, Deployment, Reply, Result, resume, run
+from microagents import Context, Deployment, Result, resume, run
 from microagents.base.errors import InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.journal.messages import Report
 from microagents.journal.reading import Reader
@@ -28,7 +27,6 @@ from microagents.runs.settings import Settings, dumped, pools_of, validated
 from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions import Decomposer
-from microagents.systems.questions.candidates import merged
 from microagents.systems.questions.decomposer import Decompose
 from microagents.systems.questions.questions import ATOMIC, Decomposition, ToDecompose, asked_in
 from microagents.systems.questions.recursive import Recursive
@@ -53,13 +51,6 @@ async def test_a_problem_is_cut_its_halves_are_answered_and_their_answers_compos
     assert result.outcome == "completed"
     assert result.value == {"answer": {"answer": "4"}, "correct": None, "argmax": []}
     assert (result.calls, result.account.steps) == (12, 3)
-
-
-@pytest.mark.parametrize("k", [1, 3])
-async def test_n_is_2k_minus_1_and_where_all_candidates_agree_nobody_votes(k: int) -> None:
-    result = await solved({"solve/answer": [four()] * (2 * k - 1)}, depth=0, k=k)
-    assert result.calls == 2 * k - 1
-    assert result.account.decided == 0
 
 
 # -- candidates without a rival ----------------------------------------------------------------------------------------
@@ -117,14 +108,6 @@ async def test_the_only_valid_one_is_taken_and_marked_everywhere(options: dict[s
     assert (await resume("solved")).account.settled_at == {"0/solve/answer": "single"}
 
 
-@pytest.mark.parametrize(("k", "at_least", "valid"), [(1, 2, 1), (2, 9, 3)])
-async def test_a_turn_with_as_many_valid_candidates_as_wanted_draws_no_more(k: int, at_least: int, valid: int) -> None:
-    n = 2 * k - 1
-    answers = [four()] * valid + ["?"] * (n - valid)
-    result = await solved({"solve/answer": answers}, depth=0, k=k, strategy={"min_candidates": at_least})
-    assert (result.calls, result.account.settled_at) == (n, {})
-
-
 @pytest.mark.slow
 async def test_a_run_in_which_no_candidate_stays_alone_decides_the_same_with_and_without_redraws() -> None:
     found = [
@@ -140,14 +123,6 @@ async def test_a_run_in_which_no_candidate_stays_alone_decides_the_same_with_and
 
 
 # -- its bounds ----------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("width", "problems"), [(1, 1), (3, 5), (None, 7)])
-async def test_width_bounds_how_many_problems_are_answered_directly(width: int | None, problems: int) -> None:
-    result = await run(
-        Multiplication(digits=8), models="sim:perfect", strategy=Recursive(depth=2, width=width), runs_dir=None
-    )
-    assert result.account.steps == problems
 
 
 @pytest.mark.parametrize("depth", [0, 2])
@@ -176,13 +151,6 @@ async def test_a_problem_of_which_every_answer_is_flagged_is_undecided_and_a_per
     again = await resume("solved")
     assert again.outcome == "completed"
     assert again.account.settled_at == {"0/solve/1/answer": "person"}
-
-
-async def test_another_model_may_answer_what_the_first_could_not() -> None:
-    second = scripted("second.jsonl", {"solve/answer/undecided": [four()] * 3})
-    result = await solved({"solve/answer": ["?"] * 3}, depth=0, on_undecided=second)
-    assert result.value["answer"] == {"answer": "4"}
-    assert result.account.settled_at == {"0/solve/answer/undecided": second}
 
 
 # -- models and hostile texts --------------------------------------------------------------------------------------------------------
@@ -242,25 +210,6 @@ async def test_hostile_texts_stay_texts_in_every_role(hostile: str) -> None:
 # -- the graph -----------------------------------------------------------------------------------------------------------------------
 
 ERRING = "sim:gpt-4.1-mini@latency=1.0"
-
-
-def test_both_halves_are_solved_at_once_and_all_candidates_are_drawn_at_once() -> None:
-    """With equal latencies a problem takes as many rounds as its deepest branch has turns, whatever its width."""
-
-    async def timed() -> tuple[float, Result]:
-        result = await run(
-            Sorting(n=16),
-            models="sim:perfect@latency=1.0,sigma=0.0",
-            strategy=Recursive(k=2, depth=3),
-            seed=2,
-            runs_dir=None,
-        )
-        return asyncio.get_running_loop().time(), result
-
-    took_s, result = run_virtual(timed())
-    # Three cuts, a direct answer, three compositions; each with a vote of at most two rounds where candidates differ.
-    assert result.account.steps == 15
-    assert 7 <= took_s <= 7 * 3
 
 
 def digests(result: Result) -> tuple[str, str]:
@@ -452,16 +401,3 @@ class Odd(Multiplication):
 async def test_a_slip_in_a_users_problem_is_one_sentence(strategy: str, slip: str, said: str) -> None:
     with pytest.raises(TaskFailed, match=said):
         await run(Odd(digits=2, slip=slip), models="sim:perfect", strategy=strategy)
-
-
-class Restless(Reply, frozen=True):
-    """No vote of it equals another."""
-
-    word: str
-
-    def vote(self) -> Hashable:
-        return iter(self.word)  # type: ignore[return-value]
-
-
-def test_replies_that_are_the_same_to_the_letter_are_one_candidate_whatever_their_votes() -> None:
-    assert [each.copies for each in merged([Restless(word="a"), Restless(word="b"), Restless(word="a")])] == [2, 1]

@@ -17,7 +17,7 @@ from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions import ProblemNode
 from microagents.systems.questions.aot import Aot, AotTree
 from microagents.systems.questions.questions import Contraction
-from microagents.systems.questions.tree import Branch, TurnKind
+from microagents.systems.questions.tree import Branch
 from microagents.tasks.ask import Ask
 from microagents.tasks.word_problems import WordProblem
 from tests.systems.questions.test_aot import GRAPH, LAST, NEXT, QUESTION, Forest, ForestOfTrees, chain, transition, way
@@ -25,7 +25,6 @@ from tests.systems.questions.test_tree import nodes
 from tests.systems.scripted import Script, four, label, scripted
 
 MODEL = "sim:perfect@alternatives=2,tokens=1,flag=0.1"
-TURNS_OF_BRANCH = [TurnKind.DECOMPOSE, TurnKind.CONTRACT, TurnKind.GRAPH, TurnKind.ANSWER]
 
 
 def drawn(run_id: str = "r") -> ProblemNode:
@@ -55,23 +54,6 @@ async def searched(script: Script, kind: type[Aot] = AotTree, **options: Any) ->
 
 
 # -- branches --------------------------------------------------------------------------------------------------------------------------
-
-
-async def test_the_turns_of_each_branch_stand_with_it_in_the_order_of_the_branches() -> None:
-    script: dict[str, Any] = {
-        "solve/answer": [way("4")],
-        **transition("solve/1", NEXT, followed="4", solved="7", judged=label(four("4"), four("7"), four("4"))),
-        **transition("solve/2", LAST, followed="4", solved="4"),
-        "solve/3/decompose": [chain(1)],
-    }
-    await searched(script)
-    tree = drawn()
-    assert [turn.turn for turn in tree.turns] == [TurnKind.ANSWER]
-    assert [(child.at, child.problem, [turn.turn for turn in child.turns]) for child in tree.children] == [
-        ("solve/1", NEXT, [*TURNS_OF_BRANCH, TurnKind.JUDGE]),
-        ("solve/2", LAST, TURNS_OF_BRANCH),
-        ("solve/3", "", [TurnKind.DECOMPOSE]),
-    ]
 
 
 async def test_the_branch_whose_chain_gave_the_answer_is_chosen_though_its_own_question_was_not_picked() -> None:
@@ -127,22 +109,6 @@ async def test_a_branch_that_led_to_no_question_says_why(replies: dict[str, Any]
     assert [node.branch for node in drawn().children] == [
         Branch(number=1, ending=result.value["endings"][0], answer=answer, chosen=True),
         Branch(number=2, ending=result.value["endings"][1], answer=answer, chosen=False),
-    ]
-
-
-async def test_of_an_undecided_run_no_branch_is_chosen() -> None:
-    nobody = ['{"choice": "nobody"}'] * 3
-    script = {
-        "solve/answer": [way("5")],
-        **transition("solve/1", NEXT, followed="4", solved="4"),
-        **transition("solve/2", LAST, followed="5", solved="5"),
-        "solve/1/judge/vote": nobody,
-    }
-    result = await searched(script, Pairs, max_draws=3)
-    assert result.outcome == "undecided"
-    assert [(node.branch.ending, node.branch.chosen) for node in drawn().children if node.branch] == [
-        (None, None),
-        ("transitions", None),
     ]
 
 

@@ -14,19 +14,17 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from microagents import InvalidUsage, Prompt, Reply, Result, resume, run
+from microagents import Prompt, Reply, Result, resume, run
 from microagents.elections.election import Ballot, ElectionId, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.journal.reading import reader_of
 from microagents.replies.chat import Sampling
 from microagents.runs.inspection.runs import decide, solution_of
 from microagents.systems.questions.notes import BegunTurn, ProblemNotes
-from microagents.systems.questions.problem import WorkedProblem
 from microagents.systems.questions.questions import Choice, Decomposition, ToSolve
 from microagents.systems.questions.recursive import Recursive
 from microagents.systems.questions.tree import ROOT, ProblemNode, SubtreeTotals, TurnKind, TurnResult, fold
 from microagents.systems.questions.turns import AnswerDirectly
-from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
 from microagents.work.notes import Records
 
@@ -56,36 +54,6 @@ class Circling(Multiplication):
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
         return right if isinstance(right, Decomposition) else super().mistake(prompt, right, rng)
-
-
-class Remark(Reply, frozen=True):
-    """An answer and a remark; only the answer is voted on."""
-
-    answer: str
-    remark: str
-
-    def vote(self) -> str:
-        return self.answer
-
-
-class Remarking(WorkedProblem[Remark]):
-    """Every sample remarks something else."""
-
-    def statement(self) -> str:
-        return "What is it?"
-
-    def expert_answer(self, problem: str) -> Remark:  # noqa: ARG002 - there is one problem
-        return Remark(answer="it", remark="none")
-
-    def expert_decomposition(self, problem: str) -> Decomposition:  # noqa: ARG002 - the same
-        return Decomposition(first="", second="", compose="")
-
-    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:  # noqa: ARG002 - the same
-        return 1.0 if issubclass(reply, Remark) else 0.0
-
-    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:  # noqa: ARG002 - the same
-        assert isinstance(right, Remark)
-        return structs.replace(right, remark=f"{rng.random()}")
 
 
 async def solve(task: Any = None, **how: Any) -> Result:
@@ -190,13 +158,6 @@ async def test_a_turn_taken_by_argmax_is_marked_and_is_one_of_those_that_the_run
             assert each.candidates[each.winner].votes == max(one.votes for one in each.candidates) < 3
 
 
-async def test_replies_that_cast_the_same_vote_are_one_candidate() -> None:
-    await solve(Remarking(), models="sim:perfect")
-    (_, answer) = tree().turns
-    assert [each.copies for each in answer.candidates] == [3]
-    assert answer.outcome == "agreed"
-
-
 async def test_a_way_to_cut_that_leads_back_is_no_candidate() -> None:
     result = await solve(Circling(digits=2), models="sim:perfect")
     found = tree()
@@ -205,14 +166,6 @@ async def test_a_way_to_cut_that_leads_back_is_no_candidate() -> None:
         (TurnKind.ANSWER, "agreed", False),
     ]
     assert calls(found) == result.calls
-
-
-async def test_the_most_shallow_tree_is_one_direct_answer() -> None:
-    result = await solve(strategy=Recursive(k=2, depth=0))
-    found = tree()
-    assert [each.turn for each in found.turns] == [TurnKind.ANSWER]
-    assert found.below == SubtreeTotals(problems=0, calls=0, cost_usd=0.0)
-    assert found.calls == result.calls
 
 
 @pytest.mark.slow
@@ -240,11 +193,6 @@ async def test_what_a_run_was_stopped_in_is_open_and_its_calls_are_there(max_cal
     assert cost_usd(found) == pytest.approx(result.cost_usd)
 
 
-async def test_a_run_that_has_not_begun_has_a_problem_without_turns() -> None:
-    found = direct({})
-    assert (found.turns, found.answer, found.children, found.calls) == ((), None, (), 0)
-
-
 def test_what_is_undecided_and_asked_again_is_open_and_all_that_was_bought_for_it_counts() -> None:
     path = f"0/{ROOT}/{TurnKind.ANSWER}"
     flagged = tuple(Flagged(seq=seq, flag="empty") for seq in range(3))
@@ -256,13 +204,6 @@ def test_what_is_undecided_and_asked_again_is_open_and_all_that_was_bought_for_i
     (turn,) = direct({path: row}, again).turns
     assert (turn.outcome, turn.calls, turn.flagged, turn.cost_usd) == ("open", 5, 4, None)
     assert [each.reply for each in turn.candidates] == [msgspec.Raw(b'{"product":6}')]
-
-
-async def test_halves_that_have_not_begun_are_there() -> None:
-    await solve(max_calls=5, concurrency=1)
-    found = tree()
-    assert [child.turns for child in found.children if not child.turns]
-    assert [child.problem for child in found.children][1]
 
 
 @pytest.mark.slow
@@ -290,19 +231,6 @@ async def test_an_undecided_answer_is_marked() -> None:
     assert (result.outcome, turn.outcome, turn.flagged, turn.calls) == ("undecided", "undecided", 3, 3)
 
 
-async def test_the_leader_of_an_undecided_vote_is_marked() -> None:
-    await solve(**UNDECIDED_VOTE)
-    result = await resume("r", on_undecided="leader")
-    found = tree()
-    turn = found.turns[0]
-    assert turn.outcome == "leader"
-    assert turn.winner is not None
-    assert turn.candidates[turn.winner].votes == 1
-    assert found.children
-    assert calls(found) == result.calls
-    assert cost_usd(found) == pytest.approx(result.cost_usd)
-
-
 async def test_another_model_that_decided_is_marked_and_its_calls_are_added() -> None:
     await solve(**UNDECIDED_VOTE)
     before = tree().turns[0]
@@ -311,20 +239,6 @@ async def test_another_model_that_decided_is_marked_and_its_calls_are_added() ->
     turn = found.turns[0]
     assert (turn.outcome, turn.other_model, turn.calls) == ("decided", True, before.calls + 2)
     assert max(each.votes for each in turn.candidates) == 2
-    assert calls(found) == result.calls
-    assert cost_usd(found) == pytest.approx(result.cost_usd)
-
-
-async def test_a_leader_that_is_taken_after_another_model_decided_nothing_is_marked() -> None:
-    await solve(**UNDECIDED_VOTE)
-    await resume("r", on_undecided="sim:perfect@flag=1")
-    assert (tree().turns[0].outcome, tree().turns[0].other_model) == ("undecided", True)
-    result = await resume("r", on_undecided="leader")
-    found = tree()
-    (leader, *_) = found.turns
-    assert (leader.outcome, leader.other_model, leader.calls) == ("leader", False, 3 + 3 + 3)
-    assert sum(each.votes for each in leader.candidates) == 1
-    assert found.children
     assert calls(found) == result.calls
     assert cost_usd(found) == pytest.approx(result.cost_usd)
 
@@ -374,15 +288,3 @@ def test_what_a_sub_problem_cost_is_unknown_once_one_price_is() -> None:
 
 
 # -- what has no tree --------------------------------------------------------------------------------------------------
-
-
-async def test_another_strategy_has_none() -> None:
-    await run(Hanoi(disks=2), models="sim:perfect", run_id="r")
-    with pytest.raises(InvalidUsage, match="run r used the strategy maker, whose decisions are its whole record"):
-        tree()
-
-
-async def test_an_input_that_is_not_there_has_none() -> None:
-    await solve()
-    with pytest.raises(InvalidUsage, match="there is no input 1 in run r: it has only input 0"):
-        tree(1)

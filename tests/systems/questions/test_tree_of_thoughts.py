@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from microagents import Result, Strategy, resume, run
+from microagents import Result, Strategy, run
 from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import solution_of
@@ -73,14 +73,6 @@ async def test_the_thought_that_a_vote_keeps_goes_on_and_equal_ones_are_one() ->
     assert [turn.turn for turn in found.turns] == ["prune"]
 
 
-async def test_the_answers_of_a_state_are_voted_on_as_well() -> None:
-    script: Script = {
-        **concluded("solve", "4", "5", "5"),
-        "solve/answer/vote": [label(four("4"), four("4"), four("5"))],
-    }
-    assert await grown(script, steps=0) == "4", "no plurality: the vote decides"
-
-
 async def test_where_no_thought_is_valid_the_ways_so_far_give_the_answer() -> None:
     blank = Thought(thought=" ")
     script: Script = {
@@ -134,12 +126,6 @@ async def test_decisions_on_ray_are_those_of_one_process() -> None:
     how: dict[str, Any] = {"models": MODEL, "strategy": ForestOfThree(steps=2), "runs_dir": None}
     here, there = [await run(WordProblem(depth=3), **how, runtime=each) for each in ("local", "ray")]
     assert digests(here) == digests(there)
-
-
-async def test_a_finished_run_is_answered_from_its_journal() -> None:
-    first = await run(WordProblem(depth=4), models=MODEL, strategy=ForestOfThoughts(k=2), run_id="again")
-    again = await resume("again")
-    assert (again.value, digests(again), again.calls) == (first.value, digests(first), first.calls)
 
 
 async def solved_of(strategy: str) -> int:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec import structs
 
-from microagents import Call, InvalidUsage, Reply, Result, resume, run
+from microagents import Call, Reply, Result, resume, run
 from microagents.journal.reading import reader_of
 from microagents.replies.chat import write
 from microagents.runs.inspection.runs import solution_of
-from microagents.runs.strategies import strategy_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions import Problem
-from microagents.systems.swarm.notes import LoopRecord, SwarmRecord, SwarmTurn
+from microagents.systems.swarm.notes import SwarmRecord
 from microagents.systems.swarm.steps import (
     MORE,
     AskedInSteps,
@@ -110,13 +107,6 @@ def is_number(question: AskedInSteps, number: int) -> bool:
     return isinstance(question, ToWork) and question.number == number
 
 
-async def test_an_agreed_step_costs_two_workers_and_one_check() -> None:
-    result = await swarm()
-    assert result.outcome == "completed"
-    assert result.value["correct"] is True
-    assert result.calls == 2 + 3 * (2 + 1) + 2 + 1  # the plan, three steps, the whole
-
-
 async def test_a_judge_picks_where_workers_differ_and_says_why(tmp_path: Path) -> None:
     def said(call: Call, question: AskedInSteps) -> Reply | None:
         if is_number(question, 2) and call.id.seq == 0:
@@ -130,21 +120,6 @@ async def test_a_judge_picks_where_workers_differ_and_says_why(tmp_path: Path) -
     assert result.value["correct"] is True
     (turn,) = record(tmp_path, "picked").loops[0].steps[1].turns
     assert (turn.by, turn.reason, turn.workers, turn.judged) == ("skeptic", "It follows a.", 2, 1)
-
-
-async def test_the_judge_sees_how_many_workers_gave_each_reply() -> None:
-    seen: list[dict[bytes, int | None]] = []
-
-    def said(call: Call, question: AskedInSteps) -> Reply | None:
-        if is_number(question, 2) and call.id.seq == 1:
-            return StepResult(result="x", confidence=9)
-        if isinstance(question, ToPick):
-            seen.append({bytes(each.reply): each.copies for each in question.candidates})
-            assert "`copies`" in call.prompt.system
-        return None
-
-    await swarm(said, workers=(3,))
-    assert [{*each.values()} for each in seen] == [{1, 2}]
 
 
 async def test_a_judge_who_always_wants_more_gets_five_workers_and_no_more(tmp_path: Path) -> None:
@@ -191,20 +166,6 @@ async def test_what_is_under_way_is_drawn_without_a_choice_and_with_its_cost(tmp
     assert (loop.plan.workers, loop.plan.picked, loop.plan.calls, loop.steps) == (2, None, 1, [])
 
 
-async def test_a_judgement_that_cannot_be_read_is_asked_again_and_costs_no_worker(tmp_path: Path) -> None:
-    def said(call: Call, question: AskedInSteps) -> Reply | str | None:
-        if is_number(question, 1):
-            return StepResult(result="ab"[call.id.seq], confidence=9)
-        if isinstance(question, ToPick) and call.id.seq < 3:
-            return ["I like the first one.", '{"choice": "NOBODY", "reason": ""}', ""][call.id.seq]
-        return None
-
-    result = await swarm(said, folder=tmp_path, run_id="unread")
-    (turn,) = record(tmp_path, "unread").loops[0].steps[0].turns
-    assert (turn.workers, turn.judged) == (2, 1)
-    assert result.account.flagged == {"malformed": 1, "no_such_choice": 1, "empty": 1}
-
-
 @pytest.mark.parametrize(
     ("reply", "flag"),
     [
@@ -219,21 +180,6 @@ async def test_results_are_screened_by_name(reply: Reply | str, flag: str) -> No
     result = await swarm(lambda call, question: reply if is_number(question, 1) and call.id.seq == 0 else None)
     assert result.account.flagged == {flag: 1}
     assert result.value["correct"] is True
-
-
-async def test_no_text_is_cut_before_the_judge_sees_it() -> None:
-    seen: list[ToPick] = []
-
-    def said(call: Call, question: AskedInSteps) -> Reply | None:
-        if is_number(question, 1):
-            return StepResult(result=f"{call.id.seq}" * MAX_RESULT_CHARS, confidence=9)
-        if isinstance(question, ToPick):
-            seen.append(question)
-        return None
-
-    await swarm(said)
-    replies = [msgspec.json.decode(each.reply, type=StepResult).result for each in seen[0].candidates]
-    assert sorted(map(len, replies)) == [MAX_RESULT_CHARS, MAX_RESULT_CHARS]
 
 
 async def test_a_step_that_does_not_pass_is_done_again_with_the_feedback_and_checked_again(tmp_path: Path) -> None:
@@ -341,19 +287,6 @@ def test_strategies_that_cannot_work_are_refused() -> None:
             Swarm(**options)
 
 
-async def test_a_persona_of_ones_own_is_in_the_prompt_of_its_worker() -> None:
-    prompts: list[str] = []
-
-    def said(call: Call, question: AskedInSteps) -> None:
-        if isinstance(question, ToWork):
-            prompts.append(call.prompt.system)
-
-    await swarm(said, personas="one: You count twice.\ntwo: You never guess.\n", task=Letters(steps=1))
-    assert ["You count twice." in prompts[0], "You never guess." in prompts[1]] == [True, True]
-    with pytest.raises(InvalidUsage):
-        strategy_of("swarm", Letters(), {"personas": ""})
-
-
 # -- on every runtime ------------------------------------------------------------------------------------------------------------------
 
 ERRING = "sim:perfect@flag=0.05,latency=1.0"
@@ -382,19 +315,3 @@ def test_digests_are_the_same_whatever_the_order_of_events() -> None:
 
 def digests_text(result: Result) -> str:
     return repr((digests(result), result.calls))
-
-
-def test_a_run_takes_the_time_of_its_turns_one_after_another_and_none_for_summaries(tmp_path: Path) -> None:
-    async def timed() -> float:
-        options: dict[str, Any] = {"runs_dir": tmp_path, "run_id": "timed", "seed": 6}
-        await run(Relay(length=12, reach=11), models="sim:perfect@latency=1.0,sigma=0.0,flag=0", **options)
-        return asyncio.get_running_loop().time()
-
-    took_s = run_virtual(timed())
-    turns = [turn for loop in record(tmp_path, "timed").loops for turn in loop_turns(loop)]
-    rounds = sum([2, 3, 5].index(turn.workers) + 1 + turn.judged + (turn.passed is not None) for turn in turns)
-    assert rounds <= took_s <= 1.15 * rounds
-
-
-def loop_turns(loop: LoopRecord) -> list[SwarmTurn]:
-    return [loop.plan, *(turn for step in loop.steps for turn in step.turns), *([loop.whole] if loop.whole else [])]
