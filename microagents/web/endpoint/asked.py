@@ -79,13 +79,11 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         """Number of replies that it asks for.
 
         Raises:
-            InvalidUsage: it is no number, or one of a streamed request above 1.
+            InvalidUsage: it is no number, or too many.
         """
         number = self._number("n") if self.wire is CHAT else None
-        if number is not None and (number not in range(1, MOST_CHOICES + 1) or (number > 1 and self.streams)):
-            raise InvalidUsage(
-                f"n must be 1 where the reply is streamed, and else 1 to {MOST_CHOICES}: each choice is an election"
-            )
+        if number is not None and number not in range(1, MOST_CHOICES + 1):
+            raise InvalidUsage(f"n must be 1 to {MOST_CHOICES}: each choice is an election")
         return int(number or 1)
 
     @property

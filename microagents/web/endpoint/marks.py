@@ -16,6 +16,7 @@ from microagents.web.endpoint.wires import CHAT
 EXTRAS = "microagents"
 """Name of the object beside the counts of a usage."""
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NO_USAGE = msgspec.Raw(b"{}")
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -55,21 +56,50 @@ def marked(elected: Elected) -> bytes:
 
 
 def joined(bodies: Sequence[bytes]) -> bytes:
-    """Join the replies of a chat that asks for several choices: the first, with the choice of each."""
-    fields, choices, written = _object.decode(bodies[0]), [], 0
+    """Join the replies of a chat that asks for several choices, whole or streamed: the first, with the choices of all."""
+    if len(bodies) == 1:
+        return bodies[0]
+    if _data_in(bodies[0].partition(b"\n")[0]) is not None:
+        return _joined_events(bodies)
+    replies = [_numbered(_object.decode(body), index) for index, body in enumerate(bodies)]
+    choices = [bytes(each["choices"])[1:-1] for each in replies]
+    usage = _summed([each.get("usage", _NO_USAGE) for each in replies])
+    return _written({**replies[0], "choices": msgspec.Raw(b"[%s]" % b",".join(choices)), "usage": usage})
+
+
+def _joined_events(bodies: Sequence[bytes]) -> bytes:
+    """Join the events of several choices, one after the other, with one usage at the end."""
+    lines: list[bytes] = []
+    counted: list[dict[str, msgspec.Raw]] = []
     for index, body in enumerate(bodies):
-        other = _object.decode(body)
-        choice = _object.decode(_list.decode(other["choices"])[0])
-        choices.append(_written({**choice, "index": msgspec.Raw(b"%d" % index)}))
-        written += int(
-            msgspec.json.decode(other.get("usage", b"{}"), type=dict[str, Any]).get("completion_tokens") or 0
-        )
-    fields["choices"] = msgspec.Raw(b"[%s]" % b",".join(choices))
-    if "usage" in fields:
-        usage = msgspec.json.decode(fields["usage"], type=dict[str, Any])
-        usage |= {"completion_tokens": written, "total_tokens": (usage.get("prompt_tokens") or 0) + written}
-        fields["usage"] = msgspec.Raw(msgspec.json.encode(usage))
-    return _written(fields)
+        for line in body.split(b"\n"):
+            event = _data_in(line)
+            if event is None:
+                continue
+            fields = _object.decode(line.partition(b"data:")[2])
+            if event.get("choices"):
+                lines.append(_written(_numbered(fields, index)))
+            elif event.get("usage"):
+                counted.append(fields)
+    if counted:
+        usage = _summed([each["usage"] for each in counted])
+        lines.append(_written({**counted[0], "usage": usage}))
+    return b"".join([b"data: %s\n\n" % line for line in (*lines, b"[DONE]")])
+
+
+def _numbered(fields: dict[str, msgspec.Raw], index: int) -> dict[str, msgspec.Raw]:
+    """Give the choice of a reply, or of an event of one, its index."""
+    place = msgspec.Raw(b"%d" % index)
+    choices = [_written({**_object.decode(each), "index": place}) for each in _list.decode(fields["choices"])]
+    return {**fields, "choices": msgspec.Raw(b"[%s]" % b",".join(choices))}
+
+
+def _summed(usages: Sequence[msgspec.Raw]) -> msgspec.Raw:
+    """Return the first usage, with the output tokens of all."""
+    found = [msgspec.json.decode(each, type=dict[str, Any] | None) or {} for each in usages]
+    written = sum([each.get("completion_tokens") or 0 for each in found])
+    total = (found[0].get("prompt_tokens") or 0) + written
+    return msgspec.Raw(msgspec.json.encode({**found[0], "completion_tokens": written, "total_tokens": total}))
 
 
 def _marked_events(lines: Sequence[bytes], extras: bytes, *, without_usage: bool) -> list[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -196,9 +196,7 @@ class _Handler:
                 assert caller is not None
                 body = await self._body(request)
                 asked = ForwardedRequest.read(wire, body, request.headers, request.query_string, caller.name)
-                if asked.streams:
-                    return await self._stream(request, asked, caller.policy)
-                return await self._whole(asked, caller.policy)
+                return await self._answered(request, asked, caller.policy)
             finally:
                 self._bytes_in_hand -= size
 
@@ -212,52 +210,46 @@ class _Handler:
         async with asyncio.timeout(BODY_S):
             return await request.read()
 
-    async def _whole(self, asked: ForwardedRequest, policy: Policy) -> web.StreamResponse:
-        """Answer a request whose reply is not streamed; one for several choices holds an election for each."""
-        answers = []
-        for _ in range(asked.choices):
-            with self._taken(asked, policy) as debt:
-                await asyncio.wait([debt.election])
-                answers.append(self._answer(asked, debt))
-            if answers[-1].status != OK:
-                break
-        if len(answers) > 1 and answers[-1].status == OK:
-            answers[-1].body = joined([each.body for each in answers if isinstance(each.body, bytes)])
-        return answers[-1]
-
-    async def _stream(self, request: web.Request, asked: ForwardedRequest, policy: Policy) -> web.StreamResponse:
-        """Send comments while the election is open, then the events of its winner as they came."""
-        response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
-        _ = asked.choices
-        with self._taken(asked, policy) as debt:
-            while not (await asyncio.wait([debt.election], timeout=COMMENT_S))[0]:
-                if not response.prepared:
-                    await response.prepare(request)
-                await response.write(b": the reply is not decided yet\n\n")
-            answer = self._answer(asked, debt)
-            assert isinstance(answer.body, bytes)
+    async def _answered(self, request: web.Request, asked: ForwardedRequest, policy: Policy) -> web.StreamResponse:
+        """Answer with the reply of an election, or with the replies of one for each choice; a stream has comments until then."""
+        stream = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
+        with ExitStack() as stack:
+            exchanges = [Exchange(asked, policy, self._ceiling) for _ in range(asked.choices)]
+            debts = [stack.enter_context(self._debts.taken(each)) for each in exchanges]
+            elections = [debt.election for debt in debts]
+            while (await asyncio.wait(elections, timeout=COMMENT_S if asked.streams else None))[1]:
+                if not stream.prepared:
+                    await stream.prepare(request)
+                await stream.write(b": the reply is not decided yet\n\n")
+            answer = self._answer(asked, debts)
             is_refusal = answer.status != OK
-            if not response.prepared and is_refusal:
+            if not asked.streams or (is_refusal and not stream.prepared):
                 return answer
-            if not response.prepared:
-                marks = {name: value for name, value in answer.headers.items() if name.startswith("x-microagents-")}
-                response.headers.update(marks)
-                await response.prepare(request)
-            event = b"event: error\n" if asked.wire is not CHAT else b""
-            await response.write(b"%sdata: %s\n\n" % (event, answer.body) if is_refusal else answer.body)
-            await response.write_eof()
-        return response
+            assert isinstance(answer.body, bytes)
+            if not stream.prepared:
+                answer.headers.popall("content-type")
+                stream.headers.update(answer.headers)
+                await stream.prepare(request)
+            if is_refusal:
+                event = b"event: error\n" if asked.wire is not CHAT else b""
+                await stream.write(b"%sdata: %s\n\n" % (event, answer.body))
+            else:
+                await stream.write(answer.body)
+            await stream.write_eof()
+        return stream
 
-    def _taken(self, asked: ForwardedRequest, policy: Policy) -> AbstractContextManager[Debt]:
-        return self._debts.taken(Exchange(asked, policy, self._ceiling))
-
-    def _answer(self, asked: ForwardedRequest, debt: Debt) -> web.Response:
-        """Return the reply of an election that has ended, or why there is none."""
-        try:
-            elected = debt.election.result()
-        except MicroagentsError as error:
-            return _refusal(asked.wire, error, debt.exchange)
-        return web.Response(body=marked(elected), content_type="application/json", headers=self._noted(elected))
+    def _answer(self, asked: ForwardedRequest, debts: Sequence[Debt]) -> web.Response:
+        """Return the replies of elections that have ended, as one, or why there is none."""
+        bodies: list[bytes] = []
+        headers: dict[str, str] = {}
+        for debt in debts:
+            try:
+                elected = debt.election.result()
+            except MicroagentsError as error:
+                return _refusal(asked.wire, error, debt.exchange)
+            bodies.append(marked(elected))
+            headers = self._noted(elected)
+        return web.Response(body=joined(bodies), content_type="application/json", headers=headers)
 
     def _noted(self, elected: Elected) -> dict[str, str]:
         """Count and log an answered election; returns its headers."""

@@ -229,7 +229,7 @@ async def test_only_a_declared_destructive_call_is_refused_and_says_how_to_free_
         ("responses", {"background": True}, "background is not served"),
         ("responses", {"previous_response_id": "resp_1"}, "previous_response_id is not served"),
         ("responses", {"conversation": {"id": "c"}}, "conversation is not served"),
-        ("chat/completions", {"n": 2, "stream": True}, "n must be 1 where the reply is streamed"),
+        ("chat/completions", {"n": 200, "stream": True}, "n must be 1 to 128"),
         ("chat/completions", {"n": 0}, "n must be 1"),
         ("chat/completions", {"temperature": "hot"}, "temperature must be a number"),
     ],
@@ -248,6 +248,28 @@ async def test_two_choices_are_two_elections() -> None:
     assert len(double.requests) == 6
     assert all("n" not in each.json for each in double.requests)
     assert reply["usage"]["completion_tokens"] == 20
+
+
+async def test_two_streamed_choices_are_two_elections_and_their_events_have_their_indexes() -> None:
+    async with (
+        voted(saying([READ])) as (double, served),
+        AsyncOpenAI(api_key="none", base_url=f"{served.url}/v1", max_retries=0) as client,
+    ):
+        usage = {"include_usage": True}
+        async with client.chat.completions.stream(**ASKED, n=2, stream_options=usage) as stream:  # type: ignore[arg-type]
+            completion = await stream.get_final_completion()
+    calls = [each.message.tool_calls or [] for each in completion.choices]
+    assert [[json.loads(each.function.arguments) for each in made] for made in calls] == [[READ[1]]] * 2
+    assert [each.finish_reason for each in completion.choices] == ["tool_calls"] * 2
+    assert completion.usage is not None
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (100, 20)
+    assert len(double.requests) == 6
+
+
+async def test_a_choice_without_a_reply_fails_the_stream_of_all() -> None:
+    async with voted(saying(400)) as (_, served):
+        status, reply, _ = await posted(served, "chat/completions", {**ASKED, "n": 2, "stream": True})
+    assert (status, reply["error"]["message"]) == (400, "the double answers 400")
 
 
 async def test_a_providers_refusal_comes_back_in_its_own_words_and_is_not_asked_again() -> None:
