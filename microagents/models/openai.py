@@ -68,11 +68,13 @@ class OpenAIWire(HttpModel):
 
     def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
         super().__init__(spec, prices)
-        self._kind_of_logprobs = self._options.get(LOGPROBS, RAW)
-        if self._kind_of_logprobs not in (RAW, PROCESSED, OFF):
-            raise InvalidUsage(f"{LOGPROBS}={self._kind_of_logprobs!r} is not {RAW}, {PROCESSED} or {OFF}")
+        self.kind_of_logprobs = self._options.get(LOGPROBS, RAW)
+        if self.kind_of_logprobs not in (RAW, PROCESSED, OFF):
+            raise InvalidUsage(f"{LOGPROBS}={self.kind_of_logprobs!r} is not {RAW}, {PROCESSED} or {OFF}")
+        if not self.capabilities.takes(self.capabilities.logprobs, self._effort):
+            self.kind_of_logprobs = OFF
         has_end = self.capabilities.lists_end or self._has_schema
-        takes = self.capabilities.takes(self.capabilities.logprobs, self._effort) and self._kind_of_logprobs != OFF
+        takes = self.kind_of_logprobs != OFF
         self.gives_masses = bool(self.mass_parameters) and "ballots" not in spec.options and takes and has_end
         """Whether it can give the probability of a whole reply, as far as is known before it is asked."""
         if self.gives_masses:
@@ -81,7 +83,7 @@ class OpenAIWire(HttpModel):
     def _for_mass(self, call: Call) -> dict[str, Any]:
         """Return the parameters of a call that needs a mass, and can have one; else none."""
         law = self._law_of_masses(call)
-        is_exact = law == "draw" and self._kind_of_logprobs == RAW and not self._is_own_address
+        is_exact = law == "draw" and self.kind_of_logprobs == RAW and not self._is_own_address
         if law is None:
             return {}
         return {**self.mass_parameters, **(SAMPLERS_OFF if is_exact else {})}
@@ -93,7 +95,7 @@ class OpenAIWire(HttpModel):
         can_have = self.gives_masses and call.needs_mass and call.samples == 1 and not call.prompt.tools
         if not can_have or not refused.keys().isdisjoint(self.mass_parameters):
             return None
-        if self._kind_of_logprobs == PROCESSED:
+        if self.kind_of_logprobs == PROCESSED:
             return "draw" if cold else None  # at 0 they are no law's
         if cold is None or cold > 1 or "temperature" in refused:
             return None

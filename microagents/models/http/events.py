@@ -187,6 +187,10 @@ class StreamedReply:
     def _add(self, piece: ChatChoice) -> None:
         choice = self.choices.setdefault(piece.index, ChatChoice(index=piece.index, said=Said()))
         choice.said.join(piece.said)
+        tokens = object_in(piece.logprobs).get("content")
+        if isinstance(tokens, list):
+            choice.logprobs = choice.logprobs or {"content": []}
+            choice.logprobs["content"] += tokens
         if piece.reason:
             choice.reason = piece.reason
         if piece.reason and finish_of(name_in(piece.reason)) != "error":
@@ -209,7 +213,8 @@ class StreamedReply:
         choices = []
         for index in sorted(self.choices):
             choice = self.choices[index]
-            choices.append({"index": index, "message": _message_of(choice.said), "finish_reason": choice.reason})
+            told = {"finish_reason": choice.reason, "logprobs": choice.logprobs}
+            choices.append({"index": index, "message": _message_of(choice.said), **told})
         return {"choices": choices, **self._reply}
 
 

@@ -23,6 +23,8 @@ HOSTED = frozenset(
     for name in ("web_search", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search")
 )
 """Items of replies about calls that the server itself has made."""
+UNREAD = "unread"
+"""Stands for the name of an argument in the vote of a reply or a call that is not the JSON it has to be."""
 _OF_WIRE = frozenset(("id", "call_id", "type", "status", "name", "namespace", "caller"))
 """Fields of a call that are no arguments."""
 
@@ -52,7 +54,7 @@ def vote_text(reply: Mapping[str, Any], asked: ForwardedRequest, policy: Policy)
         ValueError: it has a text that is none.
         RecursionError: it is nested too deep.
     """
-    said = _said_in(reply)
+    said = said_in(reply)
     text = said.text or said.refusal
     calls = [_call(each, asked) for each in said.calls or _written_in(text, asked)]
     if not calls:
@@ -63,10 +65,11 @@ def vote_text(reply: Mapping[str, Any], asked: ForwardedRequest, policy: Policy)
     return encode_reply(Acts(calls=calls)).decode()
 
 
-def _said_in(reply: Mapping[str, Any]) -> Said:
+def said_in(reply: Mapping[str, Any]) -> Said:
     """Read what a reply says, on the wire whose field it has."""
     choices = choices_in(reply.get("choices"))
     if choices:
+        choices[0].said.logprobs = [choices[0].logprobs]
         return choices[0].said
     said = Said()
     said.add(reply.get("content"))
@@ -101,7 +104,7 @@ def _text_arguments(text: str, *, has_form: bool, by_text: bool) -> dict[str, An
         try:
             return {"value": with_whole_numbers(json.loads(text))}
         except UNREADABLE:
-            return {"unread": text}
+            return {UNREAD: text}
     if by_text:
         return {"text": " ".join(text.split())}
     return {}
@@ -110,7 +113,7 @@ def _text_arguments(text: str, *, has_form: bool, by_text: bool) -> dict[str, An
 def _call(call: NativeCall, asked: ForwardedRequest) -> ToolCall:
     given = call.arguments
     if given is None:
-        return ToolCall(call.name, {"unread": call.text})
+        return ToolCall(call.name, {UNREAD: call.text})
     read = {}
     for argument, value in decode(given.encode("utf-8", "surrogatepass")).items():
         if isinstance(value, str) and value[:1] in ("[", "{"):

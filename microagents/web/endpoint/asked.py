@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
@@ -20,8 +21,10 @@ FORWARDED_HEADERS = ("anthropic-beta", "anthropic-version", "openai-beta")
 UNSTATED_CAP = 2**17
 """Output tokens of a request without a cap, for limits by the minute: no model writes more."""
 MOST_CHOICES = 128
-SEALED = "reasoning.encrypted_content"
-"""What a reply includes so that its reasoning can be sent back without being stored."""
+SEALED = {"include": b'["reasoning.encrypted_content"]'}
+"""Asks for the reasoning itself, which clients send back, since nothing is stored."""
+_CALLS = ("tools", "functions", "mcp_servers", "prompt")
+"""Fields by which a reply may have calls."""
 _STORED = ("previous_response_id", "conversation")
 _top_level = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -109,10 +112,34 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
     def lacks_seals(self) -> bool:
         """Whether its client may count on stored reasoning: nothing is stored here, so the reasoning itself must come with the reply."""
         is_stored = self.fields.get("store", b"null") != b"false"
-        return self.wire is RESPONSES and is_stored and SEALED.encode() not in self.fields.get("include", b"")
+        return self.wire is RESPONSES and is_stored and b"encrypted_content" not in self.fields.get("include", b"")
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether its reply can have no calls."""
+        return all(self.fields.get(name, b"null") in (b"null", b"[]") for name in _CALLS)
+
+    @cached_property
+    def has_logprobs(self) -> bool:
+        """Whether its client asks for the log-probabilities of tokens."""
+        return self.fields.get("logprobs", b"null") not in (b"null", b"false") or b"logprobs" in self.fields.get(
+            "include", b""
+        )
+
+    @property
+    def temperature(self) -> float | None:
+        """Temperature that it names."""
+        given: float | None = self._number("temperature")
+        return given
 
     def body(
-        self, model: str, *, ceiling: int | None = None, seq: int = 0, temperature: float = 0, seals: bool = False
+        self,
+        model: str,
+        *,
+        ceiling: int | None = None,
+        seq: int = 0,
+        temperature: float = 0,
+        more: Sequence[Mapping[str, bytes]] = (),
     ) -> bytes:
         """Write the body of a sample: as it came but for the fields that are the endpoint's to set.
 
@@ -121,7 +148,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
             ceiling: most output tokens; None for the client's own cap.
             seq: place of the sample in the order of launches.
             temperature: least temperature of the samples after the first.
-            seals: whether to ask for the reasoning itself, which clients send back.
+            more: further fields; an ``include`` is added to the client's.
         """
         fields = dict(self.fields)
         fields.pop("n", None)
@@ -134,17 +161,18 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
             given = [name for name in self.wire.caps if self._number(name) is not None]
             for name in given or self.wire.caps[:1]:
                 fields[name] = b"%d" % self.cap(ceiling)
-        if seals:
-            included = msgspec.json.decode(fields.get("include", b"null"), type=list[str] | None)
-            fields["include"] = msgspec.json.encode([*(included or ()), SEALED])
+        for name, value in itertools.chain.from_iterable(each.items() for each in more):
+            if name == "include":
+                asked = [msgspec.json.decode(each) or [] for each in (fields.get(name, b"null"), value)]
+                value = msgspec.json.encode([*asked[0], *asked[1]])  # noqa: PLW2901
+            fields[name] = value
         if seq:
             self._vary(fields, seq, temperature)
         return b"{%s}" % b",".join(msgspec.json.encode(name) + b":" + value for name, value in fields.items())
 
     def _vary(self, fields: dict[str, bytes], seq: int, temperature: float) -> None:
         """Let a repeat differ from the first sample: at temperature 0, or with one seed, all are equal."""
-        given = self._number("temperature")
-        if given is not None and given < temperature:
+        if self.temperature is not None and self.temperature < temperature:
             fields["temperature"] = msgspec.json.encode(temperature)
         seed = self._number("seed")
         if seed is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import aclosing
 
 from msgspec import structs
@@ -16,7 +17,7 @@ from microagents.replies.chat import decoder_of, encode_reply
 from microagents.replies.persons import Approval
 from microagents.roles.recorder import RecordEnding
 from microagents.runtimes.local import LocalRuntime
-from microagents.web.endpoint.exchange import Exchange
+from microagents.web.endpoint.exchange import Exchange, ForwardingModel
 from microagents.web.endpoint.wires import Withheld
 
 APPROVAL_S = 600.0
@@ -32,10 +33,19 @@ class DayRun:
         run_id: its name.
         day: the day, in UTC.
         exchanges: the exchanges of its open elections, by their paths.
+        models: its models, by their specs.
     """
 
-    def __init__(self, runtime: LocalRuntime, run_id: str, day: str, exchanges: dict[str, Exchange]) -> None:
+    def __init__(
+        self,
+        runtime: LocalRuntime,
+        run_id: str,
+        day: str,
+        exchanges: dict[str, Exchange],
+        models: Mapping[str, ForwardingModel],
+    ) -> None:
         self.runtime = runtime
+        self.models = models
         self.day = day
         self.open = exchanges
         self.changed = Notifier()

@@ -18,14 +18,18 @@ from microagents.models.http.replies import UNREADABLE, decode, name_in, object_
 from microagents.models.http.sending import MAX_BODY_BYTES, Response
 from microagents.models.model import Call, Model, Most
 from microagents.replies.chat import Sample, Usage
+from microagents.replies.masses import LawOfMass, Mass
 from microagents.roles.limits.reservations import units
 from microagents.roles.solver.gates import MAY_BE_BILLED
-from microagents.web.endpoint.acts import vote_text
-from microagents.web.endpoint.asked import ForwardedRequest
+from microagents.web.endpoint.acts import UNREAD, vote_text
+from microagents.web.endpoint.asked import SEALED, ForwardedRequest
 from microagents.web.endpoint.caps import Caps
+from microagents.web.endpoint.certificates import law_of, mass_in, without_log_probabilities
 from microagents.web.endpoint.policy import Policy
 from microagents.web.endpoint.wires import Withheld
 
+_SEALS, _LOGPROBS = "encrypted", "logprobs"
+"""Words by which models refuse to include their reasoning, and the log-probabilities of tokens."""
 MAX_WORDS = 300
 """Characters of a provider's words in an error."""
 
@@ -40,6 +44,8 @@ class ForwardedReply(Struct, frozen=True, kw_only=True):
     acts: str
     """Its calls as a vote, the JSON of `Acts`."""
     usage: Usage
+    mass: Mass | None = None
+    """Probability of the whole reply, if it was asked for and is told."""
 
 
 class Exchange:
@@ -78,10 +84,12 @@ class Exchange:
     def sample(self, seq: int, model: str) -> Sample:
         """Return the acts of a reply as a sample."""
         reply = self.replies[seq]
-        return Sample(text=reply.acts, usage=reply.usage, model=model)
+        return Sample(text=reply.acts, usage=reply.usage, model=model, mass=reply.mass)
 
-    def taken(self, answer: Response, provider: HttpModel) -> ForwardedReply | ModelUnavailable:
-        """Read the answer of a provider; one that is no reply is a failure, and kept."""
+    def taken(
+        self, answer: Response, provider: HttpModel, law: LawOfMass | None = None
+    ) -> ForwardedReply | ModelUnavailable:
+        """Read the answer of a provider; one that is no reply is a failure, and kept. With a law the reply has its mass, if it can."""
         if len(answer.content) > MAX_BODY_BYTES:
             return ModelUnavailable("broken", f"the reply is longer than {MAX_BODY_BYTES} bytes")
         acts = ""
@@ -99,12 +107,14 @@ class Exchange:
         if not is_whole:
             words = words_in(found.get("error"))[:MAX_WORDS]
             return ModelUnavailable("broken", words or "the reply is no whole reply of its wire")
+        is_streamed, body, usage = not _is_object(answer), answer.content, provider.usage_in(found)
+        mass = None
+        if law is not None and UNREAD not in acts:
+            mass = mass_in(found, self.asked, usage, law)
+        if law is not None and not self.asked.has_logprobs:
+            body = without_log_probabilities(body, is_streamed=is_streamed)
         return ForwardedReply(
-            body=answer.content,
-            id=name_in(found.get("id")),
-            is_streamed=not _is_object(answer),
-            acts=acts,
-            usage=provider.usage_in(found),
+            body=body, id=name_in(found.get("id")), is_streamed=is_streamed, acts=acts, usage=usage, mass=mass
         )
 
 
@@ -143,8 +153,8 @@ class ForwardingModel(Model):
     ) -> None:
         self._caps = caps
         self._is_staggered = is_staggered
-        self._gives_seals = True
-        """Whether replies can include their reasoning."""
+        self._refused: set[str] = set()
+        """Words for the additions to requests that it refuses."""
         self._provider = provider
         self._exchanges = exchanges
         self.priced = provider.priced
@@ -194,7 +204,7 @@ class ForwardingModel(Model):
         try:
             async with self._caps.reserved(exchange.asked.caller, most_usd) as reserved:
                 try:
-                    reply = await self._forwarded(exchange, call.id.seq)
+                    reply = await self._forwarded(exchange, call)
                 except ModelUnavailable as error:
                     if error.kind not in MAY_BE_BILLED:
                         reserved.spent = 0
@@ -206,22 +216,34 @@ class ForwardingModel(Model):
             exchange.over_cap = reached
             raise ModelUnavailable("refused", str(reached)) from None
 
-    async def _forwarded(self, exchange: Exchange, seq: int) -> ForwardedReply:
-        asked = exchange.asked
+    def law_of(self, exchange: Exchange) -> LawOfMass | None:
+        """Return the law of the masses of the replies to a request; None if they have none."""
+        return None if _LOGPROBS in self._refused else law_of(self._provider, exchange.asked, exchange.policy)
+
+    async def _forwarded(self, exchange: Exchange, call: Call) -> ForwardedReply:
+        asked, policy = exchange.asked, exchange.policy
         path = f"{asked.wire.upstream}?{asked.query}" if asked.query else asked.wire.upstream
         while True:
-            seals = self._gives_seals and asked.lacks_seals
+            more: dict[str, Mapping[str, bytes]] = {}
+            law = self.law_of(exchange) if call.needs_mass else None
+            if asked.lacks_seals and _SEALS not in self._refused:
+                more[_SEALS] = SEALED
+            if law is not None and not asked.has_logprobs:
+                more[_LOGPROBS] = asked.wire.logprobs
             body = asked.body(
                 self._provider.model,
                 ceiling=exchange.ceiling,
-                seq=seq,
-                temperature=exchange.policy.temperature,
-                seals=seals,
+                seq=call.id.seq,
+                temperature=policy.temperature,
+                more=list(more.values()),
             )
             answer = await self._provider.forward(path, body, asked.headers, lambda _: exchange.first_event.set())
-            reply = exchange.taken(answer, self._provider) if isinstance(answer, Response) else answer
+            reply = exchange.taken(answer, self._provider, law) if isinstance(answer, Response) else answer
             if isinstance(reply, ForwardedReply):
+                if law is not None and reply.mass is None and UNREAD not in reply.acts:
+                    self._refused.add(_LOGPROBS)  # they do not tell how likely a whole reply is
                 return reply
-            if not seals or "encrypted" not in str(reply).lower():
+            refused = [word for word in more if word in str(reply).lower()]
+            if not refused:
                 raise reply
-            self._gives_seals = False  # a model without reasoning refuses to include it
+            self._refused.update(refused)  # such as a model without reasoning

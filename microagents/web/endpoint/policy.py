@@ -47,9 +47,16 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tools: dict[str, ToolPolicy] = {}
     """By the name of the tool."""
 
-    def rule(self, k: int) -> AheadOrLeading:
-        """Return the rule of an election, with the margin of texts and of tools without an effect."""
+    def rule(self, k: int, *, is_settled: bool = False) -> AheadOrLeading:
+        """Return the rule of an election.
+
+        Args:
+            k: the margin of texts and of tools without an effect.
+            is_settled: whether all texts are one vote, and no call is expected: then one text is enough.
+        """
         margins = {name: MARGINS[each.effect] for name, each in self.tools.items() if each.effect is not None}
+        if is_settled:
+            margins[TEXT] = 1
         return AheadOrLeading(margins=margins, otherwise=k)
 
     @property

@@ -20,6 +20,7 @@ from microagents.base.errors import InvalidUsage, ModelUnavailable, Undecided
 from microagents.base.messages import address_of
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Elect, ElectionId, Question, Verdict
+from microagents.elections.rules import PortableRule, certain
 from microagents.journal.messages import RecordDecision
 from microagents.journal.reading import journal_of
 from microagents.journal.sitting import JournalConfig
@@ -254,16 +255,22 @@ class ServedElections:
 
     async def _held(self, run: DayRun, path: str, number: int) -> Elected:
         exchange, messenger = run.open[path], run.runtime.messenger
-        rule = exchange.policy.rule(self._k)
+        asked, policy = exchange.asked, exchange.policy
+        pool = self._models[asked.wire.sdk]
+        is_settled = asked.is_plain and not asked.has_form and policy.votes == "end"
+        voting = policy.rule(self._k, is_settled=is_settled)
+        rule: PortableRule = voting
+        if all(run.models[spec].law_of(exchange) for spec in pool):
+            rule = certain(voting, branches=False)
         question = Question(
-            prompts=(Prompt(user=exchange.asked.digest.hex()),),
+            prompts=(Prompt(user=asked.digest.hex()),),
             reply=_ACTS,
             form=fingerprint(Acts),
             rule=rule,
             sampling=Sampling(max_output_tokens=exchange.cap, flag_above_tokens=None),
-            models=self._models[exchange.asked.wire.sdk],
-            max_draws=rule.most,
-            prose=exchange.policy.unvoted,
+            models=pool,
+            max_draws=voting.most,
+            prose=policy.unvoted,
         )
         election = question.id_at(path)
         try:
@@ -280,7 +287,7 @@ class ServedElections:
         first = next(each.seq for each in verdict.ballots if isinstance(each, Ballot) and each.value == verdict.winner)
         elected = Elected(number=number, verdict=verdict, reply=exchange.replies[first], exchange=exchange)
         elected.check()
-        waiting = [place for place, call in enumerate(elected.acts.calls) if exchange.policy.needs_approval(call.tool)]
+        waiting = [place for place, call in enumerate(elected.acts.calls) if policy.needs_approval(call.tool)]
         if waiting:
             await run.approve(f"{path}/call/{waiting[0]}/approval", elected.acts.calls[waiting[0]].tool)
         return elected
@@ -288,22 +295,23 @@ class ServedElections:
     def _run_of(self, day: str, run_id: str) -> DayRun:
         """Build the run of a day."""
         exchanges: dict[str, Exchange] = {}
+        models = {
+            spec: ForwardingModel(each, exchanges, self._caps, is_staggered=is_staggered(spec))
+            for spec, each in self._providers.items()
+        }
         plan = RunPlan(
             tasks=[Requests()],
             listed=False,
-            strategy=Voted(k=self._k),
+            strategy=Voted(k=self._k, certain="on"),
             settings=validated(Settings, "the endpoint", {**self._settings, "run_id": run_id}),
-            model_objects={
-                spec: ForwardingModel(each, exchanges, self._caps, is_staggered=is_staggered(spec))
-                for spec, each in self._providers.items()
-            },
+            model_objects=models,
         )
         experiment, own = experiment_of(plan)
         journal = None if self._runs_dir is None else journal_of(self._runs_dir, run_id)
         journaling = JournalConfig(path=journal, experiment=experiment, own=own, full=False)
         recorder = Deployment(role=Recorder, options={"journaling": journaling}, in_driver=True)
         deployments = [recorder, Deployment(role=Limiter, in_driver=True), *plan.strategy.deployments()]
-        return DayRun(LocalRuntime(plan.context(), deployments), run_id, day, exchanges)
+        return DayRun(LocalRuntime(plan.context(), deployments), run_id, day, exchanges, models)
 
 
 def _led(election: ElectionId, question: Question, exchange: Exchange) -> Verdict:

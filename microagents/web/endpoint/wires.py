@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from microagents.base.errors import MicroagentsError
+from microagents.models.token_masses import ALTERNATIVES
 
 
 class Withheld(MicroagentsError):
@@ -36,6 +37,8 @@ class Wire(Struct, frozen=True, kw_only=True):
     """Names of the cap on output tokens, the first for requests that have none."""
     form: str
     """Field that can give the text a JSON schema."""
+    logprobs: Mapping[str, bytes] = {}
+    """Fields that ask for the log-probabilities of tokens; none if the wire has none. An ``include`` is added to the client's."""
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         """Write an error in its form."""
@@ -52,6 +55,7 @@ CHAT = Wire(
     sdk="openai",
     caps=("max_completion_tokens", "max_tokens"),
     form="response_format",
+    logprobs={"logprobs": b"true", "top_logprobs": b"%d" % ALTERNATIVES},
 )
 RESPONSES = Wire(
     name="responses",
@@ -60,6 +64,7 @@ RESPONSES = Wire(
     sdk="openai",
     caps=("max_output_tokens",),
     form="text",
+    logprobs={"include": b'["message.output_text.logprobs"]', "top_logprobs": b"%d" % ALTERNATIVES},
 )
 MESSAGES = Wire(
     name="messages",

@@ -88,7 +88,7 @@ async def test_the_call_with_the_votes_wins_and_its_reply_comes_back_as_it_was_g
 
 async def test_the_body_goes_on_as_it_came_but_for_the_fields_that_are_named() -> None:
     messages = b'[ {"role":"user",   "content":"\\u00e9 1.0 1e2"} ]'
-    body = b'{"model":"any","messages":%s,"unknown_field":{"b":1.50,"a":[ ]},"temperature":0,"seed":7,"store":true}'
+    body = b'{"model":"any","messages":%s,"unknown_field":{"b":1.50,"a":[ ]},"temperature":0,"seed":7,"store":true,"tools":[{}]}'
     async with voted(saying("done")) as (double, served):
         status, _, _ = await posted(
             served,

@@ -1,0 +1,69 @@
+"""Elections that one reply can decide: where the wire tells the log-probabilities of its tokens, they tell how likely its vote is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from microagents.models.http.provider import HttpModel
+from microagents.models.http.replies import decode
+from microagents.models.openai import OFF, PROCESSED, OpenAIWire
+from microagents.models.token_masses import mass_of, tokens_in
+from microagents.replies.chat import Usage
+from microagents.replies.masses import LawOfMass, Mass
+from microagents.web.endpoint.acts import said_in
+from microagents.web.endpoint.asked import ForwardedRequest
+from microagents.web.endpoint.policy import Policy
+
+
+def law_of(provider: HttpModel, asked: ForwardedRequest, policy: Policy) -> LawOfMass | None:
+    """Return the law of the masses of the replies to a request; None if they can have none.
+
+    A reply can have one if it is a text that votes by itself, or has a JSON schema; calls have none.
+    """
+    if not (isinstance(provider, OpenAIWire) and asked.wire.logprobs and asked.is_plain):
+        return None
+    if not asked.has_form and not (policy.votes == "text" and provider.capabilities.lists_end):
+        return None
+    # A request that names no temperature is answered at the server's, which is 1 at most.
+    warmest = max(asked.temperature or 0.0, policy.temperature)
+    if provider.kind_of_logprobs == OFF or warmest > 1:
+        return None
+    if provider.kind_of_logprobs == PROCESSED:
+        return None if asked.temperature == 0 else "draw"  # at 0 they are no law's
+    return "model"
+
+
+def mass_in(found: Mapping[str, Any], asked: ForwardedRequest, usage: Usage, law: LawOfMass) -> Mass | None:
+    """Return the probability of a whole reply; None if it had reasoning before it, or does not tell all of its tokens."""
+    said = said_in(found)
+    if usage.reasoning_tokens != 0 or said.has_reasoning or said.calls or len(said.logprobs) != 1:
+        return None
+    tokens = tokens_in(said.logprobs[0])
+    if (usage.output_tokens or 0) > len(tokens) + 1:
+        return None
+    return mass_of(tokens, said.text, law=law, is_closed=asked.has_form)
+
+
+def without_log_probabilities(body: bytes, *, is_streamed: bool) -> bytes:
+    """Leave the log-probabilities of tokens out of a reply, or out of its events."""
+    lines = body.split(b"\n") if is_streamed else [body]
+    return b"\n".join([_without(each) if b'"logprobs"' in each else each for each in lines])
+
+
+def _without(line: bytes) -> bytes:
+    head, mark, data = line.rpartition(b"data:") if line.startswith(b"data:") else (b"", b"", line)
+    return head + mark + msgspec.json.encode(_emptied(decode(data)))
+
+
+def _emptied(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_emptied(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: _emptied(each) for name, each in value.items()}
+    if found.get("logprobs"):
+        found["logprobs"] = [] if isinstance(found["logprobs"], list) else None
+    return found
