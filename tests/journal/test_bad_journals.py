@@ -156,14 +156,6 @@ def test_a_run_that_is_killed_before_its_first_record_is_begun_again_by_its_comm
     assert microagents(*words).code == COMPLETED
 
 
-@everyone
-def test_there_is_no_run_where_there_is_no_file(who: str) -> None:
-    if who == "run":
-        return
-    RUNS.mkdir()
-    assert_refused(who, "r")
-
-
 # -- cut short ---------------------------------------------------------------------------------------------------------
 
 

@@ -141,19 +141,6 @@ def test_a_second_process_is_refused_with_one_sentence_and_the_first_goes_on() -
     assert (problems(), lease().epoch) == ([], 1)
 
 
-async def test_a_second_run_in_the_same_process_is_refused_too() -> None:
-    heard, enough = asyncio.Event(), asyncio.Event()
-    options: dict[str, Any] = {"models": "sim:perfect@latency=600", "run_id": "r"}
-    async with asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(run(Drift(length=2), **options, on_progress=lambda _: heard.set(), terminate=enough))
-        await heard.wait()
-        with pytest.raises(InvalidUsage, match=f"is being run by process {os.getpid()} on ") as raised:
-            await run(Drift(length=2), **options)
-        sentence(raised.value)
-        enough.set()
-    assert (first.result().outcome, problems()) == ("interrupted", [])
-
-
 @pytest.mark.slow
 def test_a_process_that_was_killed_is_succeeded_at_once() -> None:
     with running() as first:
@@ -435,14 +422,6 @@ def test_no_wall_clock_is_read_to_judge_a_lease(clock_s: float, watch: Watch, mo
     assert lease().state() == "unclear"
     watch.sleep(SILENT_S - 1)
     assert lease().state() == "unclear"
-
-
-def test_a_process_that_could_not_give_its_lease_back_may_go_on() -> None:
-    there = opened()
-    there._db.execute("PRAGMA query_only = 1")  # a full disk, as SQLite says it
-    there.close()
-    assert lease().holder == HERE
-    opened().close()
 
 
 def test_a_store_that_was_taken_over_writes_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,12 +23,11 @@ from microagents import InvalidUsage, run_sync
 from microagents.journal.inbox import TABLE, leave_request
 from microagents.journal.messages import RecordProgress
 from microagents.journal.reading import Reader
-from microagents.journal.requests import Decide, EndRun, LiveRequest, PauseRun, request_of
+from microagents.journal.requests import Decide, EndRun, PauseRun, request_of
 from microagents.runs.inspection.runs import inspect_run
 from microagents.tasks.drift import Drift
 from tests.cli.commands import COMPLETED, STOPPED, WAIT_S, WRONG, WRONG_USAGE, Sitting, microagents
 from tests.journal.test_store import store as opened
-from tests.journal.walks import sql
 
 RUNS, JOURNAL, REQUESTS = Path("runs"), Path("runs/r.sqlite"), Path("runs/r.sqlite.requests")
 STUCK = "sim:perfect@error=0.5,alternatives=1,latency=0.2"
@@ -342,20 +341,3 @@ def test_of_requests_of_two_askers_that_are_killed_as_the_run_is_none_is_lost_or
     assert (set(asked) - set(taken), len(taken) - len(set(taken))) == (set(), 0)
     with closing(sqlite3.connect(REQUESTS)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
-def test_each_decision_has_the_time_of_its_commit() -> None:
-    result = run_sync(Drift(length=5), models="sim:perfect", k=2, run_id="r")
-    times = [each.decided_at for each in result.decisions()]
-    assert times == sorted(each for each in times if each is not None)
-    assert result.created_at is not None
-    assert all(result.created_at[:16] <= str(each) for each in times)
-    assert [str(each)[:23] for each in times] == [
-        str(at)[:23] for (at,) in sql("SELECT at FROM decisions ORDER BY path")
-    ]
-
-
-def test_a_request_names_its_reason_and_has_an_id() -> None:
-    request = request_of(Decide(path="0/step/0", value="{}"), why="it is late")
-    assert isinstance(request, LiveRequest)
-    assert (len(request.id), request.why) == (32, "it is late")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -36,10 +35,8 @@ from microagents.base.errors import Stopped, TaskFailed
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict
 from microagents.journal import opening
 from microagents.journal.books import Books
-from microagents.journal.encoding import MAX_TEXT_BYTES
 from microagents.journal.messages import (
     Account,
-    AllotCalls,
     InputEnding,
     OpenElection,
     Recall,
@@ -57,7 +54,6 @@ from microagents.journal.reading import Reader
 from microagents.journal.store import Store
 from microagents.models.simulation.scripted import ScriptLine
 from microagents.replies.chat import write
-from microagents.runs.inspection.runs import decide
 from microagents.tasks.drift import Drift, Place
 from tests.journal.walks import (
     JOURNAL,
@@ -176,56 +172,6 @@ def priced(numbers: Sequence[int | None], *costs: float | None) -> tuple[Ballot 
     )
 
 
-def with_cost(decision: RecordDecision, cost_usd: float | None, *ballots: Ballot | Flagged) -> RecordDecision:
-    changed = structs.replace(decision.verdict, cost_usd=cost_usd, ballots=ballots or decision.verdict.ballots)
-    return structs.replace(decision, verdict=changed)
-
-
-@pytest.mark.parametrize("cost_usd", [0.0, 0.25, None])
-def test_a_decision_keeps_what_its_samples_cost_together(cost_usd: float | None) -> None:
-    with store() as there:
-        there.commit([with_cost(decided(election(), [7, 7]), cost_usd)])
-        there.commit([answered(election("step/1"), b"1")])
-        assert recall(there, "0/step/0").cost_usd == cost_usd
-        assert recall(there, "0/step/1").cost_usd is None
-    assert sql("SELECT cost_usd FROM decisions WHERE path = '0/step/0'") == [(cost_usd,)]
-    assert problems() == []
-
-
-def test_the_decisions_and_open_elections_of_one_input_are_its_own() -> None:
-    mine = [
-        (
-            ElectionId(path=f"{number}/rate", question_digest=b"a"),
-            ElectionId(path=f"{number}/next", question_digest=b"b"),
-        )
-        for number in range(12)
-    ]
-    with store(inputs=12) as there:
-        for done, still in mine:
-            there.commit([decided(done, [7]), sampled(still, ballot(0, 8))])
-    with Reader(JOURNAL) as reader:
-        for number, (done, still) in enumerate(mine):
-            rows_, open_elections = reader.of_input(number)
-            assert list(rows_) == [done.path]
-            assert [each.id for each in open_elections] == [still]
-
-
-def test_what_samples_cost_is_in_no_digest_and_makes_no_ballot_another() -> None:
-    plain = decided(election(), [7, None, 7])
-    accounts = []
-    for journal, decision in (
-        (JOURNAL, plain),
-        (Path("runs/dear.sqlite"), with_cost(plain, 0.75, *priced([7, None, 7], 0.25, 0.25, 0.25))),
-    ):
-        with store(journal) as there:
-            there.commit([decision])
-            accounts.append(there.books.account())
-        with Reader(journal) as reader:
-            assert reader.account() == accounts[-1]
-            assert dict(reader.decisions())["0/step/0"].ballots == counted([7, None, 7])
-    assert accounts[0] == accounts[1]
-
-
 @pytest.mark.parametrize("cost", ["-1", "9e999", "'much'", "x'00'"])
 @pytest.mark.parametrize("table", ["decision", "sample"])
 def test_a_cost_that_is_none_is_damage(table: str, cost: str) -> None:
@@ -255,13 +201,6 @@ def test_a_record_that_no_reader_takes_is_not_written_with_its_batch(record: Rec
     assert (problems(), rows("decision")) == ([], 1)
 
 
-def test_a_decision_takes_the_samples_of_every_question_that_was_asked_at_its_place() -> None:
-    with store() as there:
-        there.commit([sampled(election(asked=asked), each) for asked in (b"a", b"b") for each in counted([1, 2])])
-        there.commit([decided(election(asked=b"b"), [1, 1])])
-    assert rows("sample") == 0
-
-
 @pytest.mark.parametrize("when", ["in the same commit", "in a later commit", "after reopening"])
 def test_a_second_decision_at_one_path_is_dropped_and_counted_once(when: str) -> None:
     first, second = decided(election(), [7, 7]), decided(election(asked=b"b"), [8, None, 8, 8])
@@ -285,24 +224,6 @@ def test_a_second_decision_at_one_path_is_dropped_and_counted_once(when: str) ->
     assert problems() == []
 
 
-@pytest.mark.parametrize("when", ["in the same commit", "in a later commit", "after reopening"])
-def test_late_samples_of_a_decided_election_are_dropped(when: str) -> None:
-    late, decision = sampled(election(), ballot(2, 9)), decided(election(), [7, 7])
-    there = opened()
-    if when == "in the same commit":
-        there.commit([decision, late])
-    else:
-        there.commit([decision])
-        if when == "after reopening":
-            there.close()
-            there = opened()
-        there.commit([late])
-    assert there.recall(Recall(with_open_elections=True)).open_elections == ()
-    there.close()
-    assert rows("sample") == 0
-    assert decisions()["0/step/0"].ballots == counted([7, 7])
-
-
 def test_open_elections_give_their_samples_back_by_seq_and_the_first_sample_of_an_id_counts() -> None:
     there = opened()
     first, other = priced([5, None, 6], 0.25, 0.5, None), election("step/1", b"b")
@@ -315,42 +236,6 @@ def test_open_elections_give_their_samples_back_by_seq_and_the_first_sample_of_a
         election(): OpenElection(id=election(), ballots=first),
         other: OpenElection(id=other, ballots=(ballot(4, 1),)),
     }
-
-
-def test_calls_are_paid_for_when_they_end_whether_a_sample_came_of_them_or_not() -> None:
-    with store() as there:
-        there.commit([called(sent=5)])
-        there.commit([called(ended=2, left=3), sampled(election(), ballot(0, 7))])
-        there.commit([RecordCalls(source="Solver/0", in_flight={"sim:x": 1}, billed=1, usage=Usage(cost_usd=0.0))])
-        account = there.books.account()
-    assert (account.calls, account.in_flight, account.cost_usd, account.input_tokens, account.cached_tokens) == (
-        3,
-        1,
-        1.0,
-        20,
-        6,
-    )
-
-
-def test_an_undecided_row_is_replaced_by_a_decision() -> None:
-    in_vain, at_last = (
-        decided(election(), [7, 8, None], "undecided"),
-        decided(election(), [7, 8, None, 7], "leader", settled="leader"),
-    )
-    with store() as there:
-        there.commit([in_vain])
-        there.commit([in_vain])
-        assert there.books.account().undecided_at == ("0/step/0",)
-        assert recall(there, "0/step/0").value is None
-        there.commit([at_last])
-        there.commit([in_vain])
-        assert recall(there, "0/step/0").value == b'{"number":7}'
-        account = there.books.account()
-    alone = Books(1)
-    alone.add(at_last)
-    assert account == alone.account()
-    assert (account.undecided_at, account.settled_at, account.valid) == ((), {"0/step/0": "leader"}, 3)
-    assert (rows("decision"), problems()) == (1, [])
 
 
 def test_the_account_and_the_digests_after_reopening_are_those_before() -> None:
@@ -460,49 +345,6 @@ def test_however_records_are_cut_into_commits_and_sittings_they_add_up_to_the_sa
                 assert again.recall(Recall(path=of_input)) == reference.recall(Recall(path=of_input))
 
 
-def test_the_last_ending_of_an_input_is_the_one_that_is_kept() -> None:
-    with store(inputs=3) as there:
-        there.commit(
-            [
-                InputEnding(input=1, outcome="failed", reason="a stone"),
-                InputEnding(input=2, outcome="undecided", reason="a tie"),
-            ]
-        )
-        account = there.commit([InputEnding(input=1, outcome="completed", result=b'{"number":7}')])
-        assert (account.inputs, account.inputs_done, account.inputs_failed) == (3, 1, 1)
-    with Reader(JOURNAL) as reader:
-        assert list(reader.input_endings()) == [
-            InputEnding(input=1, outcome="completed", result=b'{"number":7}'),
-            InputEnding(input=2, outcome="undecided", reason="a tie"),
-        ]
-        assert (reader.account().inputs_done, reader.account().inputs_failed) == (1, 1)
-
-
-def test_what_is_recorded_of_one_input_says_nothing_of_another() -> None:
-    with store(inputs=12) as there:
-        assert not there.recall(Recall()).has_records
-        there.commit([decided(ElectionId(path="10/step/0", question_digest=b"a" * 16), [7, 7])])
-        assert [number for number in range(12) if there.recall(Recall(path=str(number))).has_records] == [10]
-        assert there.recall(Recall()).has_records
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"), [("a reply \N{SNOWMAN} \0", 13), ("é" * 40_000, MAX_TEXT_BYTES), ("x" * 65_537, MAX_TEXT_BYTES)]
-)
-def test_the_text_of_a_reply_is_deflated_and_cut_at_64_kib(text: str, kept: int) -> None:
-    with store() as there:
-        there.commit([RecordReply(id=SampleId(election=election(), seq=3), text=text)])
-    ((seq, length, deflated),) = sql("SELECT seq, size, text FROM reply")
-    assert (seq, length) == (3, kept)
-    assert zlib.decompress(deflated) == text.encode()[:kept]
-
-
-def test_a_text_with_half_a_surrogate_pair_is_kept_too() -> None:
-    with store() as there:
-        there.commit([RecordReply(id=SampleId(election=election(), seq=0), text="\ud800!")])
-    assert zlib.decompress(sql("SELECT text FROM reply")[0][0]) == b"?!"
-
-
 def test_calls_in_flight_at_a_kill_are_counted_as_lost_at_reopening() -> None:
     there = opened()
     there.commit([called(sent=3), called(sent=2, source="Solver/1")])
@@ -538,15 +380,6 @@ def test_the_death_of_an_actor_counts_once_however_many_roles_it_had() -> None:
         first = ReplicaEnded(source="Voter/1", has_died=True, actor="lane/1")
         there.commit([first, *(ReplicaEnded(source=f"{role}/1", has_died=True) for role in ("Solver", "RedFlagger"))])
         assert there.books.account().deaths == {"lane": 1}
-
-
-def test_what_a_replica_that_has_ended_in_order_did_not_send_is_not_lost() -> None:
-    for has_died, lost in ((True, 6), (False, 0)):
-        ending = ReplicaEnded(source="Solver/0", has_died=has_died)
-        there = opened(Path(f"{lost}.sqlite"))
-        there.commit([AllotCalls(source="Solver/0", calls=8), called(sent=2), called(ended=2), ending])
-        assert there.books.account().lost_in_flight == lost
-        there.close()
 
 
 def test_a_live_journal_is_read_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -585,14 +418,6 @@ def test_a_new_journal_in_which_nothing_began_is_forgotten_an_older_one_is_not()
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_completed_run_answers_from_its_journal() -> None:
-    result = walk()
-    before = on_disk()
-    again = walk()
-    assert (again.value, again.account, again.wall_s) == (result.value, result.account, result.wall_s)
-    assert on_disk() == before
-
-
 @pytest.mark.slow
 def test_a_run_in_many_sittings_decides_what_it_decides_in_one() -> None:
     result = walk(max_calls=120)
@@ -604,34 +429,6 @@ def test_a_run_in_many_sittings_decides_what_it_decides_in_one() -> None:
         assert result.account.calls > before.calls
     assert (result.outcome, digests(result.account), problems()) == ("completed", undisturbed(), [])
     assert (sittings > 5, result.account.lost_in_flight) == (True, 0)
-
-
-@pytest.mark.parametrize(
-    ("going_on", "outcome"),
-    [({"on_undecided": "leader"}, "leader"), ({"on_undecided": "sim:perfect"}, "decided"), ({}, "person")],
-    ids=["leader", "another model", "person"],
-)
-def test_an_undecided_step_is_decided_later_and_the_walk_goes_on_from_there(
-    going_on: dict[str, Any], outcome: str
-) -> None:
-    stuck = walk(length=3, **STALEMATE)
-    (path,) = stuck.account.undecided_at
-    assert (stuck.outcome, problems()) == ("undecided", [])
-    if outcome == "person":
-        decide(RUNS, "r", path, '{"number": 5}')
-    result = go_on(**going_on)
-    assert problems() == []
-    found = decisions()
-    at = path if outcome != "decided" else f"{path}/undecided"
-    assert found[at].outcome == outcome
-    assert result.account.settled_at[at] == {"decided": "sim:perfect"}.get(outcome, outcome)
-    assert path not in result.account.undecided_at
-    if outcome == "person":
-        assert (found[path].value, rows("log")) == (b'{"number":5}', 1)
-        (next_,) = result.account.undecided_at
-        assert next_ == "0/step/1"
-    else:
-        assert result.outcome == "completed"
 
 
 @pytest.mark.parametrize(
@@ -877,15 +674,6 @@ def test_a_chain_is_taken_up_only_where_its_last_decision_leads(edit: str) -> No
         go_on(max_calls=None)
 
 
-def test_the_form_of_records_is_copied_not_shared() -> None:
-    """What is told must not change behind the store's back: an account that was given stays as it was."""
-    with store() as there:
-        given = there.commit([decided(election(), [7])])
-        before = deepcopy(given)
-        there.commit([decided(election("step/1"), [8, None], "leader", settled="leader")])
-        assert given == before
-
-
 # -- looking on --------------------------------------------------------------------------------------------------------
 
 
@@ -904,12 +692,3 @@ def test_who_looks_on_changes_nothing(look: Callable[[Reader], object]) -> None:
     before = on_disk()
     looks(JOURNAL, look)
     assert on_disk() == before
-
-
-def test_a_journal_of_any_size_is_read_with_the_largest_bound_that_sqlite_takes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """From 33 MB on, 64 steps a byte are more than a C int holds."""
-    monkeypatch.setattr(opening, "STEPS_PER_BYTE", 10**9)
-    put(walked())
-    assert problems() == []

@@ -14,7 +14,7 @@ import pytest
 from microagents import ChainTask, Prompt, Result, run
 from microagents.elections.election import Question
 from microagents.elections.rules import FirstTo
-from microagents.models.http.warming import MAX_WAIT_S, MAX_WARMED, Warming
+from microagents.models.http.warming import MAX_WAIT_S, Warming
 from microagents.replies.chat import Sampling
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Onward, Place
@@ -198,14 +198,6 @@ def test_others_wait_for_the_first_call_but_not_for_long() -> None:
         return began
 
     assert run_virtual(turns()) == [(0.0, True), (MAX_WAIT_S, False), (MAX_WAIT_S, False)]
-
-
-async def test_a_constant_part_that_changes_every_time_is_not_warmed_for_long() -> None:
-    warming, first = Warming(), []
-    for number in range(MAX_WARMED + 2):
-        async with warming.warmed(f"state {number}") as is_first:
-            first.append(is_first)
-    assert first == [True] * MAX_WARMED + [False] * 2
 
 
 # -- prompts -----------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ import pytest
 
 from microagents import InvalidUsage, ModelUnavailable, Reply, RowTask, resume, run
 from microagents.actors.role import Context
-from microagents.models.capabilities import TABLE, UNKNOWN, capabilities_of, has_ended, nearest_model
+from microagents.models.capabilities import TABLE, has_ended
 from microagents.models.json_schema import schema_name, strict_schema
-from microagents.models.model import ModelSpec, open_model, without_options
+from microagents.models.model import ModelSpec, open_model
 from microagents.runs.words.summary import summary
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
@@ -21,7 +21,6 @@ from tests.models import server as scripted
 from tests.models.server import Answer, serving
 from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider, a_call, asking
 
-TODAY = date(2026, 11, 22)
 THINKING = {OPENAI: "gpt-6-luna", RESPONSES: "gpt-6-luna", ANTHROPIC: "claude-haiku-5-5"}
 """A model that thinks by itself, on each wire."""
 
@@ -60,20 +59,6 @@ def test_the_table_agrees_with_itself() -> None:
             assert (found.shutdown is None) == (found.successor == ""), name
             assert not found.successor or not has_ended(table[found.successor], date(2027, 4, 1)), name
             assert found.default_effort is None or found.default_effort in (found.efforts or ()), name
-
-
-def test_a_model_is_known_by_its_exact_name_alone() -> None:
-    assert capabilities_of("openai", "gpt-6-luna").default_effort == "low"
-    assert capabilities_of("openai-responses", "openai/gpt-6-luna") == capabilities_of("openai", "gpt-6-luna")
-    for name in ("gpt-6-lunatic", "gpt-6", "my-gpt-6-luna", "o3-of-mine", "gpt-5-oss", "claude-haiku-5-5"):
-        assert capabilities_of("openai", name) == UNKNOWN
-
-
-def test_the_nearest_model_is_one_that_lives() -> None:
-    assert nearest_model("openai", "gpt-4.1-nano", TODAY) == "gpt-6-luna"
-    assert nearest_model("anthropic", "claude-haiku-5.5", TODAY) == "claude-haiku-5-5"
-    assert nearest_model("anthropic", "claude-sonnet-4-0", TODAY) == "claude-sonnet-5-5"
-    assert nearest_model("openai", "llama", TODAY) is None
 
 
 # -- efforts, thinking, tiers and schemas ------------------------------------------------------------------------------
@@ -326,17 +311,3 @@ async def test_a_resumed_run_does_not_learn_again_and_the_summary_says_it(provid
 
 
 # -- specs -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("spec", "name", "options"),
-    [
-        ("openai:@cf/meta/llama@base_url=http://x/v1", "@cf/meta/llama", {"base_url": "http://x/v1"}),
-        ("anthropic:claude-haiku-5-5@20260901", "claude-haiku-5-5@20260901", {}),
-        ("openai:m@base_url=http://x/v1?a=b@c", "m", {"base_url": "http://x/v1?a=b@c"}),
-    ],
-)
-def test_the_name_of_a_model_may_have_an_at_sign(spec: str, name: str, options: dict[str, str]) -> None:
-    found = ModelSpec.parse(spec)
-    assert (found.name, found.options) == (name, options)
-    assert without_options(spec) == f"{found.provider}:{name}"

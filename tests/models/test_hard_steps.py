@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from math import sqrt
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
@@ -123,31 +122,7 @@ def test_a_rollout_errs_at_the_steps_that_are_hard_alone_in_the_same_way_and_con
         assert [reached for _, reached in walk] == [said[number] for number, _ in walk]
 
 
-def hard_set(spec: str, seed: int = 0) -> set[int]:
-    asked = model(spec, seed=seed)
-    return {number for number in range(5_000) if asked.is_hard(Prompt(user=f"Number: {number}"))}
-
-
-def test_the_hard_sets_of_two_models_or_seeds_overlap_as_independent_sets_do() -> None:
-    mine, other = hard_set("sim:gpt-4.1-mini@hard=0.2"), hard_set("sim:o3-mini@hard=0.3")
-    assert is_within(len(mine), 5_000, 0.2)
-    assert is_within(len(other), 5_000, 0.3)
-    assert is_within(len(mine & other), 5_000, 0.06)
-    one, two = hard_set("sim:perfect@hard=0.2"), hard_set("sim:perfect@hard=0.2", seed=1)
-    assert is_within(len(one & two), 5_000, 0.04)
-
-
 # -- the text of a rollout -----------------------------------------------------------------------------------------------------------
-
-
-class JsonDrift(Drift):
-    format: ClassVar[Format] = "json"
-
-
-@pytest.mark.parametrize("task", [DRIFT, JsonDrift()], ids=["lines", "json"])
-def test_a_rollout_is_read_back_as_the_steps_of_a_chain(task: Drift) -> None:
-    (sample,) = replies(model("sim:perfect", task), [rollout_call(5, task=task)])
-    assert numbers_of(sample, form=task.format) == [90, 526, 875, 754, 715, 52, 889, 992]
 
 
 def test_a_rollout_follows_from_seed_and_sample_id_in_any_order_of_calls() -> None:
@@ -241,8 +216,3 @@ async def test_a_strategy_with_rollouts_is_refused_before_the_first_call_where_t
         await run(Mute(length=40), models="sim:perfect@error=0.3", strategy=strategy, runs_dir=tmp_path, run_id="r")
     assert "r" not in dict(runs_in(tmp_path))
     assert (await run(Mute(length=4), models="sim:perfect", runs_dir=None)).outcome == "completed"
-
-
-def test_a_rate_that_is_no_share_is_refused() -> None:
-    with pytest.raises(InvalidUsage, match="must be a share from 0 to 1"):
-        model("sim:perfect@hard_ahead=-1")

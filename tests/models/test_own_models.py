@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from typing import Any
 
 import pytest
 
 from microagents import Call, ChainTask, Context, InvalidUsage, Model, ModelUnavailable, Sample, Usage, run
-from microagents.models.model import ModelSpec, spec_of
+from microagents.models.model import ModelSpec
 from microagents.systems import Maker
 from microagents.tasks.drift import RING, Drift
 
@@ -31,11 +30,6 @@ class Giving(Model):
 
 async def answer(call: Call) -> str:
     return call.prompt.user
-
-
-def test_options_of_a_spec_are_read_as_the_types_that_the_class_annotates() -> None:
-    opened = Priced.open(ModelSpec(provider="m.py", name="Priced", options={"price": "0.5", "times": "3"}), CONTEXT)
-    assert (opened.price, opened.times) == (0.5, 3)
 
 
 @pytest.mark.parametrize(
@@ -82,12 +76,6 @@ async def test_a_model_states_in_its_init_what_it_is_and_answers_at_once_without
     result = await run(Drift(length=300), models=Stating(given), strategy=Maker(k=1, speculate=False), runs_dir=None)
     assert (result.outcome, result.calls, result.cost_usd) == ("completed", 300, 150.0)
     assert tasks < 100
-
-
-@pytest.mark.parametrize("given", [functools.partial(answer)])
-def test_an_object_that_is_no_model_is_refused(given: Any) -> None:
-    with pytest.raises(InvalidUsage, match="a model must be a spec"):
-        spec_of(given)
 
 
 class Duck:

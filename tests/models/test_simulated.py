@@ -6,16 +6,13 @@ one seed in 100,000.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
-from collections.abc import Sequence
 from decimal import Decimal
 from hashlib import blake2b
-from math import exp, log
+from math import exp
 from pathlib import Path
-from statistics import median, stdev
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -26,13 +23,13 @@ from msgspec import structs
 from microagents import run, run_sync
 from microagents.actors.role import Context, Strategy
 from microagents.base.errors import InvalidUsage, ModelUnavailable
-from microagents.models.model import Call, Model, open_model
+from microagents.models.model import Call, open_model
 from microagents.models.simulation import simulated
 from microagents.replies.chat import Format, Prompt, Reply, Sample
 from microagents.systems import Aot, Maker
 from microagents.task import Task
 from microagents.tasks.consistency import Consistency
-from microagents.tasks.drift import Drift, Onward, Place
+from microagents.tasks.drift import Place
 from microagents.tasks.hanoi import Hanoi, HanoiStep, Towers
 from microagents.tasks.sorting import Sorting
 from microagents.tasks.word_problems import WordProblem
@@ -40,13 +37,6 @@ from tests.models.simulation import DRIFT, FLAG_ABOVE_TOKENS, NUMBER, RIGHT, cal
 
 CONTEXT = Context(run_id="r", seed=0, tasks=[DRIFT], strategy=Maker())
 TOWERS = Hanoi(disks=6)
-
-
-def side_by_side(asked: Model, calls: Sequence[Call]) -> list[Sample]:
-    async def at_once() -> list[Sample]:
-        return await asyncio.gather(*(asked.complete(one) for one in calls))
-
-    return asyncio.run(at_once())
 
 
 def one_prompt(n: int, *, temperature: float | None = None) -> list[Call]:
@@ -61,26 +51,6 @@ def error_count(spec: str, n: int, *, temperature: float | None = None, seed: in
 
 
 # -- it reads the prompt and nothing else ------------------------------------------------------------------------------
-
-
-class Walled(Drift):
-    """A walk that lets nobody look at anything but its prompt."""
-
-    def start(self) -> NoReturn:
-        raise AssertionError
-
-    def done(self, *_: object, **__: object) -> NoReturn:
-        raise AssertionError
-
-    prompt = advance = oracle = correct = done
-
-    def expert(self, prompt: Prompt, reply: type[Reply]) -> Onward:
-        return DRIFT.expert(prompt, reply)
-
-
-def test_of_a_task_it_asks_neither_for_states_nor_for_the_oracle() -> None:
-    walled = replies(model("sim:gpt-4.1-nano@flag=0.3", Walled()), one_prompt(200))
-    assert walled == replies(model("sim:gpt-4.1-nano@flag=0.3"), one_prompt(200))
 
 
 def test_a_task_without_an_expert_is_refused_with_the_way_out() -> None:
@@ -107,11 +77,6 @@ def test_content_does_not_depend_on_the_order_of_the_calls(order: list[int]) -> 
     in_order = replies(model(ERRING), MIXED)
     shuffled = replies(model(ERRING), [MIXED[at] for at in order])
     assert shuffled == [in_order[at] for at in order]
-
-
-def test_content_does_not_depend_on_latency_nor_on_what_is_asked_at_the_same_time() -> None:
-    slow = side_by_side(model(f"{ERRING},latency=0.002,sigma=1"), MIXED)
-    assert slow == replies(model(ERRING), MIXED)
 
 
 def test_asking_again_gives_the_same_reply_even_to_a_question_long_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,15 +106,6 @@ N = 12_000
 def test_gpt_4_1_mini_errs_as_the_paper_measured_at_each_temperature(temperature: float | None, rate: float) -> None:
     wrong, valid = error_count("sim:gpt-4.1-mini", N, temperature=temperature)
     assert is_rate(wrong, valid, rate)
-
-
-def test_the_default_temperature_counts_as_1_and_all_up_to_a_tenth_are_alike() -> None:
-    warm, one, tenth, zero = (
-        error_count("sim:perfect@error=0.3,cool_error=0.1", 500, temperature=t) for t in (None, 1.0, 0.1, 0.0)
-    )
-    assert warm == one
-    assert tenth == zero
-    assert tenth < warm
 
 
 @pytest.mark.slow
@@ -282,13 +238,6 @@ def test_no_broken_reply_changes_a_text(task: Task, text: str) -> None:
     assert wrong_readings(task, Label(label=text), as_prompt(Label(label=text))) == []
 
 
-def test_formats_are_broken_in_many_ways() -> None:
-    right = Sums(total=1, parts=[[1]], share=None)
-    tails = {sample.text.rpartition("\n\n")[2][-60:] for sample in broken(Json(), right, as_prompt(right))}
-    assert "" in tails
-    assert len(tails) >= 9
-
-
 # -- tokens and costs --------------------------------------------------------------------------------------------------
 
 
@@ -304,15 +253,6 @@ def test_a_reply_costs_what_its_tokens_cost(spec: str, price_in: float, price_ou
         assert usage.cost_usd == pytest.approx((price_in * usage.input_tokens + price_out * usage.output_tokens) / 1e6)
 
 
-@pytest.mark.parametrize("tokens", [50, 400])
-def test_plain_replies_have_the_length_asked_for_in_the_middle(tokens: int) -> None:
-    lengths = [
-        sample.usage.output_tokens or 0 for sample in replies(model(f"sim:perfect@tokens={tokens}"), one_prompt(2_000))
-    ]
-    assert median(lengths) == pytest.approx(tokens, rel=0.05)  # 7 standard deviations of the median
-    assert stdev(map(log, lengths)) == pytest.approx(0.2, rel=0.15)
-
-
 def test_a_reply_longer_than_the_cap_is_cut_off_there_and_says_so() -> None:
     whole = replies(model("sim:perfect"), one_prompt(50))
     for before, after in zip(
@@ -323,12 +263,6 @@ def test_a_reply_longer_than_the_cap_is_cut_off_there_and_says_so() -> None:
         else:
             assert (after.finish, after.usage.output_tokens) == ("length", 300)
             assert before.text.startswith(after.text)
-
-
-def test_it_is_called_simulated_in_every_sample() -> None:
-    assert {sample.model for sample in replies(model("sim:gpt-4.1-mini@flag=0.5"), one_prompt(20))} == {
-        "sim:gpt-4.1-mini"
-    }
 
 
 # -- options -----------------------------------------------------------------------------------------------------------
@@ -388,15 +322,6 @@ def test_a_sample_that_the_script_does_not_have_is_refused_for_good(tmp_path: Pa
     assert not refused.value.retryable
 
 
-def test_a_line_that_fails_so_often_replies_afterwards(tmp_path: Path) -> None:
-    asked = open_model(scripted(tmp_path, line(0, 0, 5, fails=2)), CONTEXT)
-    for _ in range(2):
-        with pytest.raises(ModelUnavailable, match="scripted failure") as failed:
-            replies(asked, [call()])
-        assert failed.value.retryable
-    assert replies(asked, [call()])[0].text == "number = 5"
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -431,12 +356,6 @@ def test_a_strategy_whose_questions_the_expert_does_not_know_is_refused_before_t
     with pytest.raises(InvalidUsage, match=rf"cannot do the strategy {name} for .*; name a real model"):
         run_sync(task, models="sim:perfect", strategy=strategy, runs_dir=tmp_path)
     assert [*tmp_path.iterdir()] == []
-
-
-def test_an_endpoint_whose_strategy_is_not_known_has_any_task() -> None:
-    assert isinstance(
-        open_model("sim:perfect", structs.replace(CONTEXT, tasks=[Consistency()], strategy=Strategy())), Model
-    )
 
 
 async def test_an_expert_may_answer_for_one_role_only() -> None:

@@ -28,18 +28,6 @@ def test_it_doubles_in_each_clean_round_until_it_is_refused_and_grows_slowly_the
     assert before * 1.04 <= grown(throttle, 1) <= before * 1.06
 
 
-def test_it_grows_only_while_most_of_it_is_in_use_and_not_at_once_by_many_replies() -> None:
-    throttle = Throttle()
-    throttle.reply(1000, int(START * 0.79), 0.0)
-    assert throttle.limit == START
-    throttle.reply(4, int(START * 0.8), 0.0)
-    assert throttle.limit == START + 4
-    throttle = Throttle()
-    grown(throttle, 4)
-    throttle.reply(1000, throttle.limit, 0.0)
-    assert throttle.limit == START * 16 * 1.1
-
-
 def test_one_refusal_among_many_replies_is_no_sign_of_a_limit() -> None:
     throttle = Throttle()
     for _ in range(50):
@@ -79,15 +67,6 @@ def test_it_doubles_again_once_it_is_far_above_what_was_refused() -> None:
     at = grown(throttle, 11, CUT_EVERY_S)
     assert at > START * 2 * 1.25
     assert grown(throttle, 2, CUT_EVERY_S) > at * 3.5
-
-
-def test_failures_of_the_provider_pause_its_growth_and_cut_nothing() -> None:
-    throttle = Throttle()
-    throttle.fail(0.0)
-    throttle.reply(20, START, 0.0)
-    assert throttle.limit == START
-    throttle.reply(4, START, 0.0)
-    assert throttle.limit == START + 4
 
 
 def test_during_an_outage_one_call_goes_at_a_time_and_afterwards_not_all_at_once() -> None:

@@ -60,15 +60,6 @@ def test_the_mass_is_that_of_all_tokens_and_of_the_end(end: tuple[str, float]) -
     assert other.text != mass.text
 
 
-def test_a_character_of_two_tokens_and_space_around_the_text_are_part_of_the_draw() -> None:
-    rocket = "🚀".encode()
-    assert read(listed((rocket[:2], -0.1), (rocket[2:], -0.2), END), "🚀") is not None
-    spaced = read(listed(("\n", -1.0), *X, (" ", -1.0), END))
-    assert spaced is not None
-    assert spaced.log == pytest.approx(-3.0)
-    assert spaced.text != getattr(read(listed(*X, END)), "text", None)
-
-
 WITHOUT = {
     "no list": [],
     "no end": listed(*X),
@@ -92,33 +83,12 @@ def test_a_list_that_leaves_a_doubt_gives_no_mass(name: str) -> None:
     assert read(given) is None
 
 
-def test_of_parts_of_characters_with_one_text_the_written_one_is_no_alternative() -> None:
-    told = [Token(token="x", logprob=-0.2), Token(token="x", logprob=-2.0)]
-    mass = mass_of(
-        [structs.replace(told[1], top_logprobs=told), Token(logprob=-0.1, top_logprobs=[Token(token="y", logprob=-9)])],
-        "x",
-        law="draw",
-    )
-    assert mass is not None
-    assert mass.branch == -0.2
-
-
 @pytest.mark.parametrize("log", [math.nan, -math.inf, 1e-3])
 def test_a_number_that_is_no_log_probability_gives_no_mass(log: float) -> None:
     for top in (None, [Token(token="x", logprob=log)]):
         first = Token(token="x = 1", logprob=log if top is None else -0.1, top_logprobs=top)
         found = mass_of([first, Token(logprob=-0.2)], "x = 1", law="draw")
         assert found is None or -1 > log != first.logprob
-
-
-def test_rounding_above_0_is_1_and_what_only_the_end_can_follow_needs_no_end() -> None:
-    sure = read(listed(("x = 1", 1e-9), ("", 0.0)))
-    assert sure is not None
-    assert sure.log == 0.0
-    closed = read(listed(*X), is_closed=True)
-    assert closed is not None
-    assert closed.log == pytest.approx(-0.7)
-    assert read(listed(*X)) is None
 
 
 def texts_of(seed: int) -> Iterator[tuple[str, list[Token], float]]:

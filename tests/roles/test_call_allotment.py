@@ -10,7 +10,7 @@ import pytest
 from microagents import Stopped
 from microagents.journal.messages import AllotCalls
 from microagents.journal.reading import Reader
-from microagents.roles.solver.call_allotment import AT_ONCE, LEAST, CallAllotment
+from microagents.roles.solver.call_allotment import LEAST, CallAllotment
 from microagents.runtimes.virtual import run_virtual
 from tests.journal.test_store import called
 from tests.journal.walks import JOURNAL, opened, sql
@@ -41,19 +41,6 @@ def allotment_of(journal: Journal, first: int = LEAST) -> CallAllotment:
     return CallAllotment("Solver/0", journal.ask, first)
 
 
-async def sends(allotment: CallAllotment, journal: Journal, calls: int, every_s: float) -> float:
-    """Send so many calls at a steady rate; gives the time that they had to wait."""
-    loop = asyncio.get_running_loop()
-    waited_s = 0.0
-    for number in range(calls):
-        began_s = loop.time()
-        await allotment.take()
-        waited_s += loop.time() - began_s
-        assert number < journal.granted
-        await asyncio.sleep(every_s)
-    return waited_s
-
-
 def test_no_call_is_sent_before_it_is_allotted() -> None:
     async def sent() -> list[int]:
         may = asyncio.Event()
@@ -73,55 +60,6 @@ def test_no_call_is_sent_before_it_is_allotted() -> None:
         return found
 
     assert run_virtual(sent()) == [0, 10, 10]
-
-
-@pytest.mark.parametrize("every_s", [0.0005, 1.0])
-def test_a_steady_rate_soon_waits_for_no_allotment_and_leaves_at_most_the_calls_of_a_tenth_of_a_second_unsent(
-    every_s: float,
-) -> None:
-    async def measured() -> tuple[float, float]:
-        journal = Journal()
-        allotment = allotment_of(journal)
-        await sends(allotment, journal, max(100, int(1 / every_s)), every_s)
-        before = journal.granted
-        calls = max(100, int(1 / every_s))
-        waited_s = await sends(allotment, journal, calls, every_s)
-        assert abs(journal.granted - before - calls) <= max(2 * LEAST, 0.1 / every_s)
-        await allotment.close()
-        return waited_s, max(journal.asked[len(journal.asked) // 2 :])
-
-    waited_s, largest = run_virtual(measured())
-    assert waited_s == 0
-    assert largest <= max(LEAST, 0.08 / every_s)
-
-
-def test_calls_that_are_sent_at_once_wait_for_one_block_and_the_next_one_is_small() -> None:
-    async def measured() -> tuple[float, list[int]]:
-        journal = Journal()
-        allotment = allotment_of(journal)
-        await asyncio.gather(*[allotment.take() for _ in range(512)])
-        took_s = asyncio.get_running_loop().time()
-        await asyncio.sleep(10)
-        await allotment.take()
-        await asyncio.sleep(1)
-        await allotment.close()
-        return took_s, journal.asked
-
-    took_s, asked = run_virtual(measured())
-    assert took_s == COMMIT_S
-    assert asked[0] == 512
-    assert sum(asked) < 512 + 170
-
-
-def test_where_models_answer_at_once_the_first_block_is_large() -> None:
-    async def first() -> list[int]:
-        journal = Journal()
-        allotment = allotment_of(journal, AT_ONCE)
-        await allotment.take()
-        await allotment.close()
-        return journal.asked
-
-    assert run_virtual(first()) == [AT_ONCE]
 
 
 def test_a_call_that_is_cancelled_while_it_waits_takes_nothing() -> None:

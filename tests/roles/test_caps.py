@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from microagents.journal.books import Books
 from microagents.journal.messages import AllotCalls, CallsOver
 from microagents.models.model import Model, Most
 from microagents.replies.chat import Usage
-from microagents.roles.solver.call_accounts import Prices
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
@@ -158,12 +156,6 @@ async def for_a_cent(call: Call) -> Sample:
 for_a_cent.priced = True  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("model", [for_a_cent, f"{__file__}:for_a_cent"], ids=["object", "spec"])
-def test_a_function_that_says_it_is_priced_takes_a_cap(model: Any) -> None:
-    result = sell(model, max_cost_usd=0.2)
-    assert (result.outcome, 10 < result.calls <= 20) == ("stopped", True)
-
-
 def test_a_model_that_states_no_tokens_is_bounded_by_what_it_has_used() -> None:
     till = Till(lambda _: None, tokens=40_000)
     result = sell(till, max_tokens=1_000_000)
@@ -223,10 +215,3 @@ def test_calls_that_are_lost_before_a_price_is_known_are_settled_by_the_first_on
     books.add(AllotCalls(source="s", calls=2, call_tokens=100, call_usd=0.5))
     books.totals.lose_all()
     assert (books.account().unpriced, books.account().unsettled_usd) == (1, 1.0)
-
-
-def test_the_estimate_of_a_call_without_a_reply_is_never_more_than_its_most() -> None:
-    prices = Prices()
-    assert prices.unanswered(0.1) == 0
-    assert prices.answered(1.0) == 0.1
-    assert (prices.unanswered(0.2), prices.unanswered(math.inf)) == (0.2, 1.0)

@@ -84,19 +84,6 @@ def test_what_waits_for_a_model_that_is_out_goes_to_the_fallback_at_once(*, rese
     assert took_s < OUT_AFTER_S + 2
 
 
-def test_a_call_that_takes_long_after_a_failure_is_waited_for() -> None:
-    class Slow(First):
-        """Replies after a time in which another model would be out."""
-
-        async def complete(self, call: Call) -> Sample:
-            sample = await super().complete(call)
-            await asyncio.sleep(3 * OUT_AFTER_S)
-            return sample
-
-    result = run_virtual(drifting(Slow(between(0.0, 0.1, DOWN)), steps=2))
-    assert (result.outcome, result.account.fallbacks) == ("completed", {})
-
-
 def drifted(fails: Fails, **options: Any) -> tuple[Result, First]:
     model = First(fails)
     return run_virtual(drifting(model, **options)), model
@@ -151,11 +138,6 @@ class Revoked(Model):
 
     async def complete(self, call: Call) -> Sample:  # noqa: ARG002
         raise REVOKED
-
-
-def test_the_fallbacks_are_asked_in_their_order() -> None:
-    result, _ = drifted(lambda _: REVOKED, fallback=("tests.roles.test_fallbacks:Revoked", FALLBACK, "sim:o3-mini"))
-    assert result.account.fallbacks == {FALLBACK: 30}
 
 
 def test_decisions_and_digests_are_those_of_a_run_without_an_outage() -> None:

@@ -8,7 +8,6 @@ import pytest
 from msgspec import Meta
 
 from microagents import Call, InvalidUsage, Prompt, Reply, Result, RowTask, resume, run
-from microagents.base.errors import JournalMismatch
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId
 from microagents.journal.messages import RecordReply, RecordSample
 from microagents.roles.first_replies import FirstReplies
@@ -80,18 +79,6 @@ async def test_a_stopped_run_goes_on_with_another_limit(tmp_path: object) -> Non
     assert again.calls == result.calls
 
 
-def test_a_run_with_valid_replies_stays_undecided_at_its_cap() -> None:
-    result = run_virtual(hopeless("sim:perfect@flag=0.7,error=0.9,alternatives=1000000", runs_dir=None))
-    assert result.outcome == "undecided"
-    assert result.calls >= 100, "the cap of draws"
-
-
-def test_a_limit_of_output_reaches_the_model_and_reasoning_does_not_count_as_text() -> None:
-    result = run_virtual(hopeless("sim:perfect", runs_dir=None, max_output_tokens=30))
-    assert result.outcome == "stopped"
-    assert "cut_off 1" in str(result.reason)
-
-
 class Choosy(Drift):
     """Wants what it cannot get."""
 
@@ -122,22 +109,6 @@ async def test_the_advice_names_the_cause(task: Drift, model: Any, said: str, un
     assert result.reason is not None
     assert said in result.reason
     assert unsaid not in result.reason
-
-
-async def test_the_reading_is_a_setting_of_the_run_and_part_of_its_identity() -> None:
-    given: dict[str, Any] = {"models": bold, "runs_dir": "runs", "run_id": "r"}
-    assert (await run(Drift(length=20), **given)).outcome == "stopped"
-    with pytest.raises(JournalMismatch, match="reading"):
-        await run(Drift(length=20), **given, reading="last")
-    read = await run(Drift(length=20), **given, reading="last", accept_changes=["reading"])  # as the advice says
-    assert (read.outcome, read.account.errors) == ("completed", 0)
-
-
-async def test_a_simulated_model_breaks_the_form_in_the_reading_of_the_run() -> None:
-    ran = await run(Drift(length=50), models="sim:perfect@flag=.3", k=2, runs_dir=None, reading="last")
-    flagged, valid = sum(ran.account.flagged.values()), ran.account.valid
-    assert 0.2 < flagged / (flagged + valid) < 0.4
-    assert ran.account.flagged.keys() > {"malformed"}
 
 
 class Json(Drift):

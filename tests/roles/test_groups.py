@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from microagents import Result, Sampling, resume, run
+from microagents import Result, resume, run
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.elections.election import Ballot
 from microagents.journal.reading import Reader
@@ -88,20 +88,6 @@ def test_max_calls_counts_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: An
     result = run_virtual(drifting("sim:perfect@latency=1,votes_per_request=auto", max_calls=7))
     assert (result.outcome, result.calls, result.account.decided) == ("stopped", 7, 3)
     assert (tmp_path / "purchases").read_text().count("sent") == 7
-
-
-def test_seq_0_goes_alone_unless_its_temperature_is_that_of_the_others() -> None:
-    for first, calls in ((0.0, 20), (0.1, 10)):
-        task = Drift(length=10)
-        object.__setattr__(task, "sampling", Sampling(first_temperature=first, temperature=0.1))
-        result = run_virtual(_run(task))
-        assert (result.calls, result.account.valid) == (calls, 30)
-
-
-async def _run(task: Drift) -> Result:
-    return await run(
-        task, models="sim:perfect@votes_per_request=auto,latency=1", strategy=Maker(speculate=False), runs_dir=None
-    )
 
 
 # -- a model in Python: cancelled and late requests -------------------------------------------------------------------------------------
@@ -329,18 +315,6 @@ async def test_choice_i_is_the_ith_seq_in_launch_order_with_a_flag_of_its_own() 
     assert drawn == [right, right, wrong, "cut_off"]
 
 
-async def test_fewer_choices_than_asked_are_drawn_singly_and_it_is_not_asked_for_several_again() -> None:
-    """As Ollama does, which ignores n."""
-    result, server = await served(lambda body, _: choices(onward(body)), keeps=True)
-    assert (result.outcome, result.account.valid, asked(server)) == ("completed", 6, [1, 1, 1, 1, 1, 2])
-    assert result.account.refused == {next(iter(result.account.refused)): {"n": None}}
-
-
-async def test_more_choices_than_asked_are_ignored_and_paid() -> None:
-    result, _ = await served(lambda body, n: choices(*[onward(body)] * 5) if n > 1 else choices(onward(body)), steps=1)
-    assert (result.outcome, result.account.valid, result.account.output_tokens) == ("completed", 3, 10 + 50)
-
-
 @pytest.mark.parametrize("message", [
     "'n' : number must be at most 1",
     "Only one completion choice is allowed",
@@ -498,17 +472,6 @@ async def test_a_stream_that_breaks_off_keeps_what_was_finished_and_the_rest_is_
     )
     assert (result.outcome, result.account.valid, result.account.refused) == ("completed", 3, {})
     assert sum(result.account.repeated.values()) <= 1
-
-
-async def test_a_server_that_does_not_stream_is_read_all_the_same() -> None:
-    result, _ = await guessing(lambda body, text: reply(choices(*[text] * body["n"])))
-    assert (result.outcome, result.calls, result.account.joined) == ("completed", 4, 2)
-
-
-async def test_a_stream_of_fewer_choices_leaves_the_others_to_single_draws() -> None:
-    result, _ = await guessing(lambda _, text: streamed(piece(0, text, "stop"), DONE))
-    assert (result.outcome, result.account.valid) == ("completed", 6)
-    assert list(result.account.refused.values()) == [{"n": None}]
 
 
 @pytest.mark.parametrize(("spec", "several"), [

@@ -159,17 +159,3 @@ def test_a_call_that_needs_much_is_not_passed_by_later_ones_that_need_little() -
     bounds["tokens"].give_back(5, 0)
     assert list(queue.deal()) == []
     assert answers == ["2 other", "0 tokens", "1 tokens"]
-
-
-def test_a_run_that_needs_no_more_calls_than_it_may_send_reaches_no_limit() -> None:
-    async def working() -> None:
-        async with a_world(max_calls=10, concurrency=3) as world:
-            replica = Replica(world, "Solver/0")
-            await ended([replica.call(f"0/step/{number}") for number in range(10)])
-            waiting = replica.call("0/step/10")
-            waiting.cancel()
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(100):
-                    await world.messenger.ask(AwaitFailure())
-
-    virtually(0, working())

@@ -135,12 +135,6 @@ def test_never_are_more_calls_open_than_allowed_however_many_replicas_send_them(
 
 
 @pytest.mark.slow
-def test_decisions_do_not_depend_on_how_many_calls_are_open_at_a_time() -> None:
-    bounded, free = (gauged("linked", length=15, concurrency=most).account for most in (2, None))
-    assert (bounded.decisions_sha256, bounded.ballots_sha256) == (free.decisions_sha256, free.ballots_sha256)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("more", [{"concurrency": 3}, {"is_busy": True}], ids=str)
 def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(more: dict[str, Any]) -> None:
     result = gauged("linked", max_calls=50, **more)

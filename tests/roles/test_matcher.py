@@ -17,7 +17,6 @@ from microagents.roles.matcher import Match, ToMatch
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.systems.questions import Problem
-from tests.systems.scripted import noted_draws
 
 
 class Capital(Reply, frozen=True):
@@ -74,16 +73,6 @@ async def test_replies_that_mean_the_same_decide_together() -> None:
     assert result.value["answer"] == {"sentence": "Paris."}  # the first of its group that was launched
     exact = await voted(["Paris.", "Lyon.", "It is Paris.", "The capital is Paris."], votes="exact")
     assert exact.outcome == "undecided"
-
-
-async def test_replies_are_compared_with_the_background_of_their_question_shown_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Question, "background", lambda _: "Towns of France")
-    drawn = noted_draws(monkeypatch)
-    await voted(["Paris.", "Lyon.", "It is Paris.", "The capital is Paris."])
-    assert {each.prompt.user.count("Towns of France") for each in drawn} == {1}
-    assert {each.reply for each in drawn} > {drawn[0].reply}
 
 
 async def test_a_new_reply_is_compared_once_with_one_of_each_group_and_an_equal_one_with_none() -> None:

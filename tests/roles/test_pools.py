@@ -72,12 +72,6 @@ def test_a_contested_vote_climbs_the_ladder() -> None:
     assert set(outcomes().values()) == {"climbed", "decided"}
 
 
-def test_with_known_inputs_the_run_names_the_contested_steps_among_the_undecided_ones() -> None:
-    ran = decided("run", "drift", "-o", "length=5", *POOL, "-s", "known_inputs=true", code=UNDECIDED)
-    assert len(ran["contested_at"]) == 5
-    assert ran["calls"] == 90
-
-
 class Says(Model):
     """A model of a pool that adds a number to the right reply, after a while."""
 

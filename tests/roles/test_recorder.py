@@ -39,20 +39,6 @@ async def timed(**options: Any) -> tuple[float, Result]:
     return asyncio.get_running_loop().time(), result
 
 
-def test_decisions_do_not_wait_for_a_fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    unkept_s, _ = run_virtual(timed(runs_dir=None))
-    monkeypatch.setattr(writer, "VIRTUAL_COMMIT_S", 0.04)
-    kept_s, _ = run_virtual(timed())
-    assert kept_s < unkept_s + 1.5, "some commits at the beginning and at the end, of 60 steps"
-
-
-def test_no_election_opens_while_a_commit_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "VIRTUAL_COMMIT_S", 2.0)
-    kept_s, result = run_virtual(timed(speculate=False))
-    assert result.account.decided == 60
-    assert kept_s > 10, "about six steps a commit"
-
-
 def test_what_is_shown_as_done_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "VIRTUAL_COMMIT_S", 0.3)
     shown: list[tuple[int, int]] = []

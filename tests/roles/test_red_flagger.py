@@ -54,19 +54,6 @@ async def screened(
     return found
 
 
-async def test_a_reply_without_a_flag_is_a_ballot_for_what_it_says() -> None:
-    assert await screened(f"Let me think.\n{RIGHT}") == Ballot(seq=7, value=b'{"word":"a","remark":""}')
-
-
-@pytest.mark.parametrize(("fallback", "is_kept"), [("", True), ("other:model", False)])
-@pytest.mark.parametrize("text", [RIGHT, RUDE, "malformed"])
-async def test_a_mass_is_of_the_model_that_was_asked_whether_its_reply_is_flagged_or_not(
-    text: str, fallback: str, *, is_kept: bool
-) -> None:
-    mass = Mass(log=-0.1, text=b"digest")
-    assert (await screened(text, fallback=fallback, mass=mass)).mass == (mass if is_kept else None)
-
-
 async def test_each_flag_discards_a_reply_before_the_next_is_looked_for() -> None:
     """A reply that has all flags has the first; whatever is mended, the next one shows."""
     choices, rambling = "ab", FLAG_ABOVE_TOKENS + 1
@@ -85,17 +72,6 @@ async def test_each_flag_discards_a_reply_before_the_next_is_looked_for() -> Non
         Flagged(seq=7, flag=flag, said=flag * (flag == "refusal"), why=why.get(flag, "")) for flag, _ in samples
     ]
     assert found == expected
-
-
-async def test_only_where_there_are_choices_must_a_vote_be_for_one_of_them() -> None:
-    assert isinstance(await screened(RIGHT, choices="ab"), Ballot)
-    assert await screened(RIGHT, choices="b") == Flagged(seq=7, flag="no_such_choice")
-    assert isinstance(await screened(RIGHT), Ballot)
-
-
-async def test_what_a_tasks_own_flag_raises_is_named() -> None:
-    with pytest.raises(TaskFailed, match=r"^Quiz\.flag raised ValueError\('boom'\) at 0/q \(voting\.py:\d+\)$"):
-        await screened(write(Say(word="explosive")))
 
 
 @pytest.mark.parametrize("verdict", [True, "", "two\nlines", "x" * 61, 7])

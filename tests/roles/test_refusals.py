@@ -62,10 +62,6 @@ class Asked(Model):
         return Sample(text=text, finish=known_finish(finish or "stop"))
 
 
-def filtering(text: str, seq: int) -> str:  # noqa: ARG001 - whatever the seq
-    return "content_filter" if text.startswith(f"text {BAD}") else ""
-
-
 def label(*models: Model, k: int = 2, seed: int = 0, **options: Any) -> Result:
     return run_virtual(run(labels(), models=[*models], strategy=Maker(k=k), **{"runs_dir": None, **options}), seed=seed)
 
@@ -202,23 +198,6 @@ async def test_a_resumed_run_asks_a_filtered_row_no_more_and_a_request_that_was_
     assert (result.outcome, asked, "content_filter" in row(result)["why"]) == ("refused", [], True)
 
 
-async def test_a_resumed_run_asks_again_where_no_request_was_accepted() -> None:
-    result, asked = await answered(OPENAI, lambda: refusal_of(413, "too long"), then=True)
-    assert (result.outcome, len(asked)) == ("refused", 2)
-
-
-async def test_each_choice_of_a_request_counts_by_itself() -> None:
-    def mixed() -> Answer:
-        body = OPENAI.good('label = "good"')
-        filtered = OPENAI.good("", finish="content_filter")["choices"][0]
-        body["choices"] = [body["choices"][0], {**filtered, "index": 1}]
-        return reply(body)
-
-    result, asked = await answered(OPENAI, mixed, options=",votes_per_request=2", k=3)
-    of_row = sum(each.startswith(f"text {BAD}") for each in asked)
-    assert (result.outcome, result.account.flagged, of_row) == ("completed", {"content_filter": 1}, 3)
-
-
 async def test_a_request_for_several_samples_that_is_not_accepted_refuses_all_of_them() -> None:
     result, asked = await answered(OPENAI, lambda: refusal_of(413, "no"), options=",votes_per_request=2", k=3)
     of_row = sum(each.startswith(f"text {BAD}") for each in asked)
@@ -242,14 +221,6 @@ def test_refusals_count_in_launch_order_whatever_arrives_first(seed: int) -> Non
 
     result = label(Asked("a", in_a_row, seed), seed=seed)
     assert (result.outcome, result.account.flagged) == ("refused", {"content_filter": 2, "cut_off": 1, "refusal": 1})
-
-
-def test_a_pool_refuses_only_if_each_of_its_models_does() -> None:
-    strict, lenient = Asked("strict", filtering), Asked("lenient", lambda _, __: "")
-    result = label(strict, strict, lenient)
-    assert result.outcome == "completed"
-    assert result.account.flagged["content_filter"] >= 1
-    assert label(strict, strict, Asked("other", filtering)).outcome == "refused"
 
 
 async def test_another_model_settles_what_is_refused() -> None:

@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 import pytest
 from structlog.testing import capture_logs
 
-from microagents import Deployment, Result, Sample, Stopped, run
+from microagents import Deployment, Result, Sample, run
 from microagents.actors.role import Context, Messenger
 from microagents.base.errors import ModelUnavailable
 from microagents.elections.election import Ballot, Flagged, Screen, Wanted
-from microagents.elections.rules import FirstTo
 from microagents.journal.messages import Report
 from microagents.models.model import Call, Model
 from microagents.models.simulation.scripted import ScriptLine
@@ -27,7 +26,7 @@ from microagents.roles.solver.attempts import Attempts
 from microagents.roles.solver.gates import Attempt
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
-from microagents.tasks.drift import RING, Drift, Onward
+from microagents.tasks.drift import Drift, Onward
 from tests.roles.voting import Say, a_line, a_question, elect, says, scripted, tally_of, turns, voting
 
 both_runtimes = pytest.mark.parametrize("runtime", ["local", "linked"])
@@ -65,36 +64,6 @@ async def test_a_transport_error_is_tried_again_under_its_seq_and_is_neither_fla
     assert account.calls == 3  # a provider does not bill a 503
 
 
-def test_waits_between_tries_double_up_to_a_bound_and_are_spread_by_the_sample(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outages, "BACKOFF_S", (0.125, 1.0))
-    nominal_s = [0.125, 0.25, 0.5, 1.0, 1.0, 1.0]
-
-    async def waited_s(state: bytes) -> float:
-        model = scripted(tmp_path / "script", [a_line(0, Say(word="a"), fails=len(nominal_s))])
-        async with voting(Deployment(role=Solver), model=model, max_outage_s=3600.0) as messenger:
-            await messenger.ask(elect(a_question(FirstTo(k=1), models=[model], state=state)))
-            return asyncio.get_running_loop().time()
-
-    spread = []
-    for state in (b"one question", b"another"):
-        with capture_logs() as logs:
-            took_s = run_virtual(waited_s(state))
-        waits_s = [log["wait_s"] for log in logs if log["log_level"] == "debug"]
-        assert sum(waits_s) == pytest.approx(took_s)
-        spread.append([wait_s / nominal for wait_s, nominal in zip(waits_s, nominal_s, strict=True)])
-    assert all(0.5 <= share <= 1.5 for share in spread[0] + spread[1])
-    assert spread[0] != spread[1], "calls that failed together do not come back together"
-
-
-async def test_an_outage_longer_than_allowed_stops_the_run(tmp_path: Path) -> None:
-    model = scripted(tmp_path / "script", [a_line(seq, Say(word="a"), fails=1000) for seq in range(3)])
-    async with voting(Deployment(role=Solver), model=model, max_outage_s=0.0) as messenger:
-        with pytest.raises(Stopped, match=r"scripted failure.*gave up after 1 tr.*--max-outage"):
-            await messenger.ask(elect(a_question(models=[model])))
-
-
 class Dead(Model):
     """Fails, and is throttled, as a provider's model is."""
 
@@ -114,40 +83,6 @@ def test_an_outage_ends_the_run_at_its_time_however_many_calls_wait(inputs: int,
     result, took_s = run_virtual(stopped())
     assert result.outcome == "stopped"
     assert max_outage_s <= took_s < max_outage_s + 3
-
-
-async def test_a_refusal_of_the_model_is_not_tried_again(tmp_path: Path) -> None:
-    model = scripted(tmp_path / "script", [a_line(0, Say(word="a"))])
-    with capture_logs() as logs:
-        async with voting(Deployment(role=Solver), model=model, max_outage_s=60.0) as messenger:
-            with pytest.raises(ModelUnavailable, match=r"refused.*no reply for sample [12] of 0/q"):
-                await messenger.ask(elect(a_question(models=[model])))
-    assert logs == []
-
-
-async def late_at_first(call: Call) -> Sample:
-    """A model that bounds its own time, and passes the bound in every first attempt."""
-    try:
-        async with asyncio.timeout(1.0):
-            await asyncio.sleep(0.5 if call.attempt else 2.0)
-    except TimeoutError:
-        raise ModelUnavailable("timeout", "too slow") from None
-    number = int(call.prompt.user.removeprefix("Number: "))
-    return Sample(text=write(Onward(number=(number * 17 + 5) % RING)))
-
-
-@pytest.mark.parametrize("resend", [True, False])
-def test_a_model_may_set_a_timeout_since_its_call_has_a_task_of_its_own(*, resend: bool) -> None:
-    result = run_virtual(
-        run(
-            Drift(length=3),
-            models=late_at_first,
-            runs_dir=None,
-            resend_stragglers=resend,
-            strategy=Maker(speculate=False),
-        )
-    )
-    assert (result.outcome, result.account.repeated) == ("completed", {"timeout": 9})
 
 
 # -- every call is accounted for -----------------------------------------------------------------------------------------

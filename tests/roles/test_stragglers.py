@@ -77,12 +77,6 @@ def test_a_call_that_hangs_at_the_start_is_sent_again_once_others_have_told_what
     assert result.account.repeated == {"straggler": 1}
 
 
-def test_a_straggler_that_is_faster_than_its_replacement_counts() -> None:
-    took_s, result = drifting(Numbered("own", {"0/step/25 0 0": 5.5}, []))
-    assert took_s == 29 + 5.5
-    assert result.account.repeated == {"straggler": 1}
-
-
 def test_a_replacement_is_asked_of_another_model_of_the_pool() -> None:
     log: list[str] = []
     hanging = {f"0/step/{step} 0 0": 1000.0 for step in (40, 50, 60)}

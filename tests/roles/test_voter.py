@@ -10,7 +10,6 @@ import gc
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from contextlib import aclosing
-from decimal import Decimal
 from itertools import permutations
 from math import log
 from pathlib import Path
@@ -35,7 +34,7 @@ from microagents import (
     Work,
 )
 from microagents.base.errors import ModelUnavailable, TaskFailed, Undecided
-from microagents.elections.election import Ballot, Decision, Draw, ElectionId, Flagged, Follow, Question, Verdict
+from microagents.elections.election import Ballot, Draw, Flagged, Follow, Question, Verdict
 from microagents.elections.rules import Certain, FirstTo, PortableRule, Tally
 from microagents.journal.messages import Report
 from microagents.replies.chat import write
@@ -47,12 +46,6 @@ from tests.roles.voting import Quiz, Say, a_line, a_question, elect, says, scrip
 
 both_runtimes = pytest.mark.parametrize("runtime", ["local", "linked"])
 """Those in one process: when a reply arrives is decided in its memory."""
-
-
-class Amount(Reply, frozen=True):
-    """Equal numbers may be written differently."""
-
-    amount: Decimal
 
 
 class Touchy(Reply, frozen=True):
@@ -180,22 +173,6 @@ async def verdict_of(
 CERTAIN = Certain(FirstToAheadBy(k=3))
 
 
-@both_runtimes
-async def test_a_certain_first_ballot_ends_the_election_and_its_hedge(runtime: str) -> None:
-    held, place = Resolution(p=0.9), "0/q/78"
-    async with voting(holding(held), runtime=runtime, strategy=AskOnce(certain="on")) as messenger:
-        stream = messenger.stream(Follow(id=a_question(CERTAIN).id_at(place), question=a_question(CERTAIN), hedge=1))
-        async with aclosing(stream) as items:
-            asking = asyncio.create_task(anext(items))
-            await turns()
-            assert held.seqs == [0, 1]
-            await held.arrive(0, Say(word="a"))
-            verdict = [await asking, await anext(items)][1]
-        await turns()
-    assert isinstance(verdict, Verdict)
-    assert (verdict.outcome, len(verdict.ballots), held.cancelled, held.seqs) == ("decided", 1, [1], [0, 1])
-
-
 @pytest.mark.parametrize(
     ("rule", "sampling", "asked"),
     [
@@ -233,24 +210,6 @@ async def test_ballots_are_counted_in_order_of_launch_whatever_the_order_of_arri
     assert [(ballot.seq, type(ballot)) for ballot in verdicts[0].ballots] == [
         (seq, Flagged if seq == 2 else Ballot) for seq in range(5)
     ]
-
-
-@both_runtimes
-@pytest.mark.parametrize(
-    ("costs_usd", "together"), [((0.25, 0.5, 0.125, 8.0), 0.875), ((0.25, None, 0.125, 8.0), None)]
-)
-async def test_a_verdict_has_what_the_counted_samples_cost_flagged_ones_too(
-    runtime: str, costs_usd: Sequence[float | None], together: float | None
-) -> None:
-    replies = [Say(word="a"), None, Say(word="a"), Say(word="b")]
-    held = Resolution(costs_usd)
-    async with voting(holding(held), runtime=runtime) as messenger:
-        asking = asyncio.create_task(messenger.ask(elect(a_question(FirstToAheadBy(k=2)))))
-        await turns()
-        await held.arrive_in(range(4), replies)
-        verdict = await asking
-    assert [ballot.cost_usd for ballot in verdict.ballots] == list(costs_usd[:3])
-    assert verdict.cost_usd == together
 
 
 def counted_prefix(replies: Sequence[Reply | None], arrived: set[int], rule: PortableRule, cap: int) -> tuple[int, int]:
@@ -346,13 +305,6 @@ async def test_a_flagged_reply_uses_its_seq_but_casts_no_vote(tmp_path: Path) ->
     assert (verdict.outcome, tally_of(verdict), account.calls) == ("decided", {"a": 3}, 5)
 
 
-async def test_votes_are_compared_as_values_and_the_first_launched_reply_stands_for_them() -> None:
-    replies = [Amount(amount=Decimal(text)) for text in ("1.00", "1.0", "1")]
-    for order in permutations(range(3)):
-        verdict = await verdict_of(a_question(reply=Amount), replies, order)
-        assert (verdict.tally, verdict.winner) == (((b'{"amount":"1.00"}', 3),), b'{"amount":"1.00"}')
-
-
 # -- what is drawn -----------------------------------------------------------------------------------------------------
 
 
@@ -365,24 +317,6 @@ async def all_drawn(question: Question, words: str, path: str = "0/q") -> list[D
         await held.arrive_in(range(len(words)), says(words))
         await asking
     return held.drawn
-
-
-@pytest.mark.parametrize("words", ["aaa", ".aaa", "..baaaa"])
-async def test_temperature_zero_is_for_the_first_sample_only_even_after_a_flag(words: str) -> None:
-    drawn = await all_drawn(a_question(), words)
-    assert [draw.temperature for draw in drawn] == [0.0] + [0.1] * (len(words) - 1)
-
-
-async def test_a_questions_sampling_goes_with_every_draw() -> None:
-    sampling = Sampling(first_temperature=None, temperature=0.7, max_output_tokens=99)
-    drawn = await all_drawn(a_question(sampling=sampling), "aaa")
-    assert [(draw.temperature, draw.max_output_tokens) for draw in drawn] == [(None, 99), (0.7, 99), (0.7, 99)]
-
-
-async def test_several_prompts_are_cycled_by_seq() -> None:
-    prompts = [Prompt(user=f"{number}") for number in range(3)]
-    drawn = await all_drawn(a_question(prompts=prompts), "ab.abaaa")
-    assert [draw.prompt.user for draw in drawn] == ["0", "1", "2", "0", "1", "2", "0", "1"]
 
 
 @pytest.mark.slow
@@ -430,27 +364,6 @@ async def test_to_require_a_decision_of_an_undecided_election_names_its_path_and
         ) as raised:
             await messenger.ask(Conduct(input=0))
     assert (raised.value.path, raised.value.args[1]) == ("0/line/7", 5)
-
-
-async def test_an_election_without_a_valid_reply_has_no_leader(tmp_path: Path) -> None:
-    model = scripted(tmp_path / "script", [a_line(seq, None) for seq in range(4)])
-    async with voting(Deployment(role=Solver), model=model) as messenger:
-        verdict = await messenger.ask(elect(a_question(models=[model], max_draws=4)))
-    assert (verdict.outcome, verdict.leader, verdict.winner, verdict.tally, len(verdict.ballots)) == (
-        "undecided",
-        None,
-        None,
-        (),
-        4,
-    )
-
-
-@pytest.mark.parametrize("outcome", ["argmax", "undecided"])
-def test_only_what_is_decided_can_be_required(outcome: Any) -> None:
-    decision = Decision(path="0/q", value=Say(word="a"), outcome=outcome, tally=((Say(word="a"), 2),), flagged=0)
-    assert not decision.decided
-    with pytest.raises(Undecided):
-        decision.require()
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------
@@ -508,19 +421,6 @@ async def test_two_who_ask_for_one_election_share_its_draws(runtime: str) -> Non
         await held.arrive_in([0, 2], says("aaa"))
         assert await first == await second
     assert held.seqs == [0, 1, 2]
-
-
-@both_runtimes
-async def test_elections_of_other_questions_or_places_share_nothing(runtime: str) -> None:
-    held = Resolution()
-    async with voting(holding(held), runtime=runtime) as messenger:
-        asked = [elect(a_question()), elect(a_question(), "0/r"), elect(a_question(state=b"x"))]
-        asking = [asyncio.create_task(messenger.ask(each)) for each in asked]
-        await turns()
-        assert len(held.drawn) == 9
-        assert len({draw.id for draw in held.drawn}) == 9
-        for task in asking:
-            task.cancel()
 
 
 @both_runtimes
@@ -611,14 +511,6 @@ def test_the_fork_differs_with_all_that_makes_the_question() -> None:
     assert all(len(fork) == 16 for fork in forks)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_fork_of_an_equal_question_is_the_same_wherever_it_is_asked(variant: str) -> None:
-    question = VARIANTS[variant]
-    again = msgspec.msgpack.decode(msgspec.msgpack.encode(question), type=Question)
-    assert again.id_at("0/q") == question.id_at("0/q")
-    assert again.id_at("1/step/3").question_digest == question.id_at("0/q").question_digest
-
-
 def test_the_fork_is_the_same_in_every_process() -> None:
     fork = (
         a_question(FirstTo(k=3), prompts=[Prompt(user="?", system="s")], reply=Onward)
@@ -626,7 +518,3 @@ def test_the_fork_is_the_same_in_every_process() -> None:
         .question_digest.hex()
     )
     assert fork == "a07eb05ecd71b17547308383f2f858d2"  # a change of it would orphan every journal
-
-
-def test_an_election_is_named_by_its_input() -> None:
-    assert [ElectionId(path=path, question_digest=b"").input for path in ("0/q", "12/step/3")] == [0, 12]

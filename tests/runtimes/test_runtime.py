@@ -10,25 +10,21 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from decimal import Decimal
-from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 from uuid import uuid4
 
 import msgspec
 import pytest
-from msgspec import Raw, Struct
+from msgspec import Struct
 from structlog.testing import capture_logs
 
 from microagents import Context, Deployment, MicroagentsError, Request, Role, Stopped
 from microagents.actors.registry import RUNTIMES
-from microagents.actors.role import eager
 from microagents.base.errors import DeadlinePassed, InvalidUsage, ModelUnavailable, NoHandler, RoleFailed, Undecided
 from microagents.base.messages import Message, Stream
-from microagents.journal.messages import Load, Report
-from microagents.roles import Recorder
 from microagents.runs.driver.execute import runtime_of
-from microagents.runtimes import dispatcher, role_group
+from microagents.runtimes import role_group
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
@@ -191,32 +187,6 @@ class OneAtATime(Role):
         self.told.append(request.name)
 
 
-class Doubled(Request[int], frozen=True):
-    number: int
-
-
-class Eager(Role):
-    @eager
-    async def doubled(self, request: Doubled) -> int:
-        return 2 * request.number
-
-
-class Late(Eager):
-    """Overrides the handler, and does not say that it is eager."""
-
-    async def doubled(self, request: Doubled) -> int:
-        async with asyncio.timeout(ROBUST_S):  # needs a task of its own
-            return await super().doubled(request)
-
-
-@pytest.mark.parametrize(("role", "is_eager"), [(Eager, True), (Late, False)])
-async def test_a_handler_that_overrides_an_eager_one_is_not_eager(role: type[Role], *, is_eager: bool) -> None:
-    context = Context(run_id="suite", seed=0, tasks=[], strategy=Maker())
-    async with runtime_of("local", context, [Deployment(role=role)]) as roles:
-        assert roles.messenger.reaches_eager(Doubled) is is_eager
-        assert await roles.messenger.ask(Doubled(number=2)) == 4
-
-
 @pytest.mark.parametrize(("role", "at_once"), [(Notes, True), (OneAtATime, False)])
 async def test_a_plain_handler_takes_a_one_way_message_in_the_same_turn(role: type[Role], *, at_once: bool) -> None:
     told, context = list[str](), Context(run_id="suite", seed=0, tasks=[], strategy=Maker())
@@ -253,27 +223,6 @@ async def test_what_a_plain_handler_tells_its_own_role_is_handled_after_it(opene
         messenger.tell(Mark(name="tell"))
         await messenger.ask(Noted())
         assert await messenger.ask(Noted()) == ["tell", "told"]
-
-
-def logged(handler: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(handler)
-    def wrapper(*given: Any) -> Any:
-        return handler(*given)
-
-    return wrapper
-
-
-class Decorated(Notes):
-    @logged
-    async def linger(self, request: Lingering) -> None:
-        await asyncio.sleep(0)
-        self.told.append(request.name)
-
-
-async def test_the_wrapper_of_a_handler_that_waits_is_awaited(opened: Opened) -> None:
-    async with opened(Decorated) as messenger:
-        messenger.tell(Lingering(name="a"))
-        assert await messenger.ask(Noted()) == ["a"]
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------
@@ -325,17 +274,6 @@ class Doubler(Role):
         return request
 
 
-class Relayed(Request[int], frozen=True):
-    number: int
-
-
-class Relay(Role):
-    asks = (Double,)
-
-    async def relayed(self, request: Relayed) -> int:
-        return await self.ask(Double(number=request.number))
-
-
 class Sneak(Request[None], frozen=True):
     how: str
 
@@ -361,26 +299,6 @@ async def test_a_typed_ask_is_answered(opened: Opened) -> None:
         assert await messenger.ask(Everything()) == Everything()
 
 
-async def test_what_a_role_has_to_do_is_in_the_account_of_the_run(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dispatcher, "LOADS_EVERY_S", 5 * TINY_S)
-    async with opened(Stage, Deployment(role=Recorder, in_driver=True)) as messenger:
-
-        async def until(waiting: int) -> int:
-            while True:
-                load = (await messenger.ask(Report())).load_by_role.get("Stage", Load())
-                if load.open == waiting:
-                    return load.per_s
-                await asyncio.sleep(TINY_S)
-
-        waiting = [asyncio.create_task(messenger.ask(Marked(name="all"))) for _ in range(100)]
-        assert await until(100) > 20
-        await messenger.ask(Mark(name="all"))
-        await asyncio.gather(*waiting)
-        await until(0)
-
-
 async def test_a_message_that_nobody_handles_is_refused_by_name(opened: Opened) -> None:
     async with opened(Doubler) as messenger:
         with pytest.raises(NoHandler, match="Unheard"):
@@ -397,13 +315,6 @@ async def test_what_a_role_does_not_list_it_may_not_send(opened: Opened) -> None
         for how, message in (("ask", "Double"), ("stream", "Counting"), ("tell", "Mark")):
             with pytest.raises(NoHandler, match=rf"Sneaky sends {message} without listing it: add it to Sneaky\.asks"):
                 await messenger.ask(Sneak(how=how))
-
-
-@also_on_ray
-async def test_a_thousand_asks_at_once_each_get_their_own_reply(opened: Opened) -> None:
-    async with opened(Relay, Doubler) as messenger:
-        replies = await asyncio.gather(*(messenger.ask(Relayed(number=number)) for number in range(1000)))
-        assert replies == [2 * number for number in range(1000)]
 
 
 # -- deadlines and cancelling ------------------------------------------------------------------------------------------
@@ -468,16 +379,6 @@ async def test_cancelling_the_asker_cancels_the_callee_also_behind_another(opene
             await messenger.ask(Marked(name=f"cancelled {number}"))
 
 
-async def test_an_ask_that_is_cancelled_before_it_is_sent_leaves_nothing_behind(opened: Opened) -> None:
-    async with opened(Patient, Stage) as messenger:
-        asking = asyncio.create_task(messenger.ask(Wait()))
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        await settled(messenger)
-        assert await messenger.ask(Marks()) == []
-
-
 class Turns(Request[None], frozen=True):
     turns: int
 
@@ -509,62 +410,6 @@ async def test_a_cancel_that_meets_the_reply_on_its_way_waits_for_no_other(opene
             await asyncio.wait([cancelling, other], timeout=ROBUST_S)
             assert cancelling.done(), turns
             assert other.done(), turns
-
-
-async def test_closing_a_stream_whose_end_is_on_its_way_waits_for_no_other(opened: Opened) -> None:
-    async def read_one(messenger: RoleMessenger, turns: int) -> None:
-        async with aclosing(messenger.stream(TurnsItems(turns=turns))) as items:
-            assert await anext(items) == 0
-
-    async with opened(Tardy) as messenger:
-        for turns in range(10):
-            reading = asyncio.create_task(read_one(messenger, turns))
-            await asyncio.wait([reading], timeout=ROBUST_S)
-            assert reading.done(), turns
-            await reading
-
-
-class Slow(Request[int], frozen=True):
-    """Raise the TimeoutError of something of one's own."""
-
-
-class SlowItems(Stream[int], frozen=True):
-    """The same after an item."""
-
-
-class HalfCancelled(Request[int], frozen=True):
-    """Await something that somebody else has cancelled."""
-
-
-class Unlucky(Role):
-    async def slow(self, _: Slow) -> int:
-        raise TimeoutError("the disk")
-
-    async def slow_items(self, _: SlowItems) -> AsyncIterator[int]:
-        yield 1
-        raise TimeoutError("the disk")
-
-    async def half_cancelled(self, _: HalfCancelled) -> int:
-        other: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        other.cancel()
-        return await other
-
-
-async def test_a_timeout_of_the_handlers_own_is_no_deadline(opened: Opened) -> None:
-    async with opened(Unlucky) as messenger:
-        with pytest.raises(RoleFailed, match="TimeoutError: the disk"):
-            await messenger.ask(Slow(), timeout_s=ROBUST_S)
-        with pytest.raises(RoleFailed, match="TimeoutError: the disk"):
-            await read(messenger.stream(SlowItems(), timeout_s=ROBUST_S))
-
-
-async def test_a_handler_that_awaits_what_another_cancelled_fails_but_cancels_no_asker(opened: Opened) -> None:
-    async with opened(Unlucky) as messenger:
-        asking = asyncio.create_task(messenger.ask(HalfCancelled()))
-        await asyncio.wait([asking], timeout=ROBUST_S)
-        assert asking.done()
-        assert not asking.cancelled()
-        assert isinstance(asking.exception(), RoleFailed)
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------
@@ -636,14 +481,6 @@ async def test_the_items_of_a_stream_arrive_in_order_and_end(opened: Opened) -> 
         for upto in (0, 1, 1000):
             for timeout_s in (None, ROBUST_S):
                 assert await read(messenger.stream(Counting(upto=upto), timeout_s=timeout_s)) == list(range(upto))
-
-
-async def test_closing_a_stream_early_ends_the_callee(opened: Opened) -> None:
-    async with opened(Counter_, Stage) as messenger:
-        async with aclosing(messenger.stream(Lasting())) as items:
-            assert await anext(items) == 0
-            assert await messenger.ask(Marks()) == []
-        await messenger.ask(Marked(name="closed"))
 
 
 @pytest.mark.slow
@@ -753,17 +590,6 @@ class Failing(Role):
         yield "two"  # type: ignore[misc]
 
 
-class RelayedFail(Request[int], frozen=True):
-    """Ask the role that fails."""
-
-
-class FailRelay(Role):
-    asks = (Fail,)
-
-    async def relayed(self, _: RelayedFail) -> int:
-        return await self.ask(Fail())
-
-
 @quick_on_ray
 async def test_what_a_handler_raises_names_the_role_the_message_and_the_cause(opened: Opened) -> None:
     async with opened(Failing) as messenger:
@@ -776,14 +602,6 @@ async def test_what_a_handler_raises_names_the_role_the_message_and_the_cause(op
         assert "in fail\n    raise ValueError" in traceback
         with pytest.raises(RoleFailed):
             await messenger.ask(Fail())
-
-
-async def test_the_role_that_failed_is_named_through_those_that_asked_it(opened: Opened) -> None:
-    async with opened(FailRelay, Failing) as messenger:
-        with pytest.raises(
-            RoleFailed, match=r"^role Failing\S* failed on Fail: ValueError: seven is no colour in Failing\.fail \("
-        ):
-            await messenger.ask(RelayedFail())
 
 
 async def test_our_own_errors_arrive_as_themselves_with_what_they_hold(opened: Opened) -> None:
@@ -885,30 +703,6 @@ async def test_what_is_told_is_handled_without_anybody_asking(opened: Opened) ->
         ]
 
 
-@pytest.mark.parametrize("more", [[], ["b"]])
-async def test_told_messages_are_handled_in_turn_and_before_the_ask_after_them(opened: Opened, more: list[str]) -> None:
-    async with opened(Diary, Stage) as messenger:
-        messenger.tell(Jot(text="a", after="go"))
-        await messenger.ask(Marked(name="a begun"))
-        for text in more:
-            messenger.tell(Jot(text=text))
-        asking = asyncio.create_task(messenger.ask(Written()))
-        await settled(messenger)
-        assert not asking.done()
-        await messenger.ask(Mark(name="go"))
-        assert await asking == ["a", *more]
-
-
-async def test_a_told_message_that_fails_shows_to_whoever_asks_next(opened: Opened) -> None:
-    async with opened(Diary, Stage) as messenger:
-        messenger.tell(Spill())
-        with pytest.raises(
-            RoleFailed,
-            match=r"^role Diary\S* failed on Spill: ValueError: no ink in Diary\.\w+ \(test_runtime\.py:\d+\)$",
-        ):
-            await messenger.ask(Written())
-
-
 @pytest.mark.parametrize("tells", [False, True])
 async def test_a_told_message_that_failed_a_while_ago_shows_at_the_next_tell_or_ask(
     opened: Opened, *, tells: bool
@@ -986,17 +780,6 @@ async def test_a_role_handles_the_stated_number_of_messages(opened: Opened, room
     async with opened(room, Stage) as messenger:
         await asyncio.gather(*(messenger.ask(Enter()) for _ in range(20)))
         assert await messenger.ask(MostInside()) == most
-
-
-async def test_who_is_cancelled_while_waiting_for_a_turn_leaves_it_to_others(opened: Opened) -> None:
-    async with opened(Room, Stage) as messenger:
-        waiting = [asyncio.create_task(messenger.ask(Enter())) for _ in range(10)]
-        await messenger.ask(Turn())
-        for task in waiting[::2]:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        assert [task.cancelled() for task in waiting] == [True, False] * 5
-        assert await messenger.ask(MostInside()) == 1
 
 
 async def test_streams_and_told_messages_count_for_the_bound(opened: Opened) -> None:
@@ -1091,23 +874,6 @@ async def test_different_keys_spread_over_the_replicas(opened: Opened, role: typ
     assert min(homes.values()) >= 25  # of 200; a fair draw has fewer for one of the four once in 10,000
 
 
-async def test_fewer_replicas_move_only_the_keys_of_those_that_are_gone(opened: Opened) -> None:
-    groups: list[set[frozenset[tuple[str, int]]]] = []
-    for replicas in (4, 3):
-        async with opened(Deployment(role=Replica, num_replicas=replicas)) as messenger:
-            by_home: dict[str, set[tuple[str, int]]] = {}
-            for key in KEYS:
-                by_home.setdefault(await messenger.ask(Where(key=key)), set()).add(key)
-        groups.append({frozenset(keys) for keys in by_home.values()})
-    four, three = groups
-    assert sum(any(before <= after for after in three) for before in four) >= 3
-
-
-async def test_without_a_key_every_replica_gets_its_share(opened: Opened) -> None:
-    async with opened(Deployment(role=Replica, num_replicas=3)) as messenger:
-        assert set(Counter([await messenger.ask(Anywhere()) for _ in range(30)]).values()) == {10}
-
-
 async def test_the_messages_of_a_lane_stay_in_it(opened: Opened) -> None:
     async with opened(
         Deployment(role=AskingWhere, num_replicas=2), Deployment(role=Replica, num_replicas=4)
@@ -1115,15 +881,6 @@ async def test_the_messages_of_a_lane_stay_in_it(opened: Opened) -> None:
         homes = [{await messenger.ask_replica(lane, WhereThere(key=key)) for key in KEYS[:40]} for lane in (0, 1)]
     assert [len(each) for each in homes] == [2, 2], "each lane has two of the four"
     assert not homes[0] & homes[1]
-
-
-async def test_lanes_share_replicas_of_which_there_are_fewer(opened: Opened) -> None:
-    async with opened(
-        Deployment(role=AskingWhere, num_replicas=3), Deployment(role=Replica, num_replicas=2)
-    ) as messenger:
-        homes = [{await messenger.ask_replica(lane, WhereThere(key=key)) for key in KEYS[:20]} for lane in range(3)]
-        assert messenger.replicas(WhereThere) == 3
-    assert homes[0] == homes[2] != homes[1]
 
 
 # -- starting and stopping ---------------------------------------------------------------------------------------------
@@ -1223,13 +980,6 @@ async def test_roles_start_in_the_order_of_deployments_and_stop_in_reverse(opene
     async with opened(*chronicled(chronicle, First, Second, Third)):
         assert lines(chronicle) == ["First starts", "Second starts", "Third starts"]
     assert lines(chronicle)[3:] == ["Third stops", "Second stops", "First stops"]
-
-
-async def test_roles_stop_when_the_work_fails(opened: Opened, chronicle: Path) -> None:
-    with pytest.raises(ZeroDivisionError):
-        async with opened(*chronicled(chronicle, First)):
-            raise ZeroDivisionError
-    assert lines(chronicle) == ["First starts", "First stops"]
 
 
 @also_on_ray
@@ -1374,33 +1124,3 @@ async def test_nothing_is_shared_by_memory(opened: Opened) -> None:
         assert (numbers, given) == ([7], [0])
         given.append(1)
         assert await messenger.ask(Grow(numbers=numbers)) == [0, 0]
-
-
-class Figures(Struct, frozen=True, tag=True):
-    large: int
-    written: Raw
-
-
-Data = TypeVar("Data")
-
-
-class Pair(Request[tuple[Data, ...]], Generic[Data], frozen=True):
-    """A message whose subclasses say what it carries, and how it is answered."""
-
-    as_json = True
-    asked: Data
-
-
-class PairOfFigures(Pair[Figures], frozen=True):
-    """One such message."""
-
-
-class Twice(Role):
-    async def pair(self, request: PairOfFigures) -> tuple[Figures, ...]:
-        return request.asked, request.asked
-
-
-async def test_a_message_as_json_carries_large_integers_and_json_that_nobody_reads_on_the_way(opened: Opened) -> None:
-    async with opened(Twice) as roles:
-        replies = await roles.ask(PairOfFigures(asked=Figures(large=2**100, written=Raw(b'{"x": 1e400}'))), None)
-    assert [(each.large, bytes(each.written)) for each in replies] == [(2**100, b'{"x": 1e400}')] * 2

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -68,21 +68,6 @@ def test_timers_fire_at_their_time_and_equal_ones_in_the_order_in_which_they_wer
     assert run_virtual(fire()) == run_virtual(fire(), seed=1) == in_order
 
 
-def test_a_cancelled_timer_neither_fires_nor_moves_the_clock() -> None:
-    async def cancel() -> tuple[list[str], float]:
-        fired: list[str] = []
-        loop().call_later(5.0, fired.append, "cancelled").cancel()
-        loop().call_later(1.0, fired.append, "kept")
-        loop().set_exception_handler(lambda _, context: fired.append(f"{context}"))
-        due: list[asyncio.TimerHandle] = []
-        loop().call_later(2.0, lambda: list(map(asyncio.TimerHandle.cancel, due)))
-        due.append(loop().call_later(2.0, fired.append, "cancelled when it was ready"))
-        await asyncio.sleep(3)
-        return fired, loop().time()
-
-    assert run_virtual(cancel()) == (["kept"], 3.0)
-
-
 # -- the order of tasks ------------------------------------------------------------------------------------------------
 
 
@@ -100,10 +85,6 @@ async def meeting(size: int = 5) -> list[int]:
     door.set()
     await asyncio.gather(*guests)
     return came
-
-
-def test_without_a_seed_tasks_run_in_the_order_in_which_they_became_ready() -> None:
-    assert run_virtual(meeting()) == asyncio.run(meeting()) == [0, 1, 2, 3, 4]
 
 
 def test_a_seed_repeats_its_order_and_seeds_reach_every_order() -> None:
@@ -286,35 +267,6 @@ def test_tasks_of_a_deadlock_are_cancelled_and_clean_up() -> None:
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_rest_is_cancelled_in_the_order_of_creation_and_generators_are_closed_in_order_of_start() -> None:
-    ended: list[str] = []
-    kept: list[AsyncGenerator[int]] = []
-
-    async def leave(name: str) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append(name)
-
-    async def count(name: str) -> AsyncGenerator[int]:
-        try:
-            yield 1
-        finally:
-            await asyncio.sleep(1)
-            ended.append(name)
-
-    async def main() -> str:
-        for number in range(20):
-            loop().create_task(leave(f"task {number}"))
-        for number in range(20):
-            kept.append(count(f"generator {number}"))
-            await anext(kept[-1])
-        return "result"
-
-    assert run_virtual(main()) == "result"
-    assert ended == [f"{kind} {number}" for kind in ("task", "generator") for number in range(20)]
-
-
 def test_a_task_that_fails_while_it_is_cancelled_is_reported() -> None:
     reported: list[dict[str, Any]] = []
 
@@ -331,40 +283,6 @@ def test_a_task_that_fails_while_it_is_cancelled_is_reported() -> None:
 
     run_virtual(main())
     assert [str(context["exception"]) for context in reported] == ["on the way out"]
-
-
-def test_errors_and_the_loop_of_the_thread_are_as_before() -> None:
-    async def fail() -> None:
-        raise KeyError("mine")
-
-    before = asyncio.new_event_loop()
-    with closing(before):
-        asyncio.set_event_loop(before)
-        with pytest.raises(KeyError, match="mine"):
-            run_virtual(fail())
-        assert asyncio.get_event_loop() is before
-        asyncio.set_event_loop(None)
-
-
-@pytest.mark.parametrize("ending", [KeyboardInterrupt, SystemExit])
-def test_what_ends_the_process_goes_through_and_the_rest_cleans_up(ending: type[BaseException]) -> None:
-    ended: list[int] = []
-
-    async def leave(number: int) -> None:
-        try:
-            await asyncio.sleep(9)
-        finally:
-            ended.append(number)
-
-    async def main() -> None:
-        for number in range(3):
-            loop().create_task(leave(number))
-        await asyncio.sleep(1)
-        raise ending
-
-    with pytest.raises(ending):
-        run_virtual(main())
-    assert ended == [0, 1, 2]
 
 
 async def test_it_does_not_start_within_another_loop() -> None:
