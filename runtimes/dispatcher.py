@@ -20,7 +20,7 @@ from microagents.base.errors import DeadlinePassed, MicroagentsError, NoHandler
 from microagents.base.logs import log
 from microagents.base.messages import Message, R, Request, Stream, resolve
 from microagents.base.user_code import role_failed
-from microagents.journal.messages import RecordLoads
+from microagents.journal.messages import Record, RecordLoads
 from microagents.runtimes import wire
 from microagents.runtimes.incoming_calls import IncomingCall
 from microagents.runtimes.link import Link
@@ -210,7 +210,7 @@ class Dispatcher:
                 await asyncio.sleep(LOADS_EVERY_S)
                 loads = {name: each.load(loop.time() - began_s, process) for name, each in self._replicas.items()}
                 if loads != told:  # a run that waits for a person writes nothing
-                    messenger.tell(RecordLoads(loads=loads))
+                    messenger.tell(Record(entries=(RecordLoads(loads=loads),)))
                     told = loads
 
     def open(self) -> None:

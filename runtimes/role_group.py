@@ -13,7 +13,7 @@ from microagents.base.errors import MicroagentsError
 from microagents.base.logs import log
 from microagents.base.messages import Message
 from microagents.base.user_code import role_failed
-from microagents.journal.messages import RecordLoads
+from microagents.journal.messages import Record
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger, Route
 
 DRIVER = "driver"
@@ -62,7 +62,7 @@ class RoleGroup:
         self._roles: dict[str, Role] = {}
         """By name of the replica."""
         self._begun: list[str] = []
-        self._reporter = self.messenger("the loads", (RecordLoads,)) if RecordLoads in self._handled else None
+        self._reporter = self.messenger("the loads", (Record,)) if Record in self._handled else None
         """Reports the loads of the replicas; None without a recorder."""
 
     def messenger(

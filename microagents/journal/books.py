@@ -19,11 +19,11 @@ from microagents.journal.messages import (
     Account,
     AllotCalls,
     CallsOver,
-    Record,
     RecordCalls,
     RecordDecision,
     RecordLoads,
     ReplicaEnded,
+    Written,
     verdict_of,
 )
 from microagents.journal.rows import RunPart
@@ -179,7 +179,7 @@ class Books:
         self.on_decision: Callable[[RecordDecision], None] | None = None
         """Called with every new decision."""
 
-    def add(self, record: Record) -> None:
+    def add(self, record: Written) -> None:
         """Add the next record; one without a sum changes nothing."""
         if (handler := self._handlers.get(type(record))) is not None:
             handler(self, record)
@@ -312,7 +312,7 @@ class Books:
         return self.totals.account_with(self.inputs)
 
     # Of the class: bound methods in a table of the object would keep the books of many inputs in memory until a full collection.
-    _handlers: ClassVar[dict[type[Record], Callable[[Books, Any], object]]] = {
+    _handlers: ClassVar[dict[type[Written], Callable[[Books, Any], object]]] = {
         AllotCalls: _add_allotment,
         RecordCalls: _add_calls,
         RecordLoads: lambda books, record: books.totals.account.loads.update(record.loads),

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from microagents.base.aio import Notifier
 from microagents.base.errors import MicroagentsError, RoleFailed
-from microagents.journal.messages import Account, Record
+from microagents.journal.messages import Account, Written
 from microagents.journal.store import Store
 from microagents.journal.writer import Writer
 
@@ -39,7 +39,7 @@ class Commits:
         self._on_requests = on_requests
         self.account = Account()
         """Account as of the last commit."""
-        self._queue: list[Record] = []
+        self._queue: list[Written] = []
         self.received = 0
         """Number of records received."""
         self._committed = 0
@@ -68,7 +68,7 @@ class Commits:
         """Whether every record is durable."""
         return not (self._queue or self._is_writing)
 
-    def add(self, records: Sequence[Record]) -> None:
+    def add(self, records: Sequence[Written]) -> None:
         """Take records."""
         self._queue += records
         self.received += len(records)
@@ -133,6 +133,6 @@ class Commits:
         return await self._writer.do(query)
 
 
-def _commit(batch: Sequence[Record], store: Store) -> tuple[Account, str | None, bool]:
+def _commit(batch: Sequence[Written], store: Store) -> tuple[Account, str | None, bool]:
     """Commit records; returns the account, the time of the commit, and whether there may be requests."""
     return store.commit(batch), store.records.committed_at, store.inbox.has_changed

@@ -19,36 +19,6 @@ NO_DECISION = (*OPEN_OUTCOMES, "sampled", "climbed", "once")
 """Outcomes that are not counted as decided."""
 
 
-class Recorded(Batched, frozen=True, kw_only=True):
-    """A record on its way to the recorder."""
-
-    @classmethod
-    def together(cls, waiting: Sequence[Batched]) -> RecordBatch:
-        """All records in one message, without the valid samples of elections that are decided in it: the decision has their ballots."""
-        draws = [record for each in waiting if isinstance(each, RecordDraws) for record in each.records]
-        decisions = tuple([each for each in waiting if isinstance(each, RecordDecision)])
-        decided = {each.id for each in decisions if each.verdict.outcome not in OPEN_OUTCOMES}
-        kept = [
-            each
-            for each in draws
-            if isinstance(each, RecordReply) or not isinstance(each.ballot, Ballot) or each.id.election not in decided
-        ]
-        calls: dict[str, RecordCalls] = {}
-        progress: dict[int, RecordProgress] = {}
-        for each in waiting:
-            if isinstance(each, RecordCalls):
-                calls[each.source] = each if each.source not in calls else calls[each.source].plus(each)
-            elif isinstance(each, RecordProgress):
-                progress[each.input] = each
-        return RecordBatch(
-            draws=tuple(kept),
-            valid=len(draws) - len(kept),
-            calls=tuple(calls.values()),
-            decisions=decisions,
-            progress=tuple(progress.values()),
-        )
-
-
 class RecordSample(Struct, frozen=True, kw_only=True, tag=True):
     """Ballot or the red flag of a paid sample, or its rejected replies, so that a resumed run does not pay for them again."""
 
@@ -63,13 +33,7 @@ class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
     text: str
 
 
-class RecordDraws(Recorded, frozen=True, kw_only=True):
-    """Records of all samples read in one iteration of the event loop: one message each would cost as much as an election."""
-
-    records: tuple[RecordSample | RecordReply, ...]
-
-
-class RecordCalls(Recorded, frozen=True, kw_only=True):
+class RecordCalls(Struct, frozen=True, kw_only=True, tag=True):
     """Calls that one replica of the solver sent or ended in one iteration of the event loop. No other role counts calls."""
 
     source: str
@@ -158,7 +122,7 @@ class CallsOver(Struct, frozen=True, kw_only=True):
     """All solvers of the sitting have ended, and send none of the calls that they were allotted."""
 
 
-class ReplicaEnded(Request[None], frozen=True, kw_only=True):
+class ReplicaEnded(Struct, frozen=True, kw_only=True, tag=True):
     """A replica has ended, and sends none of the calls that it was allotted. Another one may take its name, and starts with none."""
 
     source: str
@@ -169,23 +133,23 @@ class ReplicaEnded(Request[None], frozen=True, kw_only=True):
     """Name of its actor in the first of the messages about an actor that died: deaths are counted by actor."""
 
 
-class RecordOutage(Request[None], frozen=True, kw_only=True):
+class RecordOutage(Struct, frozen=True, kw_only=True, tag=True):
     """A provider has stopped or resumed delivering replies."""
 
     error: str | None
     """Why it does not deliver; None once it delivers again."""
 
 
-class RecordLimit(Request[None], frozen=True, kw_only=True):
+class RecordLimit(Struct, frozen=True, kw_only=True, tag=True):
     """A limit is reached, or cannot be kept: the run ends after the calls in flight."""
 
     reason: str
     """The option and its value, such as ``--max-calls 100``, and what is left of it, or by how much it was passed."""
-    remedy: str = "resume with a higher limit"
+    remedy: str
     """What the user can do. A resumed run keeps a limit that is not given."""
 
 
-class RecordDecision(Recorded, frozen=True, kw_only=True):
+class RecordDecision(Struct, frozen=True, kw_only=True, tag=True):
     """A verdict, or the answer to a `once`. The first decision at a path counts; later ones are dropped."""
 
     id: ElectionId
@@ -218,7 +182,7 @@ def answered(place: ElectionId, value: bytes) -> RecordDecision:
     return RecordDecision(id=place, verdict=verdict, correct=None)
 
 
-class RecordProgress(Recorded, frozen=True, kw_only=True):
+class RecordProgress(Struct, frozen=True, kw_only=True, tag=True):
     """Progress of one input."""
 
     input: int
@@ -227,18 +191,6 @@ class RecordProgress(Recorded, frozen=True, kw_only=True):
     """Steps done."""
     total: int | None
     """Steps in all; None if the number is not known beforehand."""
-
-
-class RecordBatch(Request[None], frozen=True, kw_only=True):
-    """Records that one process has sent within a fraction of a second."""
-
-    draws: tuple[RecordSample | RecordReply, ...]
-    valid: int
-    """Number of valid samples that are left out, since their decision is here."""
-    calls: tuple[RecordCalls, ...]
-    decisions: tuple[RecordDecision, ...]
-    """In the order in which they were taken."""
-    progress: tuple[RecordProgress, ...]
 
 
 InputOutcome = Literal["completed", "undecided", "failed", "refused"]
@@ -255,7 +207,7 @@ def verdict_of(value: object) -> bool | None:
     return found
 
 
-class InputEnding(Request[None], frozen=True, kw_only=True):
+class InputEnding(Struct, frozen=True, kw_only=True, tag=True):
     """Ending of one of many inputs. It replaces an earlier ending of the same input."""
 
     input: int
@@ -284,17 +236,59 @@ class Load(Struct, frozen=True, kw_only=True):
         return f"{self.per_s:,}/s, {self.open:,} open"
 
 
-class RecordLoads(Request[None], frozen=True, kw_only=True):
+class RecordLoads(Struct, frozen=True, kw_only=True, tag=True):
     """Loads of the replicas in one dispatcher."""
 
     loads: dict[str, Load]
     """By the name of the replica."""
 
 
-Entry = RecordCalls | RecordLoads | ReplicaEnded | RecordDecision | RecordProgress | InputEnding
-"""A message that is one record. The recorder queues it as it is; its sum, if it has one, stands in `Books`."""
-Record = RecordSample | RecordReply | AllotCalls | CallsOver | Entry
-"""A part of the journal. The recorder writes records in the order of their arrival."""
+Entry = (
+    RecordSample
+    | RecordReply
+    | RecordCalls
+    | RecordDecision
+    | RecordProgress
+    | InputEnding
+    | RecordLoads
+    | ReplicaEnded
+    | RecordOutage
+    | RecordLimit
+)
+"""A fact about a run, on its way to its record. Its sum, if it has one, stands in `Books`."""
+
+
+Written = Entry | AllotCalls | CallsOver
+"""A part of the journal. The recorder writes them in the order of their arrival."""
+
+
+class Record(Batched, frozen=True, kw_only=True):
+    """Record facts. A role sends those of one iteration of the event loop together: one message each would cost as much as an election."""
+
+    entries: tuple[Entry, ...]
+    valid: int = 0
+    """Number of valid samples that are left out, since the decision of their election is here."""
+
+    @classmethod
+    def together(cls, waiting: Sequence[Batched]) -> Record:
+        """All entries in one message, without the valid samples of elections that are decided in it: the decision has their ballots."""
+        entries = [entry for each in waiting if isinstance(each, Record) for entry in each.entries]
+        decisions = [each for each in entries if isinstance(each, RecordDecision)]
+        decided = {each.id for each in decisions if each.verdict.outcome not in OPEN_OUTCOMES}
+        calls: dict[str, RecordCalls] = {}
+        progress: dict[int, RecordProgress] = {}
+        kept: list[Entry] = []
+        valid = 0
+        for each in entries:
+            if isinstance(each, RecordCalls):
+                calls[each.source] = each if each.source not in calls else calls[each.source].plus(each)
+            elif isinstance(each, RecordProgress):
+                progress[each.input] = each
+            elif isinstance(each, RecordSample) and isinstance(each.ballot, Ballot) and each.id.election in decided:
+                valid += 1
+            else:
+                kept.append(each)
+        return Record(entries=(*calls.values(), *kept, *progress.values()), valid=valid)
 
 
 class Promise(Struct, frozen=True, kw_only=True):

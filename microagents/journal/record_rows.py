@@ -13,11 +13,11 @@ from microagents.journal.encoding import Places, decision_row, reply_row, sample
 from microagents.journal.messages import (
     ENDED_AS,
     InputEnding,
-    Record,
     RecordDecision,
     RecordProgress,
     RecordReply,
     RecordSample,
+    Written,
 )
 from microagents.journal.queries import began_s, check_totals, moment, read_outcomes
 from microagents.journal.requests import now
@@ -112,7 +112,7 @@ class RecordRows:
 
     # -- records ----------------------------------------------------------------------------------------------------------------------
 
-    def write(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[Written]) -> None:
         """Write records."""
         samples: list[RecordSample] = []
         decided: list[RecordDecision] = []

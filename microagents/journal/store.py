@@ -19,7 +19,7 @@ from microagents.journal.encoding import Places, key_at, recalled
 from microagents.journal.ending import RunEnding
 from microagents.journal.inbox import Inbox
 from microagents.journal.live_files import JournalFiles
-from microagents.journal.messages import Account, Recall, Recalled, Recollection, Record, RecordDecision, RunOutcome
+from microagents.journal.messages import Account, Recall, Recalled, Recollection, RecordDecision, RunOutcome, Written
 from microagents.journal.opening import connect, holds_nothing
 from microagents.journal.queries import checkpoint_of, ending_of, read_open_elections
 from microagents.journal.record_rows import RecordRows
@@ -104,7 +104,7 @@ class Store:
 
     # -- writing ----------------------------------------------------------------------------------------------------------------------
 
-    def commit(self, records: Sequence[Record]) -> Account:
+    def commit(self, records: Sequence[Written]) -> Account:
         """Write records durably; returns the account with them. If it raises `Stopped` or `TakenOver`, none of them is in the journal.
 
         Raises:
@@ -114,14 +114,14 @@ class Store:
             self.records.write([each for each in records if not self._is_late(each)])
             return self.books.account()
 
-    def _is_late(self, record: Record) -> bool:
+    def _is_late(self, record: Written) -> bool:
         """Return whether a record is an answer to what a person has answered meanwhile."""
         if not self._persons or not isinstance(record, RecordDecision):
             return False
         return record.verdict.outcome == "once" and record.id.path in self._persons
 
     def end(self, outcome: RunOutcome, reason: str | None, traceback: str, result: bytes | None) -> None:
-        """Record the ending of this sitting of the run: the reason in one sentence, the traceback of a user's code, the result as JSON."""
+        """Written the ending of this sitting of the run: the reason in one sentence, the traceback of a user's code, the result as JSON."""
         text = None if result is None else result.decode()
         with self._recording():
             ending = RunEnding(outcome=outcome, reason=reason, traceback=traceback, result=text, ended_at=now())
@@ -207,7 +207,7 @@ class Store:
     # -- requests of other processes --------------------------------------------------------------------------------------------------
 
     def take_request(self, request: LiveRequest, *, is_left: bool) -> str | None:
-        """Record a request, maybe left before this sitting, with its effect; returns why it has none, or None."""
+        """Written a request, maybe left before this sitting, with its effect; returns why it has none, or None."""
         with self._recording():
             refused = take_effect(self._rows, self.books.totals, request, is_left=is_left)
             self.records.write_books()

@@ -22,7 +22,7 @@ from microagents.base.processes import ProcessIdentity
 from microagents.base.user_code import traceback_of
 from microagents.elections.admission import PAUSES
 from microagents.elections.election import Ballot, ElectionId, SampleId
-from microagents.journal.messages import Recall, RecordDraws, RecordSample, Subscribe
+from microagents.journal.messages import Recall, Record, RecordSample, Subscribe
 from microagents.replies.persons import CustomerAnswer, FoundOutcome
 from microagents.tools.calling import Called, LookedUp, Tools
 from microagents.tools.effect_keys import MAKING
@@ -122,7 +122,7 @@ class EndEffects(Request[list[int]], frozen=True, kw_only=True):
 class Executor(DurableRole):
     """Runs functions and the tools of MCP servers, whose connections live here. Keys and other secrets come from its environment."""
 
-    asks: ClassVar[tuple[type[Message], ...]] = (Recall, RecordDraws, Subscribe)
+    asks: ClassVar[tuple[type[Message], ...]] = (Recall, Record, Subscribe)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -272,7 +272,7 @@ class Executor(DurableRole):
         place = SampleId(election=ElectionId(path=path, question_digest=KEPT), seq=0)
         kept = LookedUpBefore(outcome=called.outcome, text=called.text, tool=request.tool, arguments=request.arguments)
         ballot = Ballot(seq=0, value=msgspec.json.encode(kept), cost_usd=0.0)
-        self.tell(RecordDraws(records=(RecordSample(id=place, ballot=ballot),)))
+        self.tell(Record(entries=(RecordSample(id=place, ballot=ballot),)))
         await work.flush()
         return called
 
@@ -359,7 +359,7 @@ class Executor(DurableRole):
         place = SampleId(election=ElectionId(path=f"{path}{OUTCOME}", question_digest=MAKER), seq=len(makers))
         ballot = Ballot(seq=place.seq, value=msgspec.json.encode(maker), cost_usd=0.0)
         makers.append(maker)
-        self.tell(RecordDraws(records=(RecordSample(id=place, ballot=ballot),)))
+        self.tell(Record(entries=(RecordSample(id=place, ballot=ballot),)))
 
     async def _outcome_of(self, call: asyncio.Task[Called], request: Execute) -> Called:
         """Wait for the outcome of a destructive call, until its time-out or the end of the run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -20,13 +20,11 @@ from microagents.journal.messages import (
     AllotCalls,
     CallsOver,
     Conditions,
-    Entry,
     Recall,
     RecallDecidedInputs,
     Recollection,
-    RecordBatch,
+    Record,
     RecordCalls,
-    RecordDraws,
     RecordLimit,
     RecordOutage,
     RecordReply,
@@ -109,6 +107,7 @@ class Recorder(Role):
             self._callback = DecisionCallback(on_decision, context.run_id, type(context.tasks[0]))
         self._first_replies: FirstReplies | None = FirstReplies(len(context.tasks), context.tasks[0], context.reading)
         """The flags of the first replies; None once enough of them were valid."""
+        self._keeps_texts = context.settings.get("keep_texts") != "none"
         self._must_stop = Notifier()
         self._reason: MicroagentsError | None = None
         """Why the run must stop although the journal can be written: a limit, once the calls in flight have ended, or a failed callback."""
@@ -204,33 +203,22 @@ class Recorder(Role):
 
     # -- records --------------------------------------------------------------------------------------------------------------------
 
-    def draws(self, request: RecordDraws) -> None:
-        """Record samples and the texts of replies."""
-        self._commits.add(self._kept(request.records))
+    def record(self, request: Record) -> None:
+        """Record facts. Outages, limits and flagged first replies have their effect at once."""
+        if self._keeps_texts:
+            self._commits.add(request.entries)
+        else:
+            self._commits.add([each for each in request.entries if not isinstance(each, RecordReply)])
         if self._first_replies is not None:
-            self._check_first_replies(self._first_replies, request.records)
-
-    def _kept(self, records: Sequence[RecordSample | RecordReply]) -> Sequence[RecordSample | RecordReply]:
-        """Return the records that the journal is to keep: with ``keep_texts`` none, no texts."""
-        if self.context.settings.get("keep_texts") != "none":
-            return records
-        return [each for each in records if isinstance(each, RecordSample)]
-
-    def batch(self, request: RecordBatch) -> None:
-        """Record the messages that a process has sent together."""
-        self._commits.add([*request.calls, *self._kept(request.draws), *request.decisions, *request.progress])
-        if self._telemetry is not None:
-            for each in request.calls:
-                self._telemetry.add_durations(each.took_s)
-        if self._first_replies is not None:
-            self._first_replies.add_valid(request.valid)
-            self._check_first_replies(self._first_replies, request.draws)
-
-    def entry(self, request: Entry) -> None:
-        """Record calls, a decision, the progress or the ending of an input, and so on."""
-        self._commits.add((request,))
-        if self._telemetry is not None and isinstance(request, RecordCalls):
-            self._telemetry.add_durations(request.took_s)
+            self._check_first_replies(self._first_replies, request)
+        for entry in request.entries:
+            match entry:
+                case RecordCalls() if self._telemetry is not None:
+                    self._telemetry.add_durations(entry.took_s)
+                case RecordOutage():
+                    self._admission.note_outage(entry.error)
+                case RecordLimit():
+                    self._stop(entry.reason, entry.remedy)
 
     def trace_election(self, request: TraceElection) -> None:
         """Make the spans of an election that is over."""
@@ -280,17 +268,11 @@ class Recorder(Role):
 
     # -- reasons to stop ------------------------------------------------------------------------------------------------------------
 
-    def outage(self, request: RecordOutage) -> None:
-        """Note the start or the end of a provider's outage."""
-        self._admission.note_outage(request.error)
-
-    def limit(self, request: RecordLimit) -> None:
-        """Stop the run after the calls in flight."""
-        self._stop(request.reason, request.remedy)
-
-    def _check_first_replies(self, first: FirstReplies, records: Sequence[RecordSample | RecordReply]) -> None:
-        for record in records:
-            first.add(record)
+    def _check_first_replies(self, first: FirstReplies, request: Record) -> None:
+        first.add_valid(request.valid)
+        for entry in request.entries:
+            if isinstance(entry, RecordSample | RecordReply):
+                first.add(entry)
         if (hopeless := first.hopeless()) is not None:
             self._stop(*hopeless)
         elif first.is_over:

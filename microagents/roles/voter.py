@@ -32,7 +32,7 @@ from microagents.elections.election import (
     Wanted,
 )
 from microagents.elections.rules import ByField, FirstValid
-from microagents.journal.messages import Conditions, Recall, RecordDraws, RecordReply, RecordSample, Subscribe
+from microagents.journal.messages import Conditions, Recall, Record, RecordReply, RecordSample, Subscribe
 from microagents.replies.chat import CheckedReply, Reply, decoder_of, prose_fields
 from microagents.roles.executor import Execute
 from microagents.roles.matcher import MeanTheSame
@@ -49,7 +49,7 @@ MAX_ABANDONED = 1024
 class Voter(Role):
     """Holds elections. A second request for an open election joins it."""
 
-    asks = (Draw, Screen, RecordDraws, Recall, Subscribe)
+    asks = (Draw, Screen, Record, Recall, Subscribe)
     may_ask = (MeanTheSame, Execute, TraceElection)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
@@ -123,7 +123,7 @@ class Voter(Role):
     def send_records(self) -> None:
         """Send the queued records."""
         if self._records:
-            self.tell(RecordDraws(records=tuple(self._records)))
+            self.tell(Record(entries=tuple(self._records)))
             self._records.clear()
 
     async def elect(self, request: Elect) -> Verdict:

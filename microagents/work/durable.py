@@ -19,7 +19,7 @@ from microagents.base.messages import Message, R, Request, address_of, reply_typ
 from microagents.base.round_trips import NotGivenBack, RoundTrip
 from microagents.elections.election import Ballot, Decision, ElectionId, Flagged, Question, Verdict
 from microagents.elections.rules import FirstValid
-from microagents.journal.messages import Checkpoint, Recall, RecordDecision, RecordProgress, answered
+from microagents.journal.messages import Checkpoint, Recall, Record, RecordDecision, RecordProgress, answered
 from microagents.replies.chat import A, Prompt, Sampling, decoder_of
 from microagents.work.elections import ElectionOptions, Elections, Elector, encode_state
 from microagents.work.notes import Note
@@ -49,7 +49,7 @@ class DurableRequest(Request[R], Generic[R], frozen=True, kw_only=True):
 class DurableRole(Elector):
     """A role with durable calls. Its handlers take a `DurableRequest` and begin with ``work = self.work_on(request)``."""
 
-    asks: ClassVar[tuple[type[Message], ...]] = (RecordDecision, RecordProgress)
+    asks: ClassVar[tuple[type[Message], ...]] = (Record,)
 
     def work_on(self, request: DurableRequest[Any]) -> Work[Any, Any]:
         """Return the work that a request is part of."""
@@ -101,7 +101,7 @@ class Work(Elections[T, G]):
                 f"the journal cannot give the answer to {type(request).__qualname__} at {place.path} back: {error}; answer with values "
                 "that JSON has"
             ) from None
-        self.role.tell(answered(place, written))
+        self.record(answered(place, written))
         return answer
 
     async def sample(
@@ -210,7 +210,7 @@ class Work(Elections[T, G]):
         self, place: ElectionId, verdict: Verdict, *, correct: bool | None = None, mark: str | None = None
     ) -> None:
         """Record replies that decide nothing by themselves."""
-        self.role.tell(
+        self.record(
             RecordDecision(id=place, verdict=structs.replace(verdict, outcome="sampled"), correct=correct, settled=mark)
         )
 
@@ -270,7 +270,7 @@ class Work(Elections[T, G]):
             written, _ = kept(value)
         except NotGivenBack as error:
             raise InvalidDefinition(f"the journal cannot give the value at {place.path} back: {error}") from None
-        self.role.tell(answered(place, written))
+        self.record(answered(place, written))
 
     async def flush(self) -> None:
         """Wait until the recorder has all records that this role has sent."""
@@ -302,7 +302,7 @@ class Work(Elections[T, G]):
     def tell_progress(self) -> None:
         """Send the last progress report now."""
         done, total = self._progress
-        self.role.tell(RecordProgress(input=self.input, done=done, total=total))
+        self.record(RecordProgress(input=self.input, done=done, total=total))
 
 
 def _decoded(verdict: Verdict, reply: type[A]) -> list[A]:

@@ -30,7 +30,7 @@ from microagents.elections.election import (
 )
 from microagents.elections.red_flags import REFUSED
 from microagents.elections.rules import Rule, by_field, certain, portable, without_doubt
-from microagents.journal.messages import Recall, Recalled, RecordDecision
+from microagents.journal.messages import Entry, Recall, Recalled, Record, RecordDecision
 from microagents.models.weighing import at_least, options_of, rule_for
 from microagents.replies.chat import (
     A,
@@ -82,7 +82,7 @@ class Resolution(Struct, frozen=True, kw_only=True):
 class Elector(Role):
     """A role that puts questions to models, and knows which inputs have records in the journal."""
 
-    asks: ClassVar[tuple[type[Message], ...]] = (Elect, Follow, Recall, RecordDecision)
+    asks: ClassVar[tuple[type[Message], ...]] = (Elect, Follow, Recall, Record)
     handles_no_message: ClassVar[tuple[str, ...]] = ("has_records",)
     draws_as: ClassVar[str] = "solver"
     """Name of this role in ``--model ROLE=SPEC``, which sets the pool for its questions."""
@@ -323,7 +323,7 @@ class Elections(Generic[T, G]):
                 return resolution
             return Resolution(id=election, verdict=structs.replace(verdict, outcome="leader"), settled="leader")
         # The election without a decision keeps its own row; the election of the other model has another path.
-        self.role.tell(
+        self.record(
             RecordDecision(
                 id=election,
                 verdict=verdict,
@@ -364,7 +364,7 @@ class Elections(Generic[T, G]):
             raise TaskFailed(
                 f"correct() of {type(self.task).__name__}", f"must give True, False or None, not {shown(right)}"
             )
-        self.role.tell(
+        self.record(
             RecordDecision(
                 id=resolution.id,
                 verdict=resolution.verdict,
@@ -379,6 +379,10 @@ class Elections(Generic[T, G]):
         )
         return decision
 
+    def record(self, entry: Entry) -> None:
+        """Record a fact."""
+        self.role.tell(Record(entries=(entry,)))
+
     def leave(self, election: ElectionId, verdict: Verdict, *, rung: str | None = None) -> None:
         """Record that an election was left to the next rung of a ladder; with ``rung``, that this rung failed.
 
@@ -386,7 +390,7 @@ class Elections(Generic[T, G]):
         """
         failed: ElectionOutcome = verdict.outcome if verdict.outcome in OPEN_OUTCOMES else "undecided"
         left = structs.replace(verdict, outcome="climbed" if rung is None else failed)
-        self.role.tell(RecordDecision(id=election, verdict=left, correct=None, rung=rung))
+        self.record(RecordDecision(id=election, verdict=left, correct=None, rung=rung))
 
 
 def _was_not_paid(recalled: Recalled) -> bool:

@@ -13,7 +13,7 @@ from ray.exceptions import ActorUnavailableError, RayError
 from microagents.actors.role import Context, Deployment
 from microagents.base.aio import TaskScope, retrieve_exception, wait_to_end
 from microagents.base.errors import MicroagentsError, NoHandler, PeerLost
-from microagents.journal.messages import ReplicaEnded
+from microagents.journal.messages import Record, ReplicaEnded
 from microagents.runtimes.dispatcher import Dispatcher
 from microagents.runtimes.ray import liveness, starting
 from microagents.runtimes.ray.calls import (
@@ -188,7 +188,7 @@ class ActorGroup:
         with suppress(NoHandler):  # a run without a recorder
             for slot in slots:
                 for replica in slot.replicas:
-                    self.messenger.tell(ReplicaEnded(source=replica))
+                    self.messenger.tell(Record(entries=(ReplicaEnded(source=replica),)))
 
     async def _remove(self, slots: Sequence[ActorSlot]) -> None:
         """End the processes of slots, which have no successors unless the slots are needed again."""
@@ -284,7 +284,8 @@ class ActorGroup:
         with suppress(NoHandler):  # a run without a recorder
             for number, replica in enumerate(slot.replicas):
                 actor = "" if number else slot.name
-                self.messenger.tell(ReplicaEnded(source=replica, has_died=True, actor=actor))
+                ended = ReplicaEnded(source=replica, has_died=True, actor=actor)
+                self.messenger.tell(Record(entries=(ended,)))
         deaths = slot.count_death(asyncio.get_running_loop().time(), WITHIN_S)
         if deaths > MAX_DEATHS:
             raise PeerLost(slot.name, f"it died {deaths} times within {WITHIN_S / 60:g} minutes, last because {cause}")

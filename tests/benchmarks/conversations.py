@@ -27,7 +27,7 @@ from uuid import uuid4
 
 from microagents import AgentTask, InvalidUsage, MicroagentsError, Prompt, Reply, Result, ToolCall, ask, run_sync
 from microagents.base.foreign_text import fenced_in
-from microagents.journal.messages import Record
+from microagents.journal.messages import Written
 from microagents.journal.reading import Reader
 from microagents.journal.record_rows import RecordRows
 from microagents.replies.persons import ANSWERED
@@ -155,7 +155,7 @@ def _die_amid(commit: int, *, is_before: bool) -> None:
     """Kill this process amid a commit, counted from 0: before its records are written, or before it ends."""
     usual, left = RecordRows.write, [commit]
 
-    def writing(rows: RecordRows, records: list[Record]) -> None:
+    def writing(rows: RecordRows, records: list[Written]) -> None:
         left[0] -= 1
         if left[0] < 0 and is_before:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -27,7 +27,7 @@ import psutil
 from msgspec import Struct
 
 from microagents import InvalidUsage, MicroagentsError
-from microagents.journal.messages import Record, RecordDecision
+from microagents.journal.messages import RecordDecision, Written
 from microagents.journal.reading import Reader
 from microagents.journal.record_rows import RecordRows
 from microagents.runs.inspection.runs import calls_waiting, decide, inspect_run, remove_run
@@ -140,7 +140,7 @@ def sit(run: str) -> str:
     """A sitting of the run: its outcome, or why it was refused or ended."""
     write = RecordRows.write
 
-    def writing(rows: RecordRows, records: list[Record]) -> None:
+    def writing(rows: RecordRows, records: list[Written]) -> None:
         write(rows, records)
         for each in records:
             if isinstance(each, RecordDecision) and each.id.path.endswith("/making/1"):

@@ -16,7 +16,7 @@ import pytest
 from microagents.cli.views.planned import command_of
 from microagents.elections.laws import Proportion
 from microagents.journal import commits
-from microagents.journal.messages import Account, Record
+from microagents.journal.messages import Account, Written
 from microagents.journal.store import Store
 from microagents.studies.planning import PlannedRun
 from tests.cli.commands import COMPLETED, FAILED, STOPPED, WRONG_USAGE, microagents
@@ -39,7 +39,7 @@ def killed_after(records: int, *words: str) -> None:
     if not child:
         made, written = Store.commit, 0
 
-        def fatal(store: Store, batch: Sequence[Record]) -> Account:
+        def fatal(store: Store, batch: Sequence[Written]) -> Account:
             nonlocal written
             written += len(batch)
             if written >= records:

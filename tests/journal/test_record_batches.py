@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict
 from microagents.journal.messages import (
-    RecordBatch,
+    Entry,
+    Record,
     RecordCalls,
     RecordDecision,
-    RecordDraws,
-    Recorded,
     RecordProgress,
     RecordReply,
     RecordSample,
@@ -30,28 +29,28 @@ def decision(step: int, outcome: str = "decided") -> RecordDecision:
     return RecordDecision(id=election(step), verdict=verdict, correct=None)
 
 
-def together(*waiting: Recorded) -> RecordBatch:
-    return waiting[0].together(waiting)
+def together(*waiting: Entry) -> Record:
+    return Record.together([Record(entries=(each,)) for each in waiting])
 
 
 def test_valid_samples_of_elections_that_are_decided_in_the_same_batch_are_left_out_but_counted() -> None:
     lost = RecordReply(id=SampleId(election=election(0), seq=1), text="no")
-    draws = RecordDraws(records=(sample(0, 0), sample(0, 1), lost, sample(1, 0), sample(0, 2, valid=False)))
-    batch = together(draws, decision(0))
-    assert batch.draws == (lost, sample(1, 0), sample(0, 2, valid=False)), "flags are counted one by one"
-    assert (batch.valid, batch.decisions) == (2, (decision(0),))
+    draws = (sample(0, 0), sample(0, 1), lost, sample(1, 0), sample(0, 2, valid=False))
+    batch = together(*draws, decision(0))
+    assert batch.entries == (*draws[2:], decision(0)), "flags are counted one by one"
+    assert batch.valid == 2
 
 
 def test_samples_of_an_undecided_election_stay() -> None:
-    batch = together(RecordDraws(records=(sample(0, 0),)), decision(0, "undecided"))
-    assert (batch.draws, batch.valid) == ((sample(0, 0),), 0)
+    batch = together(sample(0, 0), decision(0, "undecided"))
+    assert (batch.entries, batch.valid) == ((sample(0, 0), decision(0, "undecided")), 0)
 
 
 def test_decisions_keep_their_order_and_of_the_progress_of_an_input_the_last_counts() -> None:
     first, last = RecordProgress(input=0, done=1, total=9), RecordProgress(input=0, done=2, total=9)
-    batch = together(decision(3), first, decision(1), last, RecordProgress(input=1, done=5, total=None))
-    assert [each.id.path for each in batch.decisions] == ["0/step/3", "0/step/1"]
-    assert batch.progress == (last, RecordProgress(input=1, done=5, total=None))
+    other = RecordProgress(input=1, done=5, total=None)
+    batch = together(decision(3), first, decision(1), last, other)
+    assert batch.entries == (decision(3), decision(1), last, other)
 
 
 def calls(source: str = "Solver/0", cost_usd: float | None = 0.5, sent: int = 0, billed: int = 0) -> RecordCalls:
@@ -62,7 +61,9 @@ def calls(source: str = "Solver/0", cost_usd: float | None = 0.5, sent: int = 0,
 
 def test_calls_of_one_solver_are_added_up_and_one_without_a_price_makes_the_sum_unknown() -> None:
     batch = together(calls(sent=2, billed=1), calls(sent=1, billed=2), calls("Solver/1", sent=5))
-    first, second = batch.calls
+    first, second = batch.entries
+    assert isinstance(first, RecordCalls)
+    assert isinstance(second, RecordCalls)
     assert (first.sent, first.billed, first.in_flight, first.usage, first.repeated) == (
         3,
         3,
@@ -71,4 +72,6 @@ def test_calls_of_one_solver_are_added_up_and_one_without_a_price_makes_the_sum_
         {"busy": 2},
     )
     assert (second.source, second.sent) == ("Solver/1", 5)
-    assert together(calls(), calls(cost_usd=None)).calls[0].usage.cost_usd is None
+    (unknown,) = together(calls(), calls(cost_usd=None)).entries
+    assert isinstance(unknown, RecordCalls)
+    assert unknown.usage.cost_usd is None

@@ -41,13 +41,13 @@ from microagents.journal.messages import (
     OpenElection,
     Recall,
     Recalled,
-    Record,
     RecordCalls,
     RecordDecision,
     RecordProgress,
     RecordReply,
     RecordSample,
     ReplicaEnded,
+    Written,
     answered,
 )
 from microagents.journal.reading import Reader
@@ -193,7 +193,7 @@ def test_a_cost_that_is_none_is_damage(table: str, cost: str) -> None:
     ],
     ids=["below nothing", "too large", "a cost below nothing", "no text", "no reason"],
 )
-def test_a_record_that_no_reader_takes_is_not_written_with_its_batch(record: Record) -> None:
+def test_a_record_that_no_reader_takes_is_not_written_with_its_batch(record: Written) -> None:
     with store() as there:
         there.commit([decided(election(), [7])])
         with pytest.raises(Stopped, match="would make the journal unreadable"):
@@ -262,7 +262,7 @@ def test_the_account_and_the_digests_after_reopening_are_those_before() -> None:
 PATHS = ["0/step/0", "0/step/1", "0/step/10", "0/b/7", "0/b", "1/step/0"]
 
 
-def a_record(path: str, kind: str, number: int) -> Record:
+def a_record(path: str, kind: str, number: int) -> Written:
     of, source = ElectionId(path=path, question_digest=bytes([number]) * 16), f"Solver/{number % 2}"
     match kind:
         case "sample":
@@ -319,7 +319,7 @@ records = st.builds(
 )
 @given(commits=st.lists(st.lists(records, max_size=6) | st.just("reopen"), max_size=12))
 def test_however_records_are_cut_into_commits_and_sittings_they_add_up_to_the_same(
-    commits: list[list[Record] | str],
+    commits: list[list[Written] | str],
 ) -> None:
     with TemporaryDirectory(dir=Path()) as folder, store(None, inputs=2) as reference:
         path = Path(folder, "r.sqlite")

@@ -10,7 +10,7 @@ from typing import Any
 from microagents import Context, Deployment
 from microagents.base.aio import TaskScope
 from microagents.base.errors import NotSent
-from microagents.journal.messages import RecordCalls, ReplicaEnded
+from microagents.journal.messages import Entry, Record, RecordCalls, ReplicaEnded
 from microagents.models.rates import Rate
 from microagents.replies.chat import Usage
 from microagents.roles import Limiter, Recorder
@@ -52,7 +52,7 @@ class Replica:
             return
         world.began.append((path, seq))
         self.open += 1
-        world.messenger.tell(RecordCalls(source=self.name, sent=1, in_flight={"x": self.open}, usage=Usage()))
+        self._record(RecordCalls(source=self.name, sent=1, in_flight={"x": self.open}, usage=Usage()))
         world.most = max(world.most, world.open)
         try:
             await asyncio.sleep(lasts_s)
@@ -61,8 +61,11 @@ class Replica:
             if self in world.replicas:
                 world.billed += is_billed
                 ended = RecordCalls(source=self.name, in_flight={"x": self.open}, billed=int(is_billed), usage=Usage())
-                world.messenger.tell(ended)
+                self._record(ended)
                 self._leaves.end(Ended(number=number, spent={"calls": 1} if is_billed else {}))
+
+    def _record(self, entry: Entry) -> None:
+        self._world.messenger.tell(Record(entries=(entry,)))
 
     async def die(self) -> int:
         """End like a process that is killed: its calls are not heard of again. Returns their number."""
@@ -70,7 +73,7 @@ class Replica:
         self._scope.cancel()
         self._world.replicas.remove(self)
         self._world.billed += self.open
-        self._world.messenger.tell(ReplicaEnded(source=self.name, has_died=True))
+        self._record(ReplicaEnded(source=self.name, has_died=True))
         await self._leaves.close()
         await self._scope.close()
         return unended

@@ -14,7 +14,16 @@ from microagents import Context, Deployment, InvalidUsage, Result, Usage, run
 from microagents.base.errors import RoleFailed
 from microagents.elections.admission import Drain
 from microagents.journal import writer
-from microagents.journal.messages import Account, Conditions, RecordCalls, RecordLimit, ReplicaEnded, Report, Subscribe
+from microagents.journal.messages import (
+    Account,
+    Conditions,
+    Record,
+    RecordCalls,
+    RecordLimit,
+    ReplicaEnded,
+    Report,
+    Subscribe,
+)
 from microagents.journal.reading import Reader
 from microagents.journal.sitting import JournalConfig
 from microagents.journal.store import Store
@@ -55,13 +64,15 @@ def test_what_is_shown_as_done_is_durable(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_the_end_waits_for_calls_in_flight_but_not_for_those_of_a_replica_that_has_died() -> None:
     context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings={})
     async with LocalRuntime(context, [Deployment(role=Recorder)]) as runtime:
+        nothing = Usage(cost_usd=0.0)
         for source in ("Solver/0", "Solver/1"):
-            runtime.messenger.tell(RecordCalls(source=source, sent=3, in_flight={"x": 3}, usage=Usage(cost_usd=0.0)))
+            sent = RecordCalls(source=source, sent=3, in_flight={"x": 3}, usage=nothing)
+            runtime.messenger.tell(Record(entries=(sent,)))
         draining = asyncio.create_task(runtime.messenger.ask(Drain()))
-        runtime.messenger.tell(RecordCalls(source="Solver/1", billed=3, usage=Usage(cost_usd=0.0)))
+        runtime.messenger.tell(Record(entries=(RecordCalls(source="Solver/1", billed=3, usage=nothing),)))
         assert (await runtime.messenger.ask(Report(final=True))).in_flight == 3
         assert not draining.done()
-        runtime.messenger.tell(ReplicaEnded(source="Solver/0", has_died=True))
+        runtime.messenger.tell(Record(entries=(ReplicaEnded(source="Solver/0", has_died=True),)))
         await draining
         account = await runtime.messenger.ask(Report(final=True))
     assert (account.calls, account.in_flight, account.lost_in_flight) == (3, 0, 3)
@@ -74,22 +85,22 @@ async def test_a_subscriber_gets_all_conditions_at_once_and_after_each_change() 
         aclosing(runtime.messenger.stream(Subscribe())) as changes,
     ):
         assert await anext(changes) == Conditions()
-        runtime.messenger.tell(RecordLimit(reason="--max-calls 1 is reached"))
+        reached = RecordLimit(reason="--max-calls 1 is reached", remedy="resume with a higher limit")
+        runtime.messenger.tell(Record(entries=(reached,)))
         assert await anext(changes) == Conditions(admission="nothing")
 
 
-@pytest.mark.parametrize("handler", ["draws", "entry"])
-async def test_a_run_whose_recorder_fails_ends_with_its_error(handler: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, take = list[object](), getattr(Recorder, handler)
+async def test_a_run_whose_recorder_fails_ends_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, take = list[object](), Recorder.record
 
-    def taken_once(self: Recorder, request: object) -> None:
+    def taken_once(self: Recorder, request: Record) -> None:
         taken.append(request)
         if len(taken) > 1:
             raise ValueError("told to")
         take(self, request)
 
-    monkeypatch.setattr(Recorder, handler, taken_once)
-    with pytest.raises(RoleFailed, match=r"Recorder/0 failed on Record\w+: ValueError: told to"):
+    monkeypatch.setattr(Recorder, "record", taken_once)
+    with pytest.raises(RoleFailed, match="Recorder/0 failed on Record: ValueError: told to"):
         async with asyncio.timeout(WAIT_S):
             await run(Drift(length=8), models="sim:perfect", runs_dir=None)
 

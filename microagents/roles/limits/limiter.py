@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from microagents.actors.role import Context, Messenger, Role
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
-from microagents.journal.messages import Account, RecordCalls, RecordLimit, Report, Subscribe
+from microagents.journal.messages import Account, Record, RecordCalls, RecordLimit, Report, Subscribe
 from microagents.models.throttle import START, Throttle
 from microagents.replies.chat import Usage
 from microagents.roles.limits.bounds import Bound, Experience, Queue, QueuedCall, RateBound
@@ -82,7 +82,7 @@ class Limiter(Role):
     Before it is sent, a call takes the most that it can use, so no limit is passed.
     """
 
-    asks = (RecordCalls, RecordLimit, Report, Subscribe)
+    asks = (Record, Report, Subscribe)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -268,9 +268,8 @@ class Limiter(Role):
             self._bounds[COST].total -= count * most
             unsettled_usd = count * most / UNITS_PER_USD
             nothing = Usage(cost_usd=0.0)
-            self.tell(
-                RecordCalls(source=self.context.name, usage=nothing, unsettled_usd=unsettled_usd, unpriced=-count)
-            )
+            settled = RecordCalls(source=self.context.name, usage=nothing, unsettled_usd=unsettled_usd, unpriced=-count)
+            self.tell(Record(entries=(settled,)))
 
     def _check_price(self, spec: str, *, has_replied: bool) -> None:
         """Stop the run if a model has replied without a cost before any price was known, or too many calls had no reply."""
@@ -281,10 +280,9 @@ class Limiter(Role):
             why = f"{self._unpriced} calls to {spec} ended without a reply and may be billed"
             remedy = "resume it to try again"
         if not self._is_reported and (has_replied or self._unpriced >= MOST_UNPRICED):
-            self._is_reported = True
             self._bounds[COST].total = 0
             option = self._limits[COST].option
-            self.tell(RecordLimit(reason=f"{option} cannot be kept: {why}, and no price is known", remedy=remedy))
+            self._stop(f"{option} cannot be kept: {why}, and no price is known", remedy)
 
     def _note(self, held: HeldLeave, ended: Ended) -> None:
         """Let the throttle of a model learn how a call ended, unless it was sent before the last cut."""
@@ -313,8 +311,7 @@ class Limiter(Role):
         elif ended.unread:
             unread.add(ended.unread)
         if unread.said is not None and not self._is_reported:
-            self._is_reported = True
-            self.tell(RecordLimit(reason=unread.said, remedy="correct the server or the address, and resume"))
+            self._stop(unread.said, "correct the server or the address, and resume")
 
     def _count_replies(self, name: str) -> None:
         """Let a throttle grow by the replies since it last could."""
@@ -374,13 +371,16 @@ class Limiter(Role):
             self._is_counting = True
             self._scope.start(self._count_again(name, bound))
         else:
-            self._is_reported = True
             limit, reason = self._limits[name], f"{self._limits[name].option} is reached"
             if bound.free > 0:
                 reason += f": {limit.text(bound.free)} left, and the next call may use up to {limit.text(lacking)}"
             elif bound.free < 0:
                 reason += f", and passed by {limit.text(-bound.free)}: calls used up more than was reserved for them"
-            self.tell(RecordLimit(reason=reason))
+            self._stop(reason, "resume with a higher limit")
+
+    def _stop(self, reason: str, remedy: str) -> None:
+        self._is_reported = True
+        self.tell(Record(entries=(RecordLimit(reason=reason, remedy=remedy),)))
 
     async def _count_again(self, name: str, bound: Bound) -> None:
         """Ask the recorder for the spending of the dead. All calls of the living have ended, and are recorded."""

@@ -15,7 +15,7 @@ from microagents.base.errors import MicroagentsError, ModelUnavailable
 from microagents.base.messages import resolve
 from microagents.elections.admission import PAUSES
 from microagents.elections.election import Draw
-from microagents.journal.messages import AllotCalls, RecordCalls, RecordOutage, Report, Subscribe
+from microagents.journal.messages import AllotCalls, Entry, Record, Report, Subscribe
 from microagents.models.latencies import LEAST_STRAGGLER_S
 from microagents.models.model import Call
 from microagents.replies.chat import Reply, Sample
@@ -43,8 +43,7 @@ class Solver(Role):
 
     asks = (
         AllotCalls,
-        RecordCalls,
-        RecordOutage,
+        Record,
         HoldLeaves,
         Leave,
         EndLeaves,
@@ -55,7 +54,7 @@ class Solver(Role):
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._accounts = CallAccounts(context.name, self.tell, self._in_flight)
+        self._accounts = CallAccounts(context.name, self._record, self._in_flight)
         self._backends = Backends(context, self._accounts.report_unpriced)
         self._replaces: bool = context.settings.get("resend_stragglers", True)
         """Whether stragglers are sent again."""
@@ -64,7 +63,7 @@ class Solver(Role):
         self._max_outage_s: float = context.settings["max_outage_s"]
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
-        self._outages = OutageReports(self._max_outage_s, self.tell)
+        self._outages = OutageReports(self._max_outage_s, self._record)
         self._attempts = Attempts(context, self._accounts)
 
     async def start(self) -> None:
@@ -299,6 +298,9 @@ class Solver(Role):
                 return True
             await asyncio.wait([attempt], timeout=left_s)
         return False
+
+    def _record(self, entry: Entry) -> None:
+        self.tell(Record(entries=(entry,)))
 
     def _in_flight(self) -> dict[str, int]:
         return {each.spec: each.health.in_flight for each in self._backends if each.health.in_flight}

@@ -25,7 +25,16 @@ from microagents.base.errors import (
     Undecided,
 )
 from microagents.elections.election import input_of
-from microagents.journal.messages import ENDED_AS, Account, InputEnding, Recall, RecallDecidedInputs, Report, RunOutcome
+from microagents.journal.messages import (
+    ENDED_AS,
+    Account,
+    InputEnding,
+    Recall,
+    RecallDecidedInputs,
+    Record,
+    Report,
+    RunOutcome,
+)
 from microagents.journal.reading import Reader
 from microagents.roles.executor import EndEffects
 from microagents.runs.driver.shared_questions import SharedQuestions, may_share, shared_ending
@@ -163,7 +172,7 @@ class Batch:
         return ending
 
     def _record(self, messenger: RoleMessenger, ending: InputEnding) -> None:
-        messenger.tell(ending)
+        messenger.tell(Record(entries=(ending,)))
         if self._journal is None or self._passes_undecided:
             self._endings[ending.input] = ending
 

@@ -345,7 +345,7 @@ class Acting:
         if said is not None:
             settled = "person"
             verdict = structs.replace(verdict.won_by(said), outcome=settled)
-        self._work.role.tell(
+        self._work.record(
             RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(reply), settled=settled)
         )
         if said is None:

@@ -46,7 +46,7 @@ def concluded(
     )
     place = ElectionId(path=work.path_of(ROOT), question_digest=problem_id(text_of(work.task)))
     verdict = Verdict(outcome="sampled", leader=0, tally=((value, 1),), ballots=())
-    work.role.tell(RecordDecision(id=place, verdict=verdict, correct=judged))
+    work.record(RecordDecision(id=place, verdict=verdict, correct=judged))
     return Solution(answer=Raw(value), correct=judged, argmax=argmax)
 
 

@@ -116,7 +116,7 @@ class SwarmConductor(ProblemConductor["Swarm"]):
             verdict = Verdict(
                 outcome="undecided", leader=0, tally=((value, 1),), ballots=(Ballot(seq=0, value=value, cost_usd=0.0),)
             )
-            work.role.tell(RecordDecision(id=place, verdict=verdict, correct=None))
+            work.record(RecordDecision(id=place, verdict=verdict, correct=None))
         found = self.concluded(work, answer, problems=len(best.steps))
         return SwarmSolution(
             answer=found.answer,

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pytest
 
 from microagents import InvalidUsage, Result, Stopped, run, run_sync
-from microagents.journal.messages import Account, Record, RecordDecision
+from microagents.journal.messages import Account, RecordDecision, Written
 from microagents.journal.requests import EndRun, SetRun
 from microagents.journal.store import Store
 from microagents.runs.inspection.control import ask_run
@@ -44,7 +44,7 @@ def test_no_call_is_made_whose_intention_could_not_be_written(monkeypatch: pytes
     """The journal can still be read, as after an error of the disk that has passed."""
     commit = Store.commit
 
-    def failing(store: Store, records: Sequence[Record]) -> Account:
+    def failing(store: Store, records: Sequence[Written]) -> Account:
         if any(isinstance(each, RecordDecision) and each.id.path.endswith(f"{MAKING}1") for each in records):
             raise Stopped("an error of the disk")
         return commit(store, records)
