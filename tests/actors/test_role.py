@@ -470,9 +470,7 @@ def test_a_strategy_has_the_roles_of_an_election_and_ahead_by_k_or_by_three() ->
 
 def test_a_conductor_handles_its_input_and_asks_for_elections_and_what_is_its_own() -> None:
     assert ChoosingConductor.handlers == {Conduct: "conduct_input"}
-    assert {"Elect", "Follow", "RecordDecision", "Tell"} <= {
-        message.__name__ for message in asked_by(ChoosingConductor)
-    }
+    assert {"Elect", "Follow", "Record", "Tell"} <= {message.__name__ for message in asked_by(ChoosingConductor)}
 
 
 @pytest.mark.parametrize("given", [{"k": 0}, {"kk": 3}, {"rule": "plurality"}])
