@@ -198,13 +198,13 @@ class Dispatcher:
         return RemoteRef(name, self._peers[dispatcher], self._outgoing)
 
     def report_loads(self, messenger: RoleMessenger) -> None:
-        """Report the open work of its replicas to the recorder from now on."""
+        """Report the open work of its replicas to the keeper from now on."""
         self._scope.start(self._report_loads(messenger))
 
     async def _report_loads(self, messenger: RoleMessenger) -> None:
         loop, told = asyncio.get_running_loop(), None
         process = f"{self._name} on {socket.gethostname()}, pid {os.getpid()}"
-        with suppress(MicroagentsError):  # the recorder has failed, which ends the run
+        with suppress(MicroagentsError):  # the keeper has failed, which ends the run
             while True:
                 began_s = loop.time()
                 await asyncio.sleep(LOADS_EVERY_S)

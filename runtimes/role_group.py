@@ -63,7 +63,7 @@ class RoleGroup:
         """By name of the replica."""
         self._begun: list[str] = []
         self._reporter = self.messenger("the loads", (Record,)) if Record in self._handled else None
-        """Reports the loads of the replicas; None without a recorder."""
+        """Reports the loads of the replicas; None without a keeper."""
 
     def messenger(
         self, owner: str, asks: Iterable[type[Message]] | None = None, replica: str | None = None

@@ -1,4 +1,4 @@
-"""Admission: the new work that the recorder allows."""
+"""Admission: the new work that the keeper allows."""
 
 from __future__ import annotations
 

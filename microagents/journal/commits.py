@@ -107,7 +107,7 @@ class Commits:
             except MicroagentsError as error:
                 self.failure = error
             except Exception as error:  # a defect here must stop the run, not leave it waiting for ever
-                self.failure = RoleFailed("Recorder", "a commit", f"{type(error).__name__}: {error}")
+                self.failure = RoleFailed("Keeper", "a commit", f"{type(error).__name__}: {error}")
                 raise
             finally:
                 late.cancel()

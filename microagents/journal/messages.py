@@ -1,4 +1,4 @@
-"""The messages of the recorder: records of samples, calls and decisions, the account they add up to, and requests for both."""
+"""The messages of the keeper: records of samples, calls and decisions, the account they add up to, and requests for both."""
 
 from __future__ import annotations
 
@@ -31,6 +31,27 @@ class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
 
     id: SampleId
     text: str
+
+
+Outcome = Literal["replied", "refused", "failed"]
+"""How a call to a throttled model may end: with a reply, with 429, or with a failure of the provider or the network."""
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """The end of a lease: of a call, or of its wait."""
+
+    holder: int = 0
+    number: int
+    spent: dict[str, int] = {}
+    """What it has used up for good, by bound; more than it held makes a debt."""
+    unknown: tuple[str, ...] = ()
+    """Bounds of which this is unknown, and counted at the most."""
+    outcome: Outcome | None = None
+    """For the throttle of its model."""
+    wait_s: float | None = None
+    """The wait that a refusal asked for."""
+    unread: str = ""
+    """The error of a reply that could not be read; else empty."""
 
 
 class RecordCalls(Struct, frozen=True, kw_only=True, tag=True):
@@ -70,6 +91,8 @@ class RecordCalls(Struct, frozen=True, kw_only=True, tag=True):
     """Limits a minute that providers state, by the spec of the model and by what they limit, such as ``output tokens``."""
     took_s: dict[str, list[float]] = field(default_factory=dict)
     """Seconds that answered calls took, by the spec of the model, without models that answer at once."""
+    ended: list[Ended] = []
+    """Ends of the leases of its calls."""
 
     def plus(self, later: RecordCalls) -> RecordCalls:
         """Return the sum of this report and a later one of the same replica."""
@@ -96,6 +119,7 @@ class RecordCalls(Struct, frozen=True, kw_only=True, tag=True):
                 for spec in {**self.took_s, **later.took_s}
             },
             in_flight=later.in_flight,
+            ended=[*self.ended, *later.ended],
         )
 
 
@@ -138,15 +162,6 @@ class RecordOutage(Struct, frozen=True, kw_only=True, tag=True):
 
     error: str | None
     """Why it does not deliver; None once it delivers again."""
-
-
-class RecordLimit(Struct, frozen=True, kw_only=True, tag=True):
-    """A limit is reached, or cannot be kept: the run ends after the calls in flight."""
-
-    reason: str
-    """The option and its value, such as ``--max-calls 100``, and what is left of it, or by how much it was passed."""
-    remedy: str
-    """What the user can do. A resumed run keeps a limit that is not given."""
 
 
 class RecordDecision(Struct, frozen=True, kw_only=True, tag=True):
@@ -253,13 +268,12 @@ Entry = (
     | RecordLoads
     | ReplicaEnded
     | RecordOutage
-    | RecordLimit
 )
 """A fact about a run, on its way to its record. Its sum, if it has one, stands in `Books`."""
 
 
 Written = Entry | AllotCalls | CallsOver
-"""A part of the journal. The recorder writes them in the order of their arrival."""
+"""A part of the journal. The keeper writes them in the order of their arrival."""
 
 
 class Record(Batched, frozen=True, kw_only=True):
@@ -641,6 +655,8 @@ class RecallDecidedInputs(Request[list[int]], frozen=True, kw_only=True):
 class Conditions(Struct, frozen=True, kw_only=True):
     """Conditions of the work, which change while a run is under way."""
 
+    holder: int = 0
+    """Number of the subscription, which the leases of its calls name. They last until they are released, or the subscription ends."""
     admission: Admission = "elections"
     settings: dict[str, Any] = {}
     """Settings that were changed in this sitting, by name."""
@@ -648,6 +664,8 @@ class Conditions(Struct, frozen=True, kw_only=True):
     """Decisions of persons on elections that are open or may be opened, as JSON, by path."""
     doubted: tuple[str, ...] = ()
     """Specs of the models whose masses do not hold."""
+    outages: dict[str, float] = {}
+    """Seconds for which providers of throttled models have been out, by the name of the throttle."""
 
 
 class Subscribe(Stream[Conditions], frozen=True, kw_only=True):

@@ -1,17 +1,15 @@
 """Micro-roles: one file for each, with the messages that only it handles."""
 
 from microagents.actors.role import Deployment, deploy_by_default
-from microagents.roles.limits.limiter import Limiter
+from microagents.roles.keeper import Keeper
 from microagents.roles.matcher import Matcher
-from microagents.roles.recorder import Recorder
 from microagents.roles.redflagger import RedFlagger
 from microagents.roles.solver.solver import Solver
 from microagents.roles.voter import Voter
 
 __all__ = [
-    "Limiter",
+    "Keeper",
     "Matcher",
-    "Recorder",
     "RedFlagger",
     "Solver",
     "Voter",

@@ -68,7 +68,7 @@ class DecisionCallback:
                     raise
                 self._on_decision = None
                 self._waiting.clear()
-                failed = role_failed("Recorder", "on_decision()", error)
+                failed = role_failed("Keeper", "on_decision()", error)
                 if isinstance(failed, Aborted):
                     return failed
                 return TaskFailed("on_decision()", f"raised {error!r}")

@@ -1,4 +1,4 @@
-"""Requests of other processes to a live run, as the recorder takes them."""
+"""Requests of other processes to a live run, as the keeper takes them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LiveRequests:
         await self._take(is_left=True)
 
     async def keep_taking(self) -> None:
-        """Take requests as they come, until the journal cannot be written: the recorder's next commit says why."""
+        """Take requests as they come, until the journal cannot be written: the keeper's next commit says why."""
         while self._writer is not None:
             try:
                 async with asyncio.timeout(READ_EVERY_S):

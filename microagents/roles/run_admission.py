@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from microagents.elections.admission import Admission
 from microagents.journal.commits import Commits
@@ -78,15 +77,14 @@ class RunAdmission:
             if committed == self._commits.received:
                 return
 
-    @contextmanager
-    def subscribed(self) -> Iterator[None]:
+    def join(self) -> None:
         """Let the end of the run wait for a subscriber."""
         self._subscribers += 1
-        try:
-            yield
-        finally:
-            self._subscribers -= 1
-            self._commits.changed.notify()
+
+    def leave(self) -> None:
+        """Wait for a subscriber no more."""
+        self._subscribers -= 1
+        self._commits.changed.notify()
 
     def end(self) -> None:
         """Admit nothing from the next change on."""

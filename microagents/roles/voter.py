@@ -93,7 +93,7 @@ class Voter(Role):
         self.send_records()
 
     def record(self, record: RecordSample | RecordReply) -> None:
-        """Queue a record for the recorder. All records of one iteration of the loop go in one message."""
+        """Queue a record for the keeper. All records of one iteration of the loop go in one message."""
         self._records.append(record)
         self._flush_soon()
 
@@ -114,7 +114,7 @@ class Voter(Role):
         failure = None
         try:
             self.send_records()
-        except MicroagentsError as error:  # the recorder takes no more, and followers must hear of it
+        except MicroagentsError as error:  # the keeper takes no more, and followers must hear of it
             failure = error
         for election in self._closed:
             election.announce(failure)
@@ -523,7 +523,7 @@ class RunningElection:
             self._updates.notify()
 
     def announce(self, failure: MicroagentsError | None) -> None:
-        """Let followers read the verdict, or the failure: its own, or the recorder's."""
+        """Let followers read the verdict, or the failure: its own, or the keeper's."""
         self._failure = self._failure or failure
         self.announced = True
 

@@ -34,8 +34,8 @@ from microagents.elections.red_flags import MALFORMED
 from microagents.journal.messages import Account, Report
 from microagents.replies.chat import Reading, Reply, Sample, decoder_of
 from microagents.replies.parsing import malformed_reason
-from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
-from microagents.roles.recorder import AwaitFailure
+from microagents.roles import Keeper, RedFlagger, Solver, Voter
+from microagents.roles.keeper import AwaitFailure
 from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.plan import RunPlan, check_reading
 from microagents.runtimes.dispatcher import RoleMessenger
@@ -267,8 +267,7 @@ async def _preview(
     context = structs.replace(context, settings={**context.settings, "step": step})
     watching: dict[type, type] = {Voter: PreviewVoter, Solver: PreviewSolver, RedFlagger: PreviewRedFlagger}
     roles = [
-        Deployment(role=Recorder),
-        Deployment(role=Limiter),
+        Deployment(role=Keeper),
         Deployment(role=StepConductor if is_chain else strategy.conductor),
         *(
             Deployment(role=watching.get(each.role, each.role), options={**each.options, "seen": seen})

@@ -13,7 +13,7 @@ from microagents.base.aio import TaskScope
 from microagents.work.durable import Work
 
 SLOW_S = 0.5
-"""Replies that took longer are safe at the recorder before they are used. It is below the least time after which a member is absent."""
+"""Replies that took longer are safe at the keeper before they are used. It is below the least time after which a member is absent."""
 ABSENT = "absent"
 """Last component of the place at which the absent members of a panel are recorded."""
 
@@ -59,7 +59,7 @@ async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCal
 
 
 async def flush_if_slow(work: Work[Any, Any], began_s: float) -> None:
-    """Make a member's slow reply safe at the recorder before it is given: the panel may be read without it in a replay."""
+    """Make a member's slow reply safe at the keeper before it is given: the panel may be read without it in a replay."""
     if asyncio.get_running_loop().time() >= began_s + SLOW_S:
         await work.flush()
 

@@ -254,7 +254,7 @@ class Work(Elections[T, G]):
         return self.commit(await self.settle(election, question, verdict), reply, correct)
 
     async def record_answer(self, at: str, value: object) -> None:
-        """Record a value that depends on time, and wait until the recorder has it. Nothing may depend on the value before that.
+        """Record a value that depends on time, and wait until the keeper has it. Nothing may depend on the value before that.
 
         Raises:
             InvalidDefinition: the journal cannot give the value back.
@@ -273,8 +273,8 @@ class Work(Elections[T, G]):
         self.record(answered(place, written))
 
     async def flush(self) -> None:
-        """Wait until the recorder has all records that this role has sent."""
-        # Messages from one sender to one replica keep their order, so the recorder answers after it has taken in the records.
+        """Wait until the keeper has all records that this role has sent."""
+        # Messages from one sender to one replica keep their order, so the keeper answers after it has taken in the records.
         path = self.path_of("flush")
         await self.role.ask(Recall(path=path))
 

@@ -1,4 +1,4 @@
-"""The parts of an election on behalf of one input: its question, its record, its vote, and the messages to the recorder."""
+"""The parts of an election on behalf of one input: its question, its record, its vote, and the messages to the keeper."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Elector(Role):
     async def start(self) -> None:
         """Ask whether this process begins a run, or takes part in one that has records."""
         # A role that is first asked in the middle of a run finds records of it. Without this, it would look up each of its calls in vain: a
-        # round trip to the recorder, and a commit (measured on Ray: 18 of 20 ms of a turn).
+        # round trip to the keeper, and a commit (measured on Ray: 18 of 20 ms of a turn).
         self._began_with_nothing = not (await self.ask(Recall())).has_records
 
     async def has_records(self, of_input: int) -> bool:

@@ -185,7 +185,7 @@ class ActorGroup:
             self._dispatcher.end(slot.name)
             others = [each for each in self.slots.values() if each.is_ready]
             await try_calls([each.actor.end_peer.remote(slot.name) for each in others], liveness.SILENT_S)
-        with suppress(NoHandler):  # a run without a recorder
+        with suppress(NoHandler):  # a run without a keeper
             for slot in slots:
                 for replica in slot.replicas:
                     self.messenger.tell(Record(entries=(ReplicaEnded(source=replica),)))
@@ -281,7 +281,7 @@ class ActorGroup:
 
     def _count_death(self, slot: ActorSlot, cause: str) -> None:
         log("warning", "an actor died; another takes its place", {"replica": slot.name, "cause": cause})
-        with suppress(NoHandler):  # a run without a recorder
+        with suppress(NoHandler):  # a run without a keeper
             for number, replica in enumerate(slot.replicas):
                 actor = "" if number else slot.name
                 ended = ReplicaEnded(source=replica, has_died=True, actor=actor)

@@ -201,7 +201,7 @@ class RayRuntime:
         return max(there, min(goal, self._lanes))  # one that works needs no further CPU
 
     async def _follow_settings(self) -> None:
-        with suppress(NoHandler):  # a run without a recorder
+        with suppress(NoHandler):  # a run without a keeper
             async with aclosing(self.messenger.stream(Subscribe())) as changes:
                 async for conditions in changes:
                     if (wanted := conditions.settings.get("lanes", self._wanted)) != self._wanted:

@@ -22,7 +22,7 @@ _ACTOR = "microagents_actor"
 
 
 def set_waiting(run_id: str, actor: str, *, is_waiting: bool) -> None:
-    """Set the metric that an actor waits for a node. The account cannot have it: the recorder begins after the actors."""
+    """Set the metric that an actor waits for a node. The account cannot have it: the keeper begins after the actors."""
     gauge = Gauge(WAITING, "1 while an actor waits for a node with room for it", (_RUN, _ACTOR))
     gauge.set(int(is_waiting), {_RUN: run_id, _ACTOR: actor})
 
@@ -31,7 +31,7 @@ async def export_totals(run_id: str, messenger: RoleMessenger) -> None:
     """Set Ray's metrics from the account until the run ends: ``ray_microagents_deaths_total`` and so on, with the run and the part."""
     tags = {each: (_RUN, *map(plain, filter(None, [each.label]))) for each in METRICS}
     gauges = [(each, Gauge(name_of(each), each.about, tags[each])) for each in METRICS]
-    with suppress(MicroagentsError):  # a run without a recorder, or one that fails
+    with suppress(MicroagentsError):  # a run without a keeper, or one that fails
         while True:
             account = await messenger.ask(Report())
             for metric, gauge in gauges:

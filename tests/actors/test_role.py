@@ -32,8 +32,7 @@ from microagents.base.messages import Message, Stream, reply_type
 from microagents.elections.rules import FirstToAheadBy
 from microagents.replies.chat import A
 from microagents.roles.executor import Executor
-from microagents.roles.limits.limiter import Limiter
-from microagents.roles.recorder import Recorder
+from microagents.roles.keeper import Keeper
 from microagents.runs.driver.begin import run
 from microagents.runs.driver.execute import runtime_of
 from microagents.systems import Maker
@@ -288,7 +287,7 @@ def test_a_message_that_the_code_of_a_role_sends_unlisted_is_named_before_anythi
 @pytest.mark.parametrize("name", STRATEGIES.shipped)
 def test_shipped_roles_list_what_they_send(name: str) -> None:
     strategy = STRATEGIES.find(name, Strategy)()
-    for role in (strategy.conductor, *(each.role for each in strategy.deployments()), Recorder, Limiter, Executor):
+    for role in (strategy.conductor, *(each.role for each in strategy.deployments()), Keeper, Executor):
         may_ask = {message for base in role.__mro__ for message in getattr(base, "may_ask", ())}
         assert {*sent_by(role)} <= {*asked_by(role), *may_ask}
 

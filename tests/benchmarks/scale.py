@@ -1,7 +1,7 @@
 """How much more work more lanes do: ``python -m tests.benchmarks.scale``.
 
 Towers side by side, in one process and on a Ray of the run's own, by turns. A rate counts decided steps between the first and the last
-commit of a run, so that the start of Ray is left out; the driver's processor time a step has the recorder in it. ``--towers 1`` is a chain.
+commit of a run, so that the start of Ray is left out; the driver's processor time a step has the keeper in it. ``--towers 1`` is a chain.
 With one lane among the sides a simulation follows to 1,000 lanes, each on a core of its own, by what was measured: the rate of a lane, and
 what a step costs the driver, the thread of the journal, and the disk, of which the first to be busy is the limit.
 """

@@ -293,8 +293,8 @@ def test_a_model_for_a_role_that_there_is_not_is_refused() -> None:
 def test_a_model_for_a_role_that_asks_none_is_refused_with_the_roles_that_do() -> None:
     alone = microagents("run", "drift", "--model", "validator=sim:perfect")
     beside = microagents("run", "drift", "--model", "sim:perfect", "--model", "voter=sim:perfect")
-    step = microagents("try", "--one", "drift", "--model", "sim:perfect", "--model", "recorder=sim:perfect")
-    for ran, role in ((alone, "validator"), (beside, "voter"), (step, "recorder")):
+    step = microagents("try", "--one", "drift", "--model", "sim:perfect", "--model", "keeper=sim:perfect")
+    for ran, role in ((alone, "validator"), (beside, "voter"), (step, "keeper")):
         assert_one_sentence(ran, f"there is no role with a model called {role!r}")
         assert ran.err.endswith("known: solver\n")
 

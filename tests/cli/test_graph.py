@@ -46,9 +46,9 @@ def test_a_picture_of_a_live_run_lists_the_replicas_of_each_process() -> None:
 
 
 def test_it_shows_the_process_of_each_replica_as_the_runtime_would_place_it() -> None:
-    assert "\nin driver: Recorder/0, Limiter/0, MakerConductor/0, " in microagents("show", "--graph", "hanoi").out
+    assert "\nin driver: Keeper/0, MakerConductor/0, " in microagents("show", "--graph", "hanoi").out
     lanes = microagents("show", "--graph", "hanoi", "--runtime", "ray", "--lanes", "2").out.splitlines()
-    assert lanes[-3] == "in driver: Recorder/0, Limiter/0"
+    assert lanes[-3] == "in driver: Keeper/0"
     assert lanes[-1] == "in lane/1: MakerConductor/1, Voter/1, Solver/1, RedFlagger/1"
     refused = microagents("show", "--graph", "hanoi", "--lanes", "2")
     assert (refused.code, "add --runtime ray" in refused.err) == (2, True)

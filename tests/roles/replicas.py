@@ -1,4 +1,4 @@
-"""Replicas of the solver without models, and the limiter whose leaves they hold."""
+"""Replicas of the solver without models, and the keeper whose leases they hold."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from microagents import Context, Deployment
 from microagents.base.aio import TaskScope
 from microagents.base.errors import NotSent
-from microagents.journal.messages import Entry, Record, RecordCalls, ReplicaEnded
+from microagents.journal.messages import Ended, Entry, Outcome, Record, RecordCalls, ReplicaEnded, Subscribe
 from microagents.models.rates import Rate
 from microagents.replies.chat import Usage
-from microagents.roles import Limiter, Recorder
-from microagents.roles.limits.leaves import Ended, Leave, Leaves, Outcome
+from microagents.roles import Keeper
+from microagents.roles.limits.leases import Acquire, Leases
 from microagents.roles.limits.reservations import Reservations
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LinkedRuntime
@@ -32,8 +32,22 @@ class Replica:
         self._world = world
         self._scope = TaskScope()
         self._calls: list[asyncio.Task[None]] = []
-        self._leaves = Leaves(name, world.messenger.stream, world.messenger.ask, world.messenger.tell)
+        self._conditions = world.messenger.stream(Subscribe())
+        self._subscribed = self._scope.start(self._subscribe())
         world.replicas.append(self)
+
+    async def _subscribe(self) -> Leases:
+        return Leases((await anext(self._conditions)).holder, self._world.messenger.ask, self._end)
+
+    async def _acquire(self, wanted: Acquire) -> int:
+        number, _ = await (await asyncio.shield(self._subscribed)).acquire(wanted)
+        return number
+
+    def _end(self, ended: Ended) -> None:
+        self._record(RecordCalls(source=self.name, in_flight={"x": self.open}, usage=Usage(), ended=[ended]))
+
+    def _release(self, ended: Ended) -> None:
+        self._subscribed.result().release(ended)
 
     def call(self, path: str, seq: int = 0, *, lasts_s: float = 1.0, is_billed: bool = True) -> asyncio.Task[None]:
         """Send a call."""
@@ -43,7 +57,7 @@ class Replica:
     async def _call(self, path: str, seq: int, lasts_s: float, *, is_billed: bool) -> None:
         world = self._world
         try:
-            number, _ = await self._leaves.take(Leave(path=path, seq=seq, amounts=world.amounts))
+            number = await self._acquire(Acquire(path=path, seq=seq, amounts=world.amounts))
         except NotSent:
             if self in world.replicas:
                 raise
@@ -62,7 +76,7 @@ class Replica:
                 world.billed += is_billed
                 ended = RecordCalls(source=self.name, in_flight={"x": self.open}, billed=int(is_billed), usage=Usage())
                 self._record(ended)
-                self._leaves.end(Ended(number=number, spent={"calls": 1} if is_billed else {}))
+                self._release(Ended(number=number, spent={"calls": 1} if is_billed else {}))
 
     def _record(self, entry: Entry) -> None:
         self._world.messenger.tell(Record(entries=(entry,)))
@@ -74,33 +88,29 @@ class Replica:
         self._world.replicas.remove(self)
         self._world.billed += self.open
         self._record(ReplicaEnded(source=self.name, has_died=True))
-        await self._leaves.close()
-        await self._scope.close()
+        await self.close()
         return unended
 
     async def close(self) -> None:
         await self._scope.close()
-        await self._leaves.close()
+        await self._conditions.aclose()
 
     async def attempt(self, path: str, model: str) -> Outcome:
         """Make one attempt at a call to a throttled model, and tell the throttle how it ended."""
-        number, _ = await self._leaves.take(Leave(path=path, seq=0, amounts={model: 1}, throttle=model))
+        number = await self._acquire(Acquire(path=path, seq=0, amounts={model: 1}, throttle=model))
         outcome = await self._world.answer()
-        self._leaves.end(Ended(number=number, outcome=outcome))
+        self._release(Ended(number=number, outcome=outcome))
         return outcome
 
     async def counted(self, path: str, name: str, rate: Rate, *, takes: int, spends: int) -> None:
         """Make a call that a provider counts by the minute, at once."""
-        number, _ = await self._leaves.take(Leave(path=path, seq=0, amounts={name: takes}, rates={name: rate}))
+        number = await self._acquire(Acquire(path=path, seq=0, amounts={name: takes}, rates={name: rate}))
         self._world.billed += spends
-        self._leaves.end(Ended(number=number, spent={name: spends}))
-
-    def dismiss(self) -> None:
-        self._leaves.dismiss()
+        self._release(Ended(number=number, spent={name: spends}))
 
 
 class World:
-    """A limiter, and what its holders did."""
+    """A keeper, and what the holders of its leases did."""
 
     def __init__(self, messenger: RoleMessenger, settings: dict[str, int]) -> None:
         self.messenger = messenger
@@ -119,21 +129,21 @@ class World:
 
 
 class Linked(LinkedRuntime):
-    """A limiter behind a link."""
+    """A keeper behind a link."""
 
     @classmethod
     def placement(cls, deployments: Sequence[Deployment], settings: Mapping[str, Any], /) -> dict[str, str]:
-        return {**super().placement(deployments, settings), "Limiter/0": cls.OTHER}
+        return {**super().placement(deployments, settings), "Keeper/0": cls.OTHER}
 
 
 class Lossy(Linked, LossyRuntime):
-    """A limiter behind a link that loses, repeats and delays messages."""
+    """A keeper behind a link that loses, repeats and delays messages."""
 
 
 @asynccontextmanager
 async def a_world(faults: Faults | None = None, **settings: int) -> AsyncIterator[World]:
     context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings=settings)
-    deployments = [Deployment(role=Recorder), Deployment(role=Limiter)]
+    deployments = [Deployment(role=Keeper)]
     runtime = Linked(context, deployments) if faults is None else Lossy(context, deployments, faults=faults)
     async with asyncio.timeout(1e5), runtime as opened:
         world = World(opened.messenger, settings)

@@ -20,7 +20,7 @@ COMMIT_S = 0.025
 
 
 class Journal:
-    """Allots calls, as a recorder does."""
+    """Allots calls, as a keeper does."""
 
     def __init__(self, answer: Callable[[], Awaitable[None]] | None = None) -> None:
         self.asked: list[int] = []

@@ -15,7 +15,7 @@ from microagents.base.errors import ModelUnavailable
 from microagents.base.messages import address_of
 from microagents.elections.election import Draw, ElectionId, SampleId
 from microagents.models.model import Call, Model
-from microagents.roles import Limiter, Recorder, Solver
+from microagents.roles import Keeper, Solver
 from microagents.roles.solver.attempts import Attempts
 from microagents.roles.solver.backends import Backend, Backends
 from microagents.roles.solver.call_accounts import CallAccounts
@@ -172,9 +172,7 @@ def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(
     async def drawn() -> str:
         settings = {"max_calls": 1, "max_outage_s": 0.0}
         context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings=settings)
-        async with runtime_of(
-            runtime, context, [Deployment(role=role) for role in (Recorder, Limiter, GaugedSolver)]
-        ) as opened:
+        async with runtime_of(runtime, context, [Deployment(role=role) for role in (Keeper, GaugedSolver)]) as opened:
             first = asyncio.create_task(opened.messenger.ask(draw))
             for _ in range(turns_later):
                 await asyncio.sleep(0)

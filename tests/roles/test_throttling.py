@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
+from microagents.journal.messages import Outcome
 from microagents.models.rates import Rate
 from microagents.models.throttle import START
-from microagents.roles.limits.leaves import Outcome
 from microagents.runtimes.virtual import run_virtual
 from tests.roles.replicas import Replica, World, a_world
 

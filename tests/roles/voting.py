@@ -16,7 +16,7 @@ from microagents.elections.election import Elect, Question, Verdict
 from microagents.elections.rules import PortableRule
 from microagents.models.simulation.scripted import ScriptLine
 from microagents.replies.chat import fingerprint, write
-from microagents.roles import Limiter, Recorder, RedFlagger, Voter
+from microagents.roles import Keeper, RedFlagger, Voter
 from microagents.runs.driver.execute import runtime_of
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.systems import Maker
@@ -70,8 +70,7 @@ async def voting(
         settings=settings,
     )
     roles: list[type[Role]] = [
-        Recorder,
-        Limiter,
+        Keeper,
         Voter,
         RedFlagger,
         *([] if strategy is None else [strategy.conductor]),

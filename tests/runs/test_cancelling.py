@@ -172,7 +172,7 @@ def test_work_that_refuses_to_end_does_not_keep_the_lease(tmp_path: Path) -> Non
     assert run_virtual(cancel()) == pytest.approx(5 + CLOSE_S, abs=1)
 
 
-def test_a_recorder_that_cannot_write_its_last_records_in_time_gives_the_lease_back(
+def test_a_keeper_that_cannot_write_its_last_records_in_time_gives_the_lease_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "VIRTUAL_COMMIT_S", 1000.0)

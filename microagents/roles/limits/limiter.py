@@ -1,22 +1,19 @@
-"""The limiter: every call of a bounded run takes a leave here before it is sent. It runs in the driver's process."""
+"""The limiter: every call of a bounded run acquires its shares of the bounds here before it is sent."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from msgspec import Struct, structs
 
-from microagents.actors.role import Context, Messenger, Role
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
-from microagents.journal.messages import Account, Record, RecordCalls, RecordLimit, Report, Subscribe
+from microagents.journal.messages import Account, Ended
 from microagents.models.throttle import START, Throttle
-from microagents.replies.chat import Usage
 from microagents.roles.limits.bounds import Bound, Experience, Queue, QueuedCall, RateBound
-from microagents.roles.limits.leaves import Ended, EndLeaves, HoldLeaves, Leave, News, RefuseLeaves
+from microagents.roles.limits.leases import Acquire
 from microagents.roles.limits.reservations import CALLS, CONCURRENCY, COST, TOKENS, UNITS_PER_USD, units
 from microagents.roles.limits.unread import Unread
 
@@ -76,22 +73,36 @@ def _limits(settings: Mapping[str, Any]) -> dict[str, Limit]:
     return found
 
 
-class Limiter(Role):
+class Limiter:
     """Bounds the calls in flight (``--concurrency``), those to each model (`Throttle`), the billed ones, their tokens and their cost.
 
-    Before it is sent, a call takes the most that it can use, so no limit is passed.
+    Before it is sent, a call acquires the most that it can use, so no limit is passed.
+
+    Args:
+        settings: the settings of the run.
+        account: returns the account with all records so far.
+        on_stop: called with the reason and the remedy when the run must stop.
+        on_outage: called when a provider is out, or delivers again.
+        on_settled: called with the cost in US dollars that is counted for so many calls which no price was known for.
     """
 
-    asks = (Record, Report, Subscribe)
-
-    def __init__(self, context: Context, messenger: Messenger) -> None:
-        super().__init__(context, messenger)
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        *,
+        account: Callable[[], Awaitable[Account]],
+        on_stop: Callable[[str, str], None],
+        on_outage: Callable[[], None],
+        on_settled: Callable[[float, int], None],
+    ) -> None:
+        self._account = account
+        self._on_stop, self._on_outage, self._on_settled = on_stop, on_outage, on_settled
         self._bounds: dict[str, Bound] = {}
         self._queue = Queue(self._bounds)
-        self._holders: dict[int, LeaveHolder] = {}
+        self._holders: dict[int, LeaseHolder] = {}
         self._came = self._asked = 0
-        """Numbers of holders and of leaves so far."""
-        self._limits = _limits(context.settings)
+        """Numbers of holders and of leases so far."""
+        self._limits = _limits(settings)
         self._learned: dict[str, dict[str, Experience]] = {}
         """Experience with models that state no maximum, by spec and by the name of the bound."""
         self._unpriced = 0
@@ -106,26 +117,22 @@ class Limiter(Role):
         """Replies that throttles have not counted yet."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_dealing = False
-        """Whether leaves are dealt in the next iteration of the loop."""
-        self._is_reported = False
-        """Whether the recorder was told to stop the run."""
+        """Whether leases are dealt in the next iteration of the loop."""
+        self._is_stopped = False
+        """Whether the run was told to stop."""
         self._is_counting = False
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
+        concurrency: int | None = settings.get("concurrency")
+        if concurrency is not None:
+            self._bounds[CONCURRENCY] = Bound(concurrency, renews=True)
 
-    async def start(self) -> None:
+    def begin(self, account: Account) -> None:
         """Subtract the usage of earlier sittings from the limits.
 
         Raises:
             InvalidUsage: the cost is limited, and the cost of earlier calls is unknown.
         """
-        concurrency: int | None = self.context.settings.get("concurrency")
-        if concurrency is not None:
-            self._bounds[CONCURRENCY] = Bound(concurrency, renews=True)
-        self._scope.start(self._follow_settings())
-        if not self._limits:
-            return
-        account = await self.ask(Report())
         if COST in self._limits and account.cost_usd is None:
             raise InvalidUsage(
                 f"the cost of earlier calls of this run is unknown, so {self._limits[COST].option} cannot be kept; lift the limit, "
@@ -135,31 +142,33 @@ class Limiter(Role):
         for name, limit in self._limits.items():
             self._bounds[name] = Bound(limit.left(account), renews=False)
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         """Forget the timer."""
         if self._timer is not None:
             self._timer.cancel()
         await self._scope.close()
 
-    async def hold_leaves(self, request: HoldLeaves) -> AsyncIterator[News]:  # noqa: ARG002 - a holder is known by its number
-        """Yield outages, until the holder leaves or dies: then its leaves end."""
-        self._came += 1
-        number = self._came
-        out: dict[str, float | None] = {name: self._loop.time() - since_s for name, since_s in self._out_since.items()}
-        holder = self._holders[number] = LeaveHolder(News(holder=number, out=out))
-        try:
-            while True:
-                yield await holder.next()
-        finally:
-            del self._holders[number]
-            for held in holder.leaves.values():
-                held.end()
-                for name, amount in held.granted.items():
-                    self._bounds[name].lose(amount)
-            self._deal_soon()
+    @property
+    def outages(self) -> dict[str, float]:
+        """Seconds for which providers have been out, by the names of their throttles."""
+        return {name: self._loop.time() - since_s for name, since_s in self._out_since.items()}
 
-    async def leave(self, request: Leave) -> dict[str, int] | None:
-        """Wait for room for a call."""
+    def admit(self) -> int:
+        """Admit a holder of leases; returns its number."""
+        self._came += 1
+        self._holders[self._came] = LeaseHolder()
+        return self._came
+
+    def end(self, holder: int) -> None:
+        """End a holder, and what it holds: parts of that may be used up."""
+        for held in self._holders.pop(holder).leases.values():
+            held.end()
+            for name, amount in held.granted.items():
+                self._bounds[name].lose(amount)
+        self._deal_soon()
+
+    async def acquire(self, request: Acquire) -> dict[str, int] | None:
+        """Wait for room for a call; returns its share of each bound, or None if no call is sent any more."""
         holder = self._holders.get(request.holder)
         if holder is None:  # it died meanwhile
             return None
@@ -172,60 +181,48 @@ class Limiter(Role):
             learned.setdefault(name, Experience())
         self._asked += 1
         answer: asyncio.Future[dict[str, int] | None] = self._loop.create_future()
-        held = HeldLeave(request, self._asked, answer, self._throttles.get(request.throttle or ""), learned)
-        holder.leaves[request.number] = held
+        held = Lease(request, self._asked, answer, self._throttles.get(request.throttle or ""), learned)
+        holder.leases[request.number] = held
         self._queue.add(held)
         self._deal_soon()
         return await answer
 
-    def end_leaves(self, request: EndLeaves) -> None:
-        """Take back the shares of calls that have ended, or that were cancelled as they waited."""
-        for ended in request.ended:
-            if (holder := self._holders.get(ended.holder)) is None:
-                continue
-            held = holder.leaves.pop(ended.number, None)
-            if held is None:
-                holder.ended.add(ended.number)
-                continue
-            held.end()
-            self._note(held, ended)
-            for name, amount in held.granted.items():
-                self._bounds[name].give_back(amount, ended.spent.get(name, 0))
-            self._learn(held, ended)
+    def release(self, ended: Ended) -> None:
+        """Take back the shares of a call that has ended, or that was cancelled as it waited."""
+        holder = self._holders.get(ended.holder)
+        if holder is None:
+            return
+        held = holder.leases.pop(ended.number, None)
+        if held is None:
+            holder.ended.add(ended.number)
+            return
+        held.end()
+        self._note(held, ended)
+        for name, amount in held.granted.items():
+            self._bounds[name].give_back(amount, ended.spent.get(name, 0))
+        self._learn(held, ended)
         self._deal_soon()
 
-    def refuse_leaves(self, request: RefuseLeaves) -> None:
-        """Answer the calls of a holder that wait."""
-        if (holder := self._holders.get(request.holder)) is not None:
-            for held in list(holder.leaves.values()):
+    def dismiss(self) -> None:
+        """Refuse the calls that wait."""
+        for holder in self._holders.values():
+            for held in list(holder.leases.values()):
                 held.end()
 
-    def _add_bounds(self, request: Leave) -> None:
+    def _add_bounds(self, request: Acquire) -> None:
         for name in request.amounts:
             if name in self._bounds:
                 continue
             if name in request.rates:
                 self._bounds[name] = RateBound(request.rates[name], self._loop.time())
-            elif name in RUN_BOUNDS:  # a solver has heard of a new limit first
-                self._bounds[name] = Bound(0, renews=RUN_BOUNDS[name])
             else:
                 self._bounds[name] = Bound(START, renews=True)
                 self._throttles[name] = Throttle()
                 self._unread[name] = Unread()
 
-    async def _follow_settings(self) -> None:
-        changed: dict[str, Any] = {}
-        async with aclosing(self.stream(Subscribe())) as changes:
-            async for conditions in changes:
-                if conditions.settings != changed:
-                    changed = conditions.settings
-                    await self._change({**self.context.settings, **changed})
-                if conditions.admission == "nothing":
-                    break
-
-    async def _change(self, settings: Mapping[str, Any]) -> None:
-        """Bound the run anew. A new limit counts the calls in flight as the recorder knows them; a lifted one stays, as good as none."""
-        account, limits = await self.ask(Report()), _limits(settings)
+    def change(self, settings: Mapping[str, Any], account: Account) -> None:
+        """Bound the run anew. A new limit counts the calls in flight of the account; a lifted one stays, as good as none."""
+        limits = _limits(settings)
         for name, renews in RUN_BOUNDS.items():
             limit, before = limits.get(name), self._limits.get(name)
             if name not in self._bounds:
@@ -243,7 +240,7 @@ class Limiter(Role):
                 bound.total += limit.left(account) if before is None else limit.total - before.total
         self._deal_soon()
 
-    def _learn(self, held: HeldLeave, ended: Ended) -> None:
+    def _learn(self, held: Lease, ended: Ended) -> None:
         """Learn the usage of a call whose model states no maximum, or has gone above it."""
         learned = held.learned
         for name in (TOKENS, COST):
@@ -267,9 +264,7 @@ class Limiter(Role):
             count, self._unpriced = self._unpriced, 0
             self._bounds[COST].total -= count * most
             unsettled_usd = count * most / UNITS_PER_USD
-            nothing = Usage(cost_usd=0.0)
-            settled = RecordCalls(source=self.context.name, usage=nothing, unsettled_usd=unsettled_usd, unpriced=-count)
-            self.tell(Record(entries=(settled,)))
+            self._on_settled(unsettled_usd, count)
 
     def _check_price(self, spec: str, *, has_replied: bool) -> None:
         """Stop the run if a model has replied without a cost before any price was known, or too many calls had no reply."""
@@ -279,12 +274,12 @@ class Limiter(Role):
         else:
             why = f"{self._unpriced} calls to {spec} ended without a reply and may be billed"
             remedy = "resume it to try again"
-        if not self._is_reported and (has_replied or self._unpriced >= MOST_UNPRICED):
+        if not self._is_stopped and (has_replied or self._unpriced >= MOST_UNPRICED):
             self._bounds[COST].total = 0
             option = self._limits[COST].option
             self._stop(f"{option} cannot be kept: {why}, and no price is known", remedy)
 
-    def _note(self, held: HeldLeave, ended: Ended) -> None:
+    def _note(self, held: Lease, ended: Ended) -> None:
         """Let the throttle of a model learn how a call ended, unless it was sent before the last cut."""
         throttle, name = held.throttle, held.throttled_as
         if throttle is None or name is None or ended.outcome is None:
@@ -310,7 +305,7 @@ class Limiter(Role):
             unread.clear()
         elif ended.unread:
             unread.add(ended.unread)
-        if unread.said is not None and not self._is_reported:
+        if unread.said is not None and not self._is_stopped:
             self._stop(unread.said, "correct the server or the address, and resume")
 
     def _count_replies(self, name: str) -> None:
@@ -323,15 +318,14 @@ class Limiter(Role):
             self._deal_soon()
 
     def _report_outage(self, name: str, throttle: Throttle) -> None:
-        """Notify all holders that a provider is out, or delivers again, if they do not know."""
+        """Report that a provider is out, or delivers again."""
         if throttle.is_out == (name in self._out_since):
             return
         if throttle.is_out:
             self._out_since[name] = self._loop.time()
         else:
             del self._out_since[name]
-        for holder in self._holders.values():
-            holder.set_out(name, 0.0 if throttle.is_out else None)
+        self._on_outage()
 
     def _deal_soon(self) -> None:
         """Deal once for all that comes in this iteration of the loop."""
@@ -365,7 +359,7 @@ class Limiter(Role):
 
     def _end(self, name: str, bound: Bound, lacking: int) -> None:
         """Stop the run, unless replicas that died have left something."""
-        if self._is_counting or self._is_reported:
+        if self._is_counting or self._is_stopped:
             return
         if bound.lost:
             self._is_counting = True
@@ -379,24 +373,24 @@ class Limiter(Role):
             self._stop(reason, "resume with a higher limit")
 
     def _stop(self, reason: str, remedy: str) -> None:
-        self._is_reported = True
-        self.tell(Record(entries=(RecordLimit(reason=reason, remedy=remedy),)))
+        self._is_stopped = True
+        self._on_stop(reason, remedy)
 
     async def _count_again(self, name: str, bound: Bound) -> None:
-        """Ask the recorder for the spending of the dead. All calls of the living have ended, and are recorded."""
+        """Look up the spending of the dead. All calls of the living have ended, and are recorded."""
         (lost, bound.lost), total = (bound.lost, 0), bound.total
-        account = await self.ask(Report(final=True))
+        account = await self._account()
         self._is_counting, self._unpriced = False, account.unpriced
         bound.total += max(0, min(lost, self._limits[name].left(account) - total))
         self._deal_soon()
 
 
-class HeldLeave(QueuedCall):
-    """A leave: it waits, and is held once it is granted.
+class Lease(QueuedCall):
+    """Shares of bounds that a call waits for, and holds once they are granted.
 
     Args:
         request: the message that asked for it.
-        number: number of all leaves.
+        number: number of all leases.
         answer: gets the granted amounts.
         throttle: the throttle of its model.
         learned: experience with the model, by the name of the bound.
@@ -404,7 +398,7 @@ class HeldLeave(QueuedCall):
 
     def __init__(
         self,
-        request: Leave,
+        request: Acquire,
         number: int,
         answer: asyncio.Future[dict[str, int] | None],
         throttle: Throttle | None,
@@ -429,29 +423,10 @@ class HeldLeave(QueuedCall):
             self._future.set_result(granted)
 
 
-class LeaveHolder:
-    """A replica of the solver: its leaves, and the news it has to get.
+class LeaseHolder:
+    """A replica of the solver, and its leases."""
 
-    Args:
-        first: its first facts, its number at least.
-    """
-
-    def __init__(self, first: News) -> None:
-        self.leaves: dict[int, HeldLeave] = {}
+    def __init__(self) -> None:
+        self.leases: dict[int, Lease] = {}
         self.ended: set[int] = set()
-        """Leaves whose end came before they were asked for."""
-        self._news = first
-        self._has_news = asyncio.Event()
-        self._has_news.set()
-
-    async def next(self) -> News:
-        """Wait for news, and return it."""
-        await self._has_news.wait()
-        self._has_news.clear()
-        news, self._news = self._news, News(holder=self._news.holder)
-        return news
-
-    def set_out(self, name: str, out_s: float | None) -> None:
-        """Send it how long the provider of a model has been out; None once it delivers again."""
-        self._news = structs.replace(self._news, out={**self._news.out, name: out_s})
-        self._has_news.set()
+        """Leases whose end came before they were asked for."""

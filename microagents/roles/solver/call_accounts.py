@@ -1,4 +1,4 @@
-"""The accounts of one solver replica: the calls that it sent, their endings and costs. It reports them to the recorder."""
+"""The accounts of one solver replica: the calls that it sent, their endings and costs. It reports them to the keeper."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from math import inf
 
-from microagents.journal.messages import RecordCalls
+from microagents.journal.messages import Ended, RecordCalls
 from microagents.models.model import Most
 from microagents.models.rates import Rate
 from microagents.replies.chat import Usage
@@ -82,6 +82,7 @@ class CallAccounts:
         self._refused: dict[str, dict[str, str | None]] = {}
         self._limits: dict[str, dict[str, int]] = {}
         self._took_s: dict[str, list[float]] = {}
+        self._ended: list[Ended] = []
 
     def send(self) -> None:
         """Count a call that is being sent."""
@@ -172,6 +173,11 @@ class CallAccounts:
         """Note the time that an answered call took."""
         self._took_s.setdefault(spec, []).append(took_s)
 
+    def end_lease(self, ended: Ended) -> None:
+        """Report the end of a lease, with the usage of its call."""
+        self._report_soon()
+        self._ended.append(ended)
+
     def report_unpriced(self) -> None:
         """Make the cost of the run unknown at once."""
         self._tell(RecordCalls(source=self._source, in_flight=self._in_flight(), usage=Usage(cost_usd=None)))
@@ -207,6 +213,7 @@ class CallAccounts:
                 refused=self._refused,
                 limits=self._limits,
                 took_s=self._took_s,
+                ended=self._ended,
             )
         )
         self._clear()

@@ -29,7 +29,7 @@ class CallAllotment:
 
     Args:
         source: name of the replica.
-        ask: sends a request to the recorder.
+        ask: sends a request to the keeper.
         first: calls of the first block.
     """
 

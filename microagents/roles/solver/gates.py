@@ -9,10 +9,11 @@ from msgspec import Struct, structs
 
 from microagents.base.errors import ModelUnavailable, NotSent
 from microagents.journal.digests import in_order
+from microagents.journal.messages import Ended, Outcome
 from microagents.models.model import Call, Most
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
 from microagents.replies.chat import Sample, Usage
-from microagents.roles.limits.leaves import Ended, Leave, Leaves, Outcome
+from microagents.roles.limits.leases import Acquire, Leases
 from microagents.roles.limits.reservations import Reservation, Reservations
 from microagents.roles.solver.backends import Backend
 from microagents.roles.solver.call_allotment import CallAllotment
@@ -123,7 +124,7 @@ class Permit(Struct, frozen=True, kw_only=True):
     """Shares of the bounds that one call holds."""
 
     number: int
-    """Number of its leave."""
+    """Number of its lease."""
     counted: dict[str, int]
     """The part that its provider counts by the minute."""
     reserved: Reservation
@@ -142,9 +143,9 @@ class Permit(Struct, frozen=True, kw_only=True):
 class Permits(Gate):
     """Bounds calls by the limits of the run, by the throttle of their model, and by its provider's allowance each minute."""
 
-    def __init__(self, reservations: Reservations, leaves: Leaves) -> None:
+    def __init__(self, reservations: Reservations, leases: Leases) -> None:
         self.reservations = reservations
-        self._leaves = leaves
+        self._leases = leases
 
     def concerns(self, backend: Backend) -> bool:
         """Whether the run has limits, or the model a throttle."""
@@ -159,7 +160,7 @@ class Permits(Gate):
             least = reserved
         else:
             least = self._reserved(backend, structs.replace(call, samples=1))
-        wanted = Leave(
+        wanted = Acquire(
             path=call.id.election.path,
             seq=call.id.seq,
             amounts={**counted, **in_flight, **reserved.amounts},
@@ -170,7 +171,7 @@ class Permits(Gate):
             throttle=throttle,
             rates={_bound_of(backend, kind): rate for kind, rate in backend.model.rates.items()},
         )
-        number, held = await self._leaves.take(wanted)
+        number, held = await self._leases.acquire(wanted)
         while any(
             held[name] < amount for name, amount in reserved.amounts.items()
         ):  # the limits lack room for all samples
@@ -195,15 +196,11 @@ class Permits(Gate):
             unread = str(error) if error.is_unread else ""
             outcome = OUTCOMES.get(error.kind)
             ended = structs.replace(ended, outcome=outcome, wait_s=error.retry_after_s, unread=unread)
-        self._leaves.end(ended)
+        self._leases.release(ended)
 
     def dismiss(self) -> None:
         """Refuse every waiter."""
-        self._leaves.dismiss()
-
-    async def close(self) -> None:
-        """Close the leaves."""
-        await self._leaves.close()
+        self._leases.dismiss()
 
     def _reserved(self, backend: Backend, call: Call) -> Reservation:
         return self.reservations.of(backend.model, call, backend.prices.largest_usd)
@@ -226,7 +223,7 @@ def _counted_by_provider(backend: Backend, call: Call) -> dict[str, int]:
 
 
 class Departures(Gate):
-    """Lets calls go that the recorder has allotted, until the run ends."""
+    """Lets calls go that the keeper has allotted, until the run ends."""
 
     def __init__(self, allotment: CallAllotment) -> None:
         self._allotment = allotment

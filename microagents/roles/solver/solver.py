@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections.abc import AsyncGenerator, Hashable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -15,11 +15,11 @@ from microagents.base.errors import MicroagentsError, ModelUnavailable
 from microagents.base.messages import resolve
 from microagents.elections.admission import PAUSES
 from microagents.elections.election import Draw
-from microagents.journal.messages import AllotCalls, Entry, Record, Report, Subscribe
+from microagents.journal.messages import AllotCalls, Conditions, Entry, Record, Report, Subscribe
 from microagents.models.latencies import LEAST_STRAGGLER_S
 from microagents.models.model import Call
 from microagents.replies.chat import Reply, Sample
-from microagents.roles.limits.leaves import EndLeaves, HoldLeaves, Leave, Leaves, RefuseLeaves
+from microagents.roles.limits.leases import Acquire, Leases
 from microagents.roles.limits.reservations import Reservations
 from microagents.roles.solver.attempts import Attempts, Halted, Unsent
 from microagents.roles.solver.backends import Backend, Backends
@@ -41,16 +41,7 @@ class Solver(Role):
     Only the solver accounts for calls, so that the calls in flight of a dead replica are known.
     """
 
-    asks = (
-        AllotCalls,
-        Record,
-        HoldLeaves,
-        Leave,
-        EndLeaves,
-        RefuseLeaves,
-        Report,
-        Subscribe,
-    )
+    asks = (Acquire, AllotCalls, Record, Report, Subscribe)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -65,6 +56,7 @@ class Solver(Role):
         self._loop = asyncio.get_running_loop()
         self._outages = OutageReports(self._max_outage_s, self._record)
         self._attempts = Attempts(context, self._accounts)
+        self._conditions = Conditions()
 
     async def start(self) -> None:
         """Open every model of the run, so that a wrong name or a missing key is reported before the first call.
@@ -78,13 +70,17 @@ class Solver(Role):
         if not at_once:
             self._backends.refuse((await self.ask(Report())).refused)
         allotment = CallAllotment(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
-        leaves = Leaves(self.context.name, self.stream, self.ask, self.tell, self._backends.note_outage)
-        permits, departures = Permits(Reservations(self.context.settings), leaves), Departures(allotment)
+        changes = self.stream(Subscribe())
+        conditions = await anext(changes)
+        leases = Leases(conditions.holder, self.ask, self._accounts.end_lease)
+        permits, departures = Permits(Reservations(self.context.settings), leases), Departures(allotment)
         self._attempts.pass_through((ConnectionGate(self._backends), permits, departures))
-        self._scope.start(self._follow_conditions(permits, departures))
+        self._take(conditions, permits, departures)
+        self._scope.start(self._follow_conditions(changes, leases, permits, departures))
 
     async def stop(self) -> None:
         """Close the models."""
+        self._accounts.report()  # before the subscription ends, and with it the leases
         await self._scope.close()
         for gate in self._attempts.gates:
             await gate.close()
@@ -305,20 +301,32 @@ class Solver(Role):
     def _in_flight(self) -> dict[str, int]:
         return {each.spec: each.health.in_flight for each in self._backends if each.health.in_flight}
 
-    async def _follow_conditions(self, permits: Permits, departures: Departures) -> None:
-        changed: dict[str, Any] = {}
-        async with aclosing(self.stream(Subscribe())) as changes:
+    async def _follow_conditions(
+        self, changes: AsyncGenerator[Conditions], leases: Leases, permits: Permits, departures: Departures
+    ) -> None:
+        async with aclosing(changes):
             async for conditions in changes:
-                if conditions.settings != changed:
-                    changed = conditions.settings
-                    self._change_settings({**self.context.settings, **changed}, permits)
-                departures.pause(is_paused=conditions.admission in PAUSES)
-                if conditions.admission == "halted":
-                    self._attempts.halt()
+                self._take(conditions, permits, departures)
                 if conditions.admission == "nothing":
                     for gate in self._attempts.gates:
                         gate.dismiss()
+                    await leases.all_released()
+                    self._accounts.report()  # before the subscription ends, and with it the leases
                     break
+
+    def _take(self, conditions: Conditions, permits: Permits, departures: Departures) -> None:
+        before, self._conditions = self._conditions, conditions
+        for name in before.outages:
+            if name not in conditions.outages:
+                self._backends.note_outage(name, None)
+        for name, out_s in conditions.outages.items():
+            if name not in before.outages:
+                self._backends.note_outage(name, out_s)
+        if conditions.settings != before.settings:
+            self._change_settings({**self.context.settings, **conditions.settings}, permits)
+        departures.pause(is_paused=conditions.admission in PAUSES)
+        if conditions.admission == "halted":
+            self._attempts.halt()
 
     def _change_settings(self, settings: Mapping[str, Any], permits: Permits) -> None:
         self._replaces, self._max_outage_s = settings.get("resend_stragglers", True), settings["max_outage_s"]

@@ -1,4 +1,4 @@
-"""The wait for the end of a run: until its work is done, its caller ends it, the recorder stops it, or its time is over."""
+"""The wait for the end of a run: until its work is done, its caller ends it, the keeper stops it, or its time is over."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import Refused, Stopped, Undecided
 from microagents.elections.admission import Drain
 from microagents.journal.messages import Report, RunOutcome
-from microagents.roles.recorder import AwaitFailure
+from microagents.roles.keeper import AwaitFailure
 from microagents.runs.driver.keywords import OnProgress, RunControl
 from microagents.runs.settings import Settings
 from microagents.runtimes.dispatcher import RoleMessenger
@@ -31,7 +31,7 @@ async def conduct_until_end(
     settings: Settings,
     control: RunControl,
 ) -> End:
-    """Do the work until it ends, the caller ends it, the recorder stops it or its time is over; returns the ending.
+    """Do the work until it ends, the caller ends it, the keeper stops it or its time is over; returns the ending.
 
     An interrupt first waits for the calls in flight. `terminate`, a failure and the end of a listener end the work at once.
     """
@@ -52,7 +52,7 @@ async def conduct_until_end(
         if not work.done():
             for each in (*listeners, failure):
                 if each.done():
-                    await each  # raises the failure of a callback of the caller, or the recorder's reason to stop
+                    await each  # raises the failure of a callback of the caller, or the keeper's reason to stop
             return INTERRUPTED
         value = await work
     except Refused as error:

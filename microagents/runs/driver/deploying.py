@@ -1,4 +1,4 @@
-"""Deployments of a run's roles: of its strategy, changed as its settings say, and of the recorder and the limiter."""
+"""Deployments of a run's roles: of its strategy, changed as its settings say, and of the keeper."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from microagents.actors.registry import unknown
 from microagents.actors.role import Deployment
 from microagents.base.errors import InvalidUsage
 from microagents.roles.executor import Executor, OnAsk
-from microagents.roles.limits.limiter import Limiter
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, validated
 
 
-def deployments_of(plan: RunPlan, recorder: Deployment, on_ask: OnAsk | None = None) -> list[Deployment]:
-    """Return the roles of a run in the order of their start: the recorder first, since it refuses a wrong journal."""
+def deployments_of(plan: RunPlan, keeper: Deployment, on_ask: OnAsk | None = None) -> list[Deployment]:
+    """Return the roles of a run in the order of their start: the keeper first, since it refuses a wrong journal."""
     strategy, settings = plan.strategy, plan.settings
     executors = [Deployment(role=Executor, in_driver=True)] if plan.tasks[0].looks_up else []
-    limiter = Deployment(role=Limiter, in_driver=True)
     given = [Deployment(role=strategy.conductor), *strategy.deployments(), *executors]
     asking = [_with_customer(each, on_ask) for each in given]
-    deployments = [recorder, limiter, *(_with_settings(each, settings) for each in asking)]
+    deployments = [keeper, *(_with_settings(each, settings) for each in asking)]
     movable = [deployment.role.__name__.lower() for deployment in given]
     for name in settings["deploy"]:
         if name.lower() not in movable:

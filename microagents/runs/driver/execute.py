@@ -36,7 +36,7 @@ from microagents.journal.messages import Account, InputEnding, Report
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
 from microagents.journal.sitting import JournalConfig
-from microagents.roles.recorder import RecordEnding, Recorder
+from microagents.roles.keeper import Keeper, RecordEnding
 from microagents.runs.driver.batch import Batch, conduct_single_input, leave_effects, undecided_elections
 from microagents.runs.driver.conducting import INTERRUPTED, End, conduct_until_end, report_progress, unless_ended
 from microagents.runs.driver.deploying import deployments_of
@@ -116,8 +116,8 @@ async def execute_plan(
             "on_decision": control.get("on_decision"),
             "telemetry": telemetry,
         }
-        recorder = Deployment(role=Recorder, options=options, in_driver=True)
-        runtime = runtime_of(plan.settings["runtime"], context, deployments_of(plan, recorder, control.get("on_ask")))
+        keeper = Deployment(role=Keeper, options=options, in_driver=True)
+        runtime = runtime_of(plan.settings["runtime"], context, deployments_of(plan, keeper, control.get("on_ask")))
         on_start = (plan.settings["runtime"] == "ray" and control.get("on_start")) or (lambda _: None)
         on_start("starting on Ray")  # which takes seconds
         roles = await unless_ended(stack.enter_async_context(runtime), control)

@@ -12,7 +12,7 @@ from microagents.actors.registry import RUNTIMES
 from microagents.actors.role import Deployment, asked_by, check_graph
 from microagents.base.messages import Stream, reply_type
 from microagents.elections.election import Draw
-from microagents.roles.recorder import Recorder
+from microagents.roles.keeper import Keeper
 from microagents.runs.driver.deploying import deployments_of
 from microagents.runs.plan import RunPlan
 
@@ -61,7 +61,7 @@ def graph_of(plan: RunPlan) -> RoleGraph:
         NoHandler: a role sends a message that no deployed role handles.
         InvalidDefinition: two roles handle one message or have one name.
     """
-    deployments = deployments_of(plan, Deployment(role=Recorder, in_driver=True))
+    deployments = deployments_of(plan, Deployment(role=Keeper, in_driver=True))
     handled = check_graph(deployments)
     messages = [
         GraphMessage(
@@ -99,7 +99,7 @@ def placement_of(plan: RunPlan) -> dict[str, list[str]]:
         InvalidDefinition: roles cannot be placed like this.
     """
     runtime: Any = RUNTIMES.find(plan.settings["runtime"], object)
-    deployments = deployments_of(plan, Deployment(role=Recorder, in_driver=True))
+    deployments = deployments_of(plan, Deployment(role=Keeper, in_driver=True))
     found: dict[str, list[str]] = {}
     for replica, process in runtime.placement(deployments, dict(plan.settings)).items():
         found.setdefault(process, []).append(replica)

@@ -50,7 +50,7 @@ def totals_by_role(graph: RoleGraph, account: Account, unit: str) -> dict[str, s
         graph.roles[0].name: f"{account.steps:,} {unit}s",
         "Voter": f"{account.decided:,} decided",
         "RedFlagger": f"{sum(account.flagged.values()):,} flagged",
-        "Recorder": f"{account.calls:,} calls",
+        "Keeper": f"{account.calls:,} calls",
         **{each.name: in_flight_text(account) for each in graph.roles if each.asks_models},
     }
     for role, count in account.deaths.items():

@@ -1,4 +1,4 @@
-"""Control of a live run by another process of the same user: requests that its recorder takes, and their outcomes."""
+"""Control of a live run by another process of the same user: requests that its keeper takes, and their outcomes."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def replay_of(reader: Reader, plan: RunPlan, sought: str = "") -> Replay:
 
 
 class Replay:
-    """Messenger of all roles: requests to durable roles are handled at once, and the recorder's answers come from the journal.
+    """Messenger of all roles: requests to durable roles are handled at once, and the keeper's answers come from the journal.
 
     The question that is ``sought`` counts as not recorded.
     """

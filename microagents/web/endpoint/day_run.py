@@ -12,10 +12,10 @@ from microagents.base.aio import Notifier
 from microagents.base.logs import log
 from microagents.base.messages import address_of
 from microagents.elections.election import ElectionId, Verdict
-from microagents.journal.messages import Recall, RecordDecision, Subscribe
+from microagents.journal.messages import Recall, Record, RecordDecision, Subscribe
 from microagents.replies.chat import decoder_of, encode_reply
 from microagents.replies.persons import Approval
-from microagents.roles.recorder import RecordEnding
+from microagents.roles.keeper import RecordEnding
 from microagents.runtimes.local import LocalRuntime
 from microagents.web.endpoint.exchange import Exchange, ForwardingModel
 from microagents.web.endpoint.wires import Withheld
@@ -93,7 +93,7 @@ class DayRun:
         place = ElectionId(path=path, question_digest=bytes(16))
         settled = None if verdict.outcome == "undecided" else verdict.outcome
         record = RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(Approval), settled=settled)
-        self.runtime.messenger.tell(record)
+        self.runtime.messenger.tell(Record(entries=(record,)))
 
     async def _decision_at(self, path: str) -> bytes:
         """Wait for the decision of a person at a place; `TimeoutError` if there is none in time."""

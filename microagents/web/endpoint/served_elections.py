@@ -29,8 +29,7 @@ from microagents.models.http.sending import Response
 from microagents.models.model import Model, ModelSpec
 from microagents.replies.chat import Format, Prompt, Sampling, decoder_of, encode_reply, fingerprint
 from microagents.replies.turns import canonical
-from microagents.roles.limits.limiter import Limiter
-from microagents.roles.recorder import Recorder
+from microagents.roles.keeper import Keeper
 from microagents.roles.solver.health import OUT_AFTER_S
 from microagents.runs.plan import RunPlan, experiment_of
 from microagents.runs.settings import Settings, validated
@@ -310,8 +309,8 @@ class ServedElections:
         experiment, own = experiment_of(plan)
         journal = None if self._runs_dir is None else journal_of(self._runs_dir, run_id)
         journaling = JournalConfig(path=journal, experiment=experiment, own=own, full=False)
-        recorder = Deployment(role=Recorder, options={"journaling": journaling}, in_driver=True)
-        deployments = [recorder, Deployment(role=Limiter, in_driver=True), *plan.strategy.deployments()]
+        keeper = Deployment(role=Keeper, options={"journaling": journaling}, in_driver=True)
+        deployments = [keeper, *plan.strategy.deployments()]
         return DayRun(LocalRuntime(plan.context(), deployments), run_id, day, exchanges, models)
 
 

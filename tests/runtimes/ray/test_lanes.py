@@ -7,13 +7,13 @@ import pytest
 from microagents.actors.role import Deployment
 from microagents.base.errors import InvalidUsage
 from microagents.roles import RedFlagger, Solver, Voter
-from microagents.roles.recorder import Recorder
+from microagents.roles.keeper import Keeper
 from microagents.runs.settings import Settings, validated
 from microagents.runtimes.ray import cluster
 from microagents.runtimes.ray.lanes import AUTO, cpus_for_lanes, number_of_lanes, with_lanes
 
 ROLES = [
-    Deployment(role=Recorder, in_driver=True),
+    Deployment(role=Keeper, in_driver=True),
     Deployment(role=Solver),
     Deployment(role=Voter),
     Deployment(role=RedFlagger),
@@ -21,8 +21,8 @@ ROLES = [
 
 
 def test_each_lane_has_all_roles_in_one_actor_and_the_driver_stays_one() -> None:
-    recorder, *others = with_lanes(ROLES, 4, shared=True)
-    assert recorder == ROLES[0]
+    keeper, *others = with_lanes(ROLES, 4, shared=True)
+    assert keeper == ROLES[0]
     assert {(each.num_replicas, each.colocate) for each in others} == {(4, "lane")}
     assert {(each.num_replicas, each.colocate) for each in with_lanes(ROLES, 4, shared=False)[1:]} == {(4, "")}
 

@@ -508,7 +508,7 @@ async def test_what_no_node_has_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     ("deploy", "said"),
     [
         ({"solvr": {}}, "did you mean 'solver'"),
-        ({"recorder": {"num_replicas": 2}}, "there is no role to deploy called 'recorder'"),
+        ({"keeper": {"num_replicas": 2}}, "there is no role to deploy called 'keeper'"),
         ({"solver": {"replicas": 2}}, "did you mean 'num_replicas'"),
         ({"solver": {"num_replicas": 0}}, "num_replicas must be .*, not 0"),
     ],

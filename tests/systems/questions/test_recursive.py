@@ -19,7 +19,7 @@ from microagents.journal.messages import Report
 from microagents.journal.reading import Reader
 from microagents.journal.sitting import JournalConfig
 from microagents.models.simulation.simulated import Purchases, SimulatedModel
-from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
+from microagents.roles import Keeper, RedFlagger, Solver, Voter
 from microagents.roles import voter as voter_module
 from microagents.runs.inspection.runs import decide, solution_of
 from microagents.runs.plan import RunPlan, experiment_of
@@ -338,8 +338,8 @@ async def test_what_is_asked_again_after_a_death_answers_from_an_initially_empty
             settings=dumped(plan.settings),
         )
         roles = [
-            Deployment(role=Recorder, options={"journaling": journaling}),
-            *(Deployment(role=role) for role in (Limiter, Voter, Solver, RedFlagger, Decomposer)),
+            Deployment(role=Keeper, options={"journaling": journaling}),
+            *(Deployment(role=role) for role in (Voter, Solver, RedFlagger, Decomposer)),
         ]
         environment.setattr(voter_module, "MAX_ABANDONED", 0)
         ask = Decompose(

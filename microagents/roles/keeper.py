@@ -1,4 +1,4 @@
-"""The recorder: the only writer of a run's journal. It takes records, answers questions about them, and stops the run in time."""
+"""The keeper: the only writer of a run's journal. It grants calls, takes records, answers questions and stops the run in time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from microagents.journal.messages import (
     Recollection,
     Record,
     RecordCalls,
-    RecordLimit,
     RecordOutage,
     RecordReply,
     RecordSample,
@@ -37,8 +36,11 @@ from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRu
 from microagents.journal.sitting import JournalConfig
 from microagents.journal.store import Store
 from microagents.journal.writer import Writer, writer_of
+from microagents.replies.chat import Usage
 from microagents.roles.decision_callback import DecisionCallback, OnDecision
 from microagents.roles.first_replies import FirstReplies
+from microagents.roles.limits.leases import Acquire
+from microagents.roles.limits.limiter import Limiter
 from microagents.roles.live_requests import LiveRequests
 from microagents.roles.run_admission import MAX_DRAIN_S, RunAdmission
 from microagents.telemetry.tracing import TraceElection
@@ -86,8 +88,8 @@ class Silence:
         return 0.0
 
 
-class Recorder(Role):
-    """Records every call, ballot and decision of a run. It runs in the driver's process."""
+class Keeper(Role):
+    """Grants the calls of a run, and records every call, ballot and decision. It runs in the driver's process."""
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -98,6 +100,13 @@ class Recorder(Role):
         self._outlives_process = self._journaling is not None and self._journaling.path is not None
         """Whether the store is a file, and not in memory."""
         self._admission: RunAdmission
+        self._limiter = Limiter(
+            context.settings,
+            account=lambda: self.report(Report(final=True)),
+            on_stop=self._stop,
+            on_outage=self._note_change,
+            on_settled=self._settle,
+        )
         self._requests: LiveRequests
         self._telemetry: Telemetry | None = context.options.get("telemetry")
         on_decision: OnDecision | None = context.options.get("on_decision")
@@ -144,6 +153,7 @@ class Recorder(Role):
         account = await self._writer.do(self._take_up)
         self._commits.begin(account)
         self._doubted = account.doubted
+        self._limiter.begin(self._account(account))
         self._admission.pause(said_by(await self._writer.do(lambda store: store.pause())))
         await self._requests.start()
         if self._telemetry is not None:
@@ -180,6 +190,7 @@ class Recorder(Role):
                 self._telemetry.watch(lambda: ended)
         finally:  # also if the flush takes too long: the lease must be given back
             try:
+                await self._limiter.close()
                 await self._scope.close()
             finally:
                 await self._writer.close(forget=self._began_s is None)
@@ -204,7 +215,7 @@ class Recorder(Role):
     # -- records --------------------------------------------------------------------------------------------------------------------
 
     def record(self, request: Record) -> None:
-        """Record facts. Outages, limits and flagged first replies have their effect at once."""
+        """Record facts. Ends of leases, outages and flagged first replies have their effect at once."""
         if self._keeps_texts:
             self._commits.add(request.entries)
         else:
@@ -213,17 +224,28 @@ class Recorder(Role):
             self._check_first_replies(self._first_replies, request)
         for entry in request.entries:
             match entry:
-                case RecordCalls() if self._telemetry is not None:
-                    self._telemetry.add_durations(entry.took_s)
+                case RecordCalls():
+                    if self._telemetry is not None:
+                        self._telemetry.add_durations(entry.took_s)
+                    for ended in entry.ended:
+                        self._limiter.release(ended)
                 case RecordOutage():
                     self._admission.note_outage(entry.error)
-                case RecordLimit():
-                    self._stop(entry.reason, entry.remedy)
 
     def trace_election(self, request: TraceElection) -> None:
         """Make the spans of an election that is over."""
         if self._telemetry is not None:
             self._telemetry.add_election(request)
+
+    async def acquire(self, request: Acquire) -> dict[str, int] | None:
+        """Wait until the bounds have room for a call."""
+        return await self._limiter.acquire(request)
+
+    def _settle(self, cost_usd: float, calls: int) -> None:
+        """Record the cost that is counted for calls which no price was known for."""
+        nothing = Usage(cost_usd=0.0)
+        settled = RecordCalls(source=self.context.name, usage=nothing, unsettled_usd=cost_usd, unpriced=-calls)
+        self._commits.add((settled,))
 
     async def allot_calls(self, request: AllotCalls) -> int:
         """Record that a solver may send calls; returns how many.
@@ -317,6 +339,7 @@ class Recorder(Role):
                 self._scope.start(self._stop_after_elections(f"ended {said_by(request)}"))
             case SetRun() as ask:
                 self._changed |= ask.changed
+                self._limiter.change({**self.context.settings, **self._changed}, self._account())
                 self._note_change()
 
     async def _stop_after_elections(self, reason: str) -> None:
@@ -324,24 +347,32 @@ class Recorder(Role):
         self._stop(reason, "resume it to go on")
 
     def _note_change(self) -> None:
+        if self._admission.now == "nothing":
+            self._limiter.dismiss()
         self._changes += 1
         self._has_changed.notify()
 
     async def subscribe(self, request: Subscribe) -> AsyncIterator[Conditions]:  # noqa: ARG002 - the message is the address
         """Yield the conditions of the run, at once and after each change."""
-        sent = -1
-        with self._admission.subscribed():
+        self._admission.join()
+        sent, holder = -1, self._limiter.admit()
+        try:
             while True:
                 if sent == self._changes:
                     await self._has_changed.wait()
                     continue
                 sent = self._changes
                 yield Conditions(
+                    holder=holder,
                     admission=self._admission.now,
                     settings=dict(self._changed),
                     decisions=dict(self._requests.decisions),
                     doubted=self._doubted,
+                    outages=self._limiter.outages,
                 )
+        finally:
+            self._limiter.end(holder)
+            self._admission.leave()
 
     async def _stop_after_calls(self, reason: str) -> None:
         await self._admission.drain()

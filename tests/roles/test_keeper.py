@@ -1,4 +1,4 @@
-"""The recorder: nobody waits for the disk, but nobody runs far ahead of it; and what ends a run early."""
+"""The keeper: nobody waits for the disk, but nobody runs far ahead of it; and what ends a run early."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from microagents.journal.messages import (
     Conditions,
     Record,
     RecordCalls,
-    RecordLimit,
     ReplicaEnded,
     Report,
     Subscribe,
@@ -27,7 +26,7 @@ from microagents.journal.messages import (
 from microagents.journal.reading import Reader
 from microagents.journal.sitting import JournalConfig
 from microagents.journal.store import Store
-from microagents.roles import Recorder
+from microagents.roles import Keeper
 from microagents.runs.driver import batch
 from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.virtual import run_virtual
@@ -63,7 +62,7 @@ def test_what_is_shown_as_done_is_durable(monkeypatch: pytest.MonkeyPatch) -> No
 
 async def test_the_end_waits_for_calls_in_flight_but_not_for_those_of_a_replica_that_has_died() -> None:
     context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings={})
-    async with LocalRuntime(context, [Deployment(role=Recorder)]) as runtime:
+    async with LocalRuntime(context, [Deployment(role=Keeper)]) as runtime:
         nothing = Usage(cost_usd=0.0)
         for source in ("Solver/0", "Solver/1"):
             sent = RecordCalls(source=source, sent=3, in_flight={"x": 3}, usage=nothing)
@@ -81,26 +80,27 @@ async def test_the_end_waits_for_calls_in_flight_but_not_for_those_of_a_replica_
 async def test_a_subscriber_gets_all_conditions_at_once_and_after_each_change() -> None:
     context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings={})
     async with (
-        LocalRuntime(context, [Deployment(role=Recorder)]) as runtime,
+        LocalRuntime(context, [Deployment(role=Keeper)]) as runtime,
         aclosing(runtime.messenger.stream(Subscribe())) as changes,
     ):
-        assert await anext(changes) == Conditions()
-        reached = RecordLimit(reason="--max-calls 1 is reached", remedy="resume with a higher limit")
-        runtime.messenger.tell(Record(entries=(reached,)))
-        assert await anext(changes) == Conditions(admission="nothing")
+        assert await anext(changes) == Conditions(holder=1)
+        draining = asyncio.create_task(runtime.messenger.ask(Drain()))
+        assert await anext(changes) == Conditions(holder=1, admission="nothing")
+        await changes.aclose()
+        await draining
 
 
-async def test_a_run_whose_recorder_fails_ends_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, take = list[object](), Recorder.record
+async def test_a_run_whose_keeper_fails_ends_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, take = list[object](), Keeper.record
 
-    def taken_once(self: Recorder, request: Record) -> None:
+    def taken_once(self: Keeper, request: Record) -> None:
         taken.append(request)
         if len(taken) > 1:
             raise ValueError("told to")
         take(self, request)
 
-    monkeypatch.setattr(Recorder, "record", taken_once)
-    with pytest.raises(RoleFailed, match="Recorder/0 failed on Record: ValueError: told to"):
+    monkeypatch.setattr(Keeper, "record", taken_once)
+    with pytest.raises(RoleFailed, match="Keeper/0 failed on Record: ValueError: told to"):
         async with asyncio.timeout(WAIT_S):
             await run(Drift(length=8), models="sim:perfect", runs_dir=None)
 
@@ -148,7 +148,7 @@ def test_an_input_begins_while_another_keeps_the_journal_busy(monkeypatch: pytes
     assert max(account.inputs_done for account in seen if account.steps < 1000) > 3
 
 
-async def test_a_recorder_whose_start_is_cut_off_gives_the_journal_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_keeper_whose_start_is_cut_off_gives_the_journal_back(monkeypatch: pytest.MonkeyPatch) -> None:
     may_open, opening = threading.Event(), threading.Event()
 
     def slowly(config: JournalConfig) -> Store:

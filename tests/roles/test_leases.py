@@ -1,4 +1,4 @@
-"""Leaves: no bound is passed, the lowest step goes first, none is lost or given twice, and a dead holder's are free again."""
+"""Leases: no bound is passed, the lowest step goes first, none is lost or given twice, and a dead holder's are free again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from microagents.base.errors import NotSent, Stopped
+from microagents.elections.admission import Drain
+from microagents.roles.keeper import AwaitFailure
 from microagents.roles.limits.bounds import Bound, Queue, QueuedCall
-from microagents.roles.recorder import AwaitFailure
 from microagents.runtimes.virtual import run_virtual
 from tests.roles.replicas import Replica, World, a_world
 from tests.runtimes.lossy import Faults
@@ -135,10 +136,10 @@ def test_every_replica_has_its_turn_while_all_want_more_than_there_is_and_waiter
             await lanes[3].die()
             await asyncio.sleep(0.1)
             assert sum(lane.open for lane in lanes[:3]) == 40
-            for lane in lanes[:3]:
-                lane.dismiss()
+            draining = asyncio.create_task(world.messenger.ask(Drain()))
             endings = await asyncio.gather(*calls, return_exceptions=True)
             assert any(isinstance(ending, NotSent) for ending in endings)
+            await draining
 
     virtually(0, working())
 
