@@ -59,8 +59,7 @@ class Replica:
         try:
             number = await self._acquire(Acquire(path=path, seq=seq, amounts=world.amounts))
         except NotSent:
-            if self in world.replicas:
-                raise
+            world.refused += self in world.replicas
             return
         if self not in world.replicas:  # it died as it was granted
             return
@@ -117,7 +116,7 @@ class World:
         self.amounts = Reservations(settings).plain.amounts
         self.replicas: list[Replica] = []
         self.began: list[tuple[str, int]] = []
-        self.most = self.billed = 0
+        self.most = self.billed = self.refused = 0
 
     async def answer(self) -> Outcome:
         """How an attempt ends; a test sets it."""
