@@ -181,7 +181,7 @@ class Limiter:
             learned.setdefault(name, Experience())
         self._asked += 1
         answer: asyncio.Future[dict[str, int] | None] = self._loop.create_future()
-        held = Lease(request, self._asked, answer, self._throttles.get(request.throttle or ""), learned)
+        held = HeldLease(request, self._asked, answer, self._throttles.get(request.throttle or ""), learned)
         holder.leases[request.number] = held
         self._queue.add(held)
         self._deal_soon()
@@ -240,7 +240,7 @@ class Limiter:
                 bound.total += limit.left(account) if before is None else limit.total - before.total
         self._deal_soon()
 
-    def _learn(self, held: Lease, ended: Ended) -> None:
+    def _learn(self, held: HeldLease, ended: Ended) -> None:
         """Learn the usage of a call whose model states no maximum, or has gone above it."""
         learned = held.learned
         for name in (TOKENS, COST):
@@ -279,7 +279,7 @@ class Limiter:
             option = self._limits[COST].option
             self._stop(f"{option} cannot be kept: {why}, and no price is known", remedy)
 
-    def _note(self, held: Lease, ended: Ended) -> None:
+    def _note(self, held: HeldLease, ended: Ended) -> None:
         """Let the throttle of a model learn how a call ended, unless it was sent before the last cut."""
         throttle, name = held.throttle, held.throttled_as
         if throttle is None or name is None or ended.outcome is None:
@@ -385,7 +385,7 @@ class Limiter:
         self._deal_soon()
 
 
-class Lease(QueuedCall):
+class HeldLease(QueuedCall):
     """Shares of bounds that a call waits for, and holds once they are granted.
 
     Args:
@@ -427,6 +427,6 @@ class LeaseHolder:
     """A replica of the solver, and its leases."""
 
     def __init__(self) -> None:
-        self.leases: dict[int, Lease] = {}
+        self.leases: dict[int, HeldLease] = {}
         self.ended: set[int] = set()
         """Leases whose end came before they were asked for."""
