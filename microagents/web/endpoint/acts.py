@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -40,6 +41,18 @@ class Acts(Action, frozen=True):
     def without_prose(self, prose: Mapping[str, Any]) -> Acts:
         """Return the calls without the arguments that cast no vote."""
         return Acts(calls=super().without_prose(prose).calls)
+
+
+def shares_of(tool: str, samples: Sequence[Acts]) -> dict[str, float]:
+    """Return the share of the samples that call a tool, under an empty name, and of each argument's most frequent value among these."""
+    first = [next((call for call in acts.calls if call.tool == tool), None) for acts in samples]
+    made = [call.arguments for call in first if call is not None]
+    shares = {"": len(made) / len(samples)}
+    if len(made) > 1:
+        for argument in sorted({name for arguments in made for name in arguments}):
+            values = Counter(canonical(arguments.get(argument)) for arguments in made)
+            shares[argument] = max(values.values()) / len(made)
+    return shares
 
 
 def vote_text(reply: Mapping[str, Any], asked: ForwardedRequest, policy: Policy) -> str:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from microagents.models.http.provider import HttpModel
-from microagents.models.http.replies import decode
 from microagents.models.openai import OFF, PROCESSED, OpenAIWire
 from microagents.models.token_masses import mass_of, tokens_in
 from microagents.replies.chat import Usage
@@ -45,25 +42,3 @@ def mass_in(found: Mapping[str, Any], asked: ForwardedRequest, usage: Usage, law
     if (usage.output_tokens or 0) > len(tokens) + 1:
         return None
     return mass_of(tokens, said.text, law=law, is_closed=asked.has_form)
-
-
-def without_log_probabilities(body: bytes, *, is_streamed: bool) -> bytes:
-    """Leave the log-probabilities of tokens out of a reply, or out of its events."""
-    lines = body.split(b"\n") if is_streamed else [body]
-    return b"\n".join([_without(each) if b'"logprobs"' in each else each for each in lines])
-
-
-def _without(line: bytes) -> bytes:
-    head, mark, data = line.rpartition(b"data:") if line.startswith(b"data:") else (b"", b"", line)
-    return head + mark + msgspec.json.encode(_emptied(decode(data)))
-
-
-def _emptied(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_emptied(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    found = {name: _emptied(each) for name, each in value.items()}
-    if found.get("logprobs"):
-        found["logprobs"] = [] if isinstance(found["logprobs"], list) else None
-    return found

@@ -24,7 +24,7 @@ from microagents.roles.solver.gates import MAY_BE_BILLED
 from microagents.web.endpoint.acts import UNREAD, vote_text
 from microagents.web.endpoint.asked import SEALED, ForwardedRequest
 from microagents.web.endpoint.caps import Caps
-from microagents.web.endpoint.certificates import law_of, mass_in, without_log_probabilities
+from microagents.web.endpoint.certificates import law_of, mass_in
 from microagents.web.endpoint.policy import Policy
 from microagents.web.endpoint.wires import Withheld
 
@@ -41,6 +41,8 @@ class ForwardedReply(Struct, frozen=True, kw_only=True):
     id: str
     """Id that it names; empty for none."""
     is_streamed: bool
+    is_bare: bool = False
+    """Whether its log-probabilities are not for the client."""
     acts: str
     """Its calls as a vote, the JSON of `Acts`."""
     usage: Usage
@@ -107,14 +109,18 @@ class Exchange:
         if not is_whole:
             words = words_in(found.get("error"))[:MAX_WORDS]
             return ModelUnavailable("broken", words or "the reply is no whole reply of its wire")
-        is_streamed, body, usage = not _is_object(answer), answer.content, provider.usage_in(found)
+        usage = provider.usage_in(found)
         mass = None
         if law is not None and UNREAD not in acts:
             mass = mass_in(found, self.asked, usage, law)
-        if law is not None and not self.asked.has_logprobs:
-            body = without_log_probabilities(body, is_streamed=is_streamed)
         return ForwardedReply(
-            body=body, id=name_in(found.get("id")), is_streamed=is_streamed, acts=acts, usage=usage, mass=mass
+            body=answer.content,
+            id=name_in(found.get("id")),
+            is_streamed=not _is_object(answer),
+            is_bare=law is not None and not self.asked.has_logprobs,
+            acts=acts,
+            usage=usage,
+            mass=mass,
         )
 
 

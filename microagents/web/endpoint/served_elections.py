@@ -28,18 +28,20 @@ from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Response
 from microagents.models.model import Model, ModelSpec
 from microagents.replies.chat import Format, Prompt, Sampling, decoder_of, encode_reply, fingerprint
-from microagents.replies.turns import canonical
 from microagents.roles.keeper import Keeper
 from microagents.roles.solver.health import OUT_AFTER_S
+from microagents.runs.driver.deploying import deployments_of
 from microagents.runs.plan import RunPlan, experiment_of
 from microagents.runs.settings import Settings, validated
 from microagents.runtimes.local import LocalRuntime
 from microagents.task import Task
-from microagents.web.endpoint.acts import Acts
+from microagents.web.endpoint.acts import Acts, shares_of
 from microagents.web.endpoint.asked import ForwardedRequest
+from microagents.web.endpoint.callers import Caller, CostLimit
 from microagents.web.endpoint.caps import Caps, today
 from microagents.web.endpoint.day_run import DayRun
 from microagents.web.endpoint.exchange import Exchange, ForwardedReply, ForwardingModel
+from microagents.web.endpoint.policy import Policy
 from microagents.web.endpoint.wires import WIRES, Wire, Withheld
 from microagents.work.conductor import Conductor
 from microagents.work.durable import Work
@@ -119,26 +121,17 @@ class Elected(Struct, frozen=True, kw_only=True, dict=True):
         if self.is_elected or not calls:
             return
         tool = calls[0].tool
-        differing = self._differing(tool)
+        shares = shares_of(tool, [decoder_of(Acts).decode(value) for value, _ in self.verdict.tally])
+        unvoted = policy.unvoted.get(tool, ())
+        differing = [name for name, share in shares.items() if name and share < 1 and name not in unvoted]
         advice = "others call other tools"
         if differing:
-            ignored = json.encode(sorted({*policy.unvoted.get(tool, ()), differing[0]})).decode()
+            ignored = json.encode(sorted({*unvoted, differing[0]})).decode()
             advice = (
                 f"they differ in {', '.join(differing)}; an argument that does not matter casts no vote with this line of the policy: "
                 f"[tools.{tool}] ignore = {ignored}"
             )
         raise Withheld(409, f"no call of {tool} was elected, with {self.votes} votes for the first: {advice}")
-
-    def _differing(self, tool: str) -> list[str]:
-        """Name the arguments of a tool in which the calls of samples differ."""
-        unvoted = self.exchange.policy.unvoted.get(tool, ())
-        values: dict[str, set[str]] = {}
-        for value, _ in self.verdict.tally:
-            for call in decoder_of(Acts).decode(value).calls:
-                if call.tool == tool:
-                    for name, given in call.arguments.items():
-                        values.setdefault(name, set()).add(canonical(given))
-        return sorted(name for name, given in values.items() if len(given) > 1 and name not in unvoted)
 
     @property
     def votes(self) -> str:
@@ -147,34 +140,45 @@ class Elected(Struct, frozen=True, kw_only=True, dict=True):
         return f"{counts[self.verdict.leader or 0]} of {sum(counts)}"
 
 
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """Models, policy, address and access of an endpoint."""
+
+    models: Sequence[str]
+    """Specs of models, which take turns on the wires of their SDK."""
+    fallbacks: Sequence[str] = ()
+    """Specs of models that are asked while one of them is out."""
+    k: int = 3
+    ceiling: int | None = None
+    """Most output tokens of a reply; None for the client's own cap."""
+    run_id: str = "serve"
+    """Name of the run of the first day; that of a later day ends with its day."""
+    runs_dir: Path | None = None
+    """Folder of the journals; None for none."""
+    settings: Mapping[str, object] = {}
+    """Settings of the runs."""
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 takes a free one."""
+    callers: Sequence[Caller] = (Caller(policy=Policy()),)
+    """Who may use it, each by a token."""
+    limit: CostLimit | None = None
+    """Limit of the cost of all callers together."""
+
+
 class ServedElections:
     """Holds elections on requests, each day in a run of its own.
 
     Args:
-        models: specs of its models; the models of one SDK are the pool of its wires.
-        fallbacks: specs of the models that are asked while one of them is out.
-        k: lead of texts, and of tools without an effect.
+        endpoint: its models and settings.
         caps: bound the cost of all samples.
-        run_id: name of the first run; the name of a later one ends with its day.
-        runs_dir: folder of the journals; None for none.
-        settings: settings of the runs.
 
     Raises:
         InvalidUsage: a model speaks none of the wires, or is refused.
     """
 
-    def __init__(
-        self,
-        models: Sequence[str],
-        *,
-        fallbacks: Sequence[str],
-        k: int,
-        caps: Caps,
-        run_id: str,
-        runs_dir: Path | None,
-        settings: Mapping[str, object],
-    ) -> None:
-        self._providers = {spec: _provider_of(spec, settings) for spec in (*models, *fallbacks)}
+    def __init__(self, endpoint: Endpoint, caps: Caps) -> None:
+        models, fallbacks = tuple(endpoint.models), tuple(endpoint.fallbacks)
+        self._providers = {spec: _provider_of(spec, endpoint.settings) for spec in (*models, *fallbacks)}
         self._models: dict[str, tuple[str, ...]] = {}
         """The pool of the wires of each SDK."""
         for spec in models:
@@ -188,13 +192,12 @@ class ServedElections:
             )
         if fallbacks and len({each.sdk for each in self._providers.values()}) > 1:
             raise InvalidUsage("a fallback gets requests as they came, so it and all models must speak the same wires")
-        self._k = k
+        self._endpoint = endpoint
         self._caps = caps
-        self._run_id = run_id
-        self._runs_dir = runs_dir
-        outage_s = OUTAGE_S + OUT_AFTER_S if fallbacks else OUTAGE_S
-        pools = {"": tuple(models), "fallback": tuple(fallbacks)} if fallbacks else {"": tuple(models)}
-        self._settings = {**settings, "models": pools, "max_outage_s": outage_s, "resend_stragglers": False}
+        pools, outage_s = {"": models}, OUTAGE_S
+        if fallbacks:
+            pools, outage_s = {"": models, "fallback": fallbacks}, OUTAGE_S + OUT_AFTER_S
+        self._settings = {**endpoint.settings, "models": pools, "max_outage_s": outage_s, "resend_stragglers": False}
         self._numbers = count(1)
         self._turn = asyncio.Lock()
         self._scope = TaskScope()
@@ -202,7 +205,7 @@ class ServedElections:
 
     async def begin(self) -> None:
         """Begin the first run."""
-        self._run = self._run_of(today(), self._run_id)
+        self._run = self._run_of(today(), self._endpoint.run_id)
         await self._run.begin()
 
     async def close(self) -> None:
@@ -241,7 +244,7 @@ class ServedElections:
         async with self._turn:
             if self._run.day != today():
                 self._scope.start(self._run.end())
-                self._run = self._run_of(today(), f"{self._run_id}-{today()}")
+                self._run = self._run_of(today(), f"{self._endpoint.run_id}-{today()}")
                 await self._run.begin()
             run, number = self._run, next(self._numbers)
             path = f"0/request/{number}"
@@ -257,7 +260,7 @@ class ServedElections:
         asked, policy = exchange.asked, exchange.policy
         pool = self._models[asked.wire.sdk]
         is_settled = asked.is_plain and not asked.has_form and policy.votes == "end"
-        voting = policy.rule(self._k, is_settled=is_settled)
+        voting = policy.rule(self._endpoint.k, is_settled=is_settled)
         rule: PortableRule = voting
         if all(run.models[spec].law_of(exchange) for spec in pool):
             rule = certain(voting, branches=False)
@@ -302,16 +305,16 @@ class ServedElections:
         plan = RunPlan(
             tasks=[Requests()],
             listed=False,
-            strategy=Voted(k=self._k, certain="on"),
+            strategy=Voted(k=self._endpoint.k, certain="on"),
             settings=validated(Settings, "the endpoint", {**self._settings, "run_id": run_id}),
             model_objects=models,
         )
         experiment, own = experiment_of(plan)
-        journal = None if self._runs_dir is None else journal_of(self._runs_dir, run_id)
+        runs_dir = self._endpoint.runs_dir
+        journal = None if runs_dir is None else journal_of(runs_dir, run_id)
         journaling = JournalConfig(path=journal, experiment=experiment, own=own, full=False)
         keeper = Deployment(role=Keeper, options={"journaling": journaling}, in_driver=True)
-        deployments = [keeper, *plan.strategy.deployments()]
-        return DayRun(LocalRuntime(plan.context(), deployments), run_id, day, exchanges, models)
+        return DayRun(LocalRuntime(plan.context(), deployments_of(plan, keeper)), run_id, day, exchanges, models)
 
 
 def _led(election: ElectionId, question: Question, exchange: Exchange) -> Verdict:

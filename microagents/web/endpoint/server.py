@@ -6,27 +6,27 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from msgspec import Struct, json
+from msgspec import json
 
 from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable, Stopped
 from microagents.base.logs import log
 from microagents.models.http.refusals import retry_after_s
 from microagents.web.endpoint.asked import COUNT_TOKENS, ForwardedRequest
-from microagents.web.endpoint.callers import Caller, CostLimit, caller_of
+from microagents.web.endpoint.callers import Caller, caller_of
 from microagents.web.endpoint.caps import Caps
 from microagents.web.endpoint.exchange import Exchange
 from microagents.web.endpoint.ledger import Ledger
-from microagents.web.endpoint.marks import headers_of, joined, marked, sums_of
+from microagents.web.endpoint.marks import headers_of, marked, sums_of
 from microagents.web.endpoint.owed import Debt, Debts
 from microagents.web.endpoint.policy import Policy
-from microagents.web.endpoint.served_elections import Elected, ServedElections
+from microagents.web.endpoint.served_elections import Elected, Endpoint, ServedElections
 from microagents.web.endpoint.wires import CHAT, MESSAGES, WIRES, Wire, Withheld
 from microagents.web.listening import admit, busy, host_of, is_loopback, listening, wait_of
 
+__all__ = ["Endpoint", "Serving", "serving"]
 MAX_REQUEST_BYTES = 64 * 2**20
 MAX_BYTES_IN_HAND = 4 * MAX_REQUEST_BYTES
 """Bytes of the bodies of all requests that have no reply yet."""
@@ -40,31 +40,6 @@ OK = 200
 NO_RETRY = {"x-should-retry": "false"}
 COMMENT_S = 5.0
 """Seconds between two comments of a stream without an event: proxies cut silent ones."""
-
-
-class Endpoint(Struct, frozen=True, kw_only=True):
-    """Models, policy, address and access of an endpoint."""
-
-    models: Sequence[str]
-    """Specs of models, which take turns on the wires of their SDK."""
-    fallbacks: Sequence[str] = ()
-    """Specs of models that are asked while one of them is out."""
-    k: int = 3
-    ceiling: int | None = None
-    """Most output tokens of a reply; None for the client's own cap."""
-    run_id: str = "serve"
-    """Name of the run of the first day; that of a later day ends with its day."""
-    runs_dir: Path | None = None
-    """Folder of the journals; None for none."""
-    settings: Mapping[str, object] = {}
-    """Settings of the runs."""
-    host: str = "127.0.0.1"
-    port: int = 0
-    """0 takes a free one."""
-    callers: Sequence[Caller] = (Caller(policy=Policy()),)
-    """Who may use it, each by a token."""
-    limit: CostLimit | None = None
-    """Limit of the cost of all callers together."""
 
 
 class Serving:
@@ -98,15 +73,7 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
         stack.callback(ledger.close)
         limits = {each.name: each.limit for each in (*endpoint.callers, Caller(limit=endpoint.limit, policy=Policy()))}
         caps = Caps({name: limit for name, limit in limits.items() if limit is not None}, ledger)
-        held = ServedElections(
-            endpoint.models,
-            fallbacks=endpoint.fallbacks,
-            k=endpoint.k,
-            caps=caps,
-            run_id=endpoint.run_id,
-            runs_dir=endpoint.runs_dir,
-            settings=endpoint.settings,
-        )
+        held = ServedElections(endpoint, caps)
         await held.begin()
         stack.push_async_callback(held.close)
         debts = Debts(held.hold, ledger)
@@ -165,16 +132,13 @@ class _Handler:
 
     async def models(self, _: web.Request) -> web.Response:
         """Answer with the list of models, in a form that all SDKs read. Requests may name any model."""
-        times = {"created": 0, "created_at": "1970-01-01T00:00:00Z"}
-        data = []
-        for name in self._endpoint.models:
-            kinds = {"object": "model", "type": "model", "owned_by": "microagents"}
-            data.append({"id": name, "display_name": name, **kinds, **times})
-        ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]}
-        return _json({"object": "list", "data": data, "has_more": False, **ends})
+        kinds = {"object": "model", "type": "model", "created": 0, "created_at": "1970-01-01T00:00:00Z"}
+        data = [{"id": name, "display_name": name, **kinds} for name in self._endpoint.models]
+        return _json({"object": "list", "data": data, "has_more": False})
 
     async def count_tokens(self, request: web.Request) -> web.Response:
         """Forward a count of tokens, which is no election."""
+        self._check_wire(MESSAGES)
         asked = ForwardedRequest.read(MESSAGES, await self._body(request), request.headers, request.query_string)
         answer = await self._elections.passed_on(asked, COUNT_TOKENS)
         return web.Response(body=answer.content, status=answer.status_code, content_type="application/json")
@@ -184,9 +148,7 @@ class _Handler:
 
         async def answer(request: web.Request) -> web.StreamResponse:
             self.served.counts["requests"] += 1
-            if wire not in self._elections.wires:
-                speaks = " and ".join(each.path for each in self._elections.wires)
-                raise InvalidUsage(f"no model here speaks this wire: requests go on as they came, to {speaks}")
+            self._check_wire(wire)
             size = MAX_REQUEST_BYTES if request.content_length is None else request.content_length
             if self._bytes_in_hand and self._bytes_in_hand + size > MAX_BYTES_IN_HAND:
                 raise busy("the requests in hand are too large together; try again later", BUSY_S)
@@ -201,6 +163,11 @@ class _Handler:
                 self._bytes_in_hand -= size
 
         return answer
+
+    def _check_wire(self, wire: Wire) -> None:
+        if wire not in self._elections.wires:
+            speaks = " and ".join(each.path for each in self._elections.wires)
+            raise InvalidUsage(f"no model here speaks this wire: requests go on as they came, to {speaks}")
 
     def _caller(self, request: web.Request) -> Caller | None:
         sent = request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -240,16 +207,14 @@ class _Handler:
 
     def _answer(self, asked: ForwardedRequest, debts: Sequence[Debt]) -> web.Response:
         """Return the replies of elections that have ended, as one, or why there is none."""
-        bodies: list[bytes] = []
-        headers: dict[str, str] = {}
+        elected: list[Elected] = []
         for debt in debts:
             try:
-                elected = debt.election.result()
+                elected.append(debt.election.result())
             except MicroagentsError as error:
                 return _refusal(asked.wire, error, debt.exchange)
-            bodies.append(marked(elected))
-            headers = self._noted(elected)
-        return web.Response(body=joined(bodies), content_type="application/json", headers=headers)
+        headers = [self._noted(each) for each in elected]
+        return web.Response(body=marked(elected), content_type="application/json", headers=headers[0])
 
     def _noted(self, elected: Elected) -> dict[str, str]:
         """Count and log an answered election; returns its headers."""

@@ -298,10 +298,10 @@ async def test_a_wire_that_no_model_speaks_is_refused_by_name() -> None:
         acting(saying("x")) as double,
         serving(Endpoint(models=[f"openai:m@base_url={double.url}/v1"])) as served,
     ):
-        status, reply, _ = await posted(served, "messages", {"model": "m", "max_tokens": 9, "messages": []})
-    assert status == 400
-    assert "no model here speaks this wire" in reply["error"]["message"]
-    assert reply["type"] == "error"
+        for path in ("messages", "messages/count_tokens"):
+            status, reply, _ = await posted(served, path, {"model": "m", "max_tokens": 9, "messages": []})
+            assert (status, reply["type"]) == (400, "error")
+            assert "no model here speaks this wire" in reply["error"]["message"]
 
 
 @pytest.mark.parametrize("spec", ["sim:perfect", "tiny:hanoi", "openai-decisions:m@base_url=http://127.0.0.1:9"])
