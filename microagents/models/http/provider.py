@@ -370,9 +370,7 @@ class HttpModel(Model, ABC):
         """Return the most that a call can use."""
         read = most_tokens(call.prompt)
         written = call.samples * call.max_output_tokens
-        return Most(
-            tokens=read + written, cost_usd=None if self._tariff is None else self._tariff.most_usd(read, written)
-        )
+        return Most(tokens=read + written, cost_usd=self.most_usd(read, written))
 
     @classmethod
     def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:
@@ -443,12 +441,14 @@ class HttpModel(Model, ABC):
 
     def _learns(self, answer: Response, prompt: Prompt, parameters: Mapping[str, Any], known: Container[str]) -> bool:
         """Whether an answer refuses a part of a request that may be left out, or written in another way."""
+        if answer.status_code not in REFUSED_CONVERSATIONS:
+            return False
         error, sent = error_in(answer.found), dict(parameters)
         if any(turn.items for turn in prompt.turns):
             sent |= dict.fromkeys(REASONING_FIELDS)
         if answer.status_code in REFUSED_PARAMETERS and self._substitutes.learn(error, sent):
             return True
-        if answer.status_code not in REFUSED_CONVERSATIONS or not prompt.is_conversation:
+        if not prompt.is_conversation:
             return False
         has_calls = any(turn.calls for turn in prompt.turns)
         return self._substitutes.learn_of_turns(error.message, known, has_calls=has_calls)
