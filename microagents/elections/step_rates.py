@@ -36,6 +36,8 @@ FEW = 8
 _BEYOND, _LEAST_DRAWS = 0.01, 30
 """Share of a form's draws beyond either end of an interval, fewer than 2.5 % since no form fits the steps quite; and the least
 number of draws by which a form counts as not refuted."""
+UNNOTICED = 0.05
+"""Share of measurements in which the draws of a step may leave its error rate open."""
 _RIVAL_PRIOR = np.array([1.0, 0.2, 0.2, 0.2, 0.2, 0.2])
 _IS_HARD = ERRORS >= HARD
 _IS_BEATEN = ERRORS[:, None] * np.array(RIVALS) >= 1 - ERRORS[:, None]
@@ -245,6 +247,15 @@ class StepRates:
         rates = copy(self)
         rates.counts = self._counts_seen + unseen
         return rates
+
+    @cached_property
+    def hidden(self) -> float:
+        """Error rate from which on a sampled step is right in all its samples in at most 5 % of measurements; 0 if no step was."""
+        right = np.array([each.valid for each in self.seen if not each.wrong])
+        if not len(right):
+            return 0.0
+        shares = ((1 - ERRORS[:, None]) ** right).mean(1)
+        return float(ERRORS[(shares <= UNNOTICED).argmax()])
 
     @cached_property
     def correlation(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import product
 from math import ceil
 from typing import Any
 
@@ -25,7 +26,7 @@ from microagents.elections.laws import (
 from microagents.elections.race_tables import ERRORS, Array, Raced, equal_rates, race_table
 from microagents.elections.races import race_end
 from microagents.elections.rules import ORDERS
-from microagents.elections.step_rates import MAX_K, StepRates
+from microagents.elections.step_rates import HARD, MAX_K, Interval, StepRates
 from microagents.models.model import ModelSpec
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
 from microagents.runs.doctor import announced_end
@@ -41,7 +42,7 @@ from microagents.studies.measured import (
     ModelMeasurement,
     proportion_of,
 )
-from microagents.studies.measuring import FIRST
+from microagents.studies.measuring import ALL, FIRST
 from microagents.studies.simulation import SimulatedChain, SimulatedRates, Simulation, simulate, simulated_rates
 from microagents.studies.trials import AgentMeasurement, margins_of, trial_law
 from microagents.systems.agents.act import Act
@@ -129,7 +130,7 @@ class PlannedRuns(Struct, frozen=True, kw_only=True):
     notes: dict[tuple[str, ...], tuple[str, ...]] = {}
     """By models the sentences about what bears on its runs."""
     needed: str | None = None
-    """Why no k is advised, if there are too few samples."""
+    """Why no k is advised, if there are too few samples, and which draws would tell."""
     simulation: Simulation | None = None
     """What simulated runs of the marked or chosen row came to."""
 
@@ -390,6 +391,8 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
     sure = [(model, run) for model, run in by_row if not few and model.is_enough(run) and not model.may_fail(run)]
     enough = sure or [(model, run) for model, run in by_row if not few and model.is_enough_if(run)]
     best = marked = None
+    if not enough and not few:
+        needed = next((model.asked for model in planned if model.would_tell), None)
     if enough:
         model, best = min(enough, key=lambda each: _rank(each[1]))
         marked = structs.replace(best, is_best=bool(sure), enough_if=None if sure else model.condition)
@@ -420,11 +423,26 @@ class _Planned:
         """Return whether a lead of k votes is enough under `condition`, within budget and deadline."""
         if run.k is None or run.independent is None or not self._is_allowed(run):
             return False
-        return self._low(self._rates_if, run.k) >= self.target
+        return self._low_if(run.k) >= self.target
 
-    def _low(self, rates: StepRates, k: int) -> float:
+    def _low(self, k: int) -> float:
         """Compute the low end of the chance of a lead of k votes."""
-        return (rates.decided if self._is_of_input else rates.chance)(k).low
+        return self._chance(self.rates, k).low
+
+    def _low_if(self, k: int) -> float:
+        """Compute the low end under `condition`, when one sampled step errs as often as its right draws leave open."""
+        lost = 1 - race_won(1 - self.rates.hidden, k)
+        return self._chance(self._rates_if, k).low * (1 - lost / (self.rates.total if self._is_of_input else 1))
+
+    def _chance(self, rates: StepRates, k: int) -> Interval:
+        return (rates.decided if self._is_of_input else rates.chance)(k)
+
+    @property
+    def would_tell(self) -> bool:
+        """Whether more draws of the sampled steps probably make a k enough under `condition`."""
+        if not self.rates.unseen or self.rates.hidden < HARD:
+            return False
+        return any(self._chance(self._rates_if, k).mid >= self.target for k in range(1, MAX_K + 1))
 
     @cached_property
     def _rates_if(self) -> StepRates:
@@ -449,19 +467,39 @@ class _Planned:
     @property
     def condition(self) -> str:
         """Name the assumptions of a row that is enough, and the cost of the samples that would tell."""
-        unseen, unit = self.rates.unseen, "inputs" if self._is_of_input else "steps"
-        draws = FIRST * unseen
-        cost = "" if self.found.call_usd is None else f", {money(draws * self.found.call_usd)}"
         return (
-            f"if none of the {unseen:,} unsampled {unit} errs more often than the worst sampled one (up to "
-            f"{self.rates.unseen_hard:,} may be hard); sample them all, by measure --steps {self.rates.total}: {draws:,} draws{cost}"
+            f"if none of the {self.rates.unseen:,} unsampled {self._unit}s errs more often than the worst sampled one (up to "
+            f"{self.rates.unseen_hard:,} may be hard); {self._all_sampled}"
         )
+
+    @property
+    def asked(self) -> str:
+        """Name the draws that leave less of the worst sampled step open than those so far, and their cost."""
+        more = sum(max(0, ALL - each.drawn) for each in self.found.steps)
+        return (
+            f"no run reaches {self.target:g} for sure, and no k is advised: a sampled {self._unit} that errs in {self.rates.hidden:.2f} of "
+            f"replies may have been right in all its draws; draw each {ALL} times, by measure --repeat {ALL}: {self._draws(more)}; or "
+            f"{self._all_sampled}"
+        )
+
+    @property
+    def _unit(self) -> str:
+        return "input" if self._is_of_input else "step"
+
+    @property
+    def _all_sampled(self) -> str:
+        return f"sample them all, by measure --steps {self.rates.total}: {self._draws(FIRST * self.rates.unseen)}"
+
+    def _draws(self, count: int) -> str:
+        """Write a number of draws with their cost."""
+        cost = "" if self.found.call_usd is None else f", {money(count * self.found.call_usd)}"
+        return f"{count:,} draws{cost}"
 
     @cached_property
     def least_k(self) -> int | None:
         """Find the smallest k that is enough, or else that is under `condition`; None if there is none."""
-        tried = ((rates, k) for rates in (self.rates, self._rates_if) for k in range(1, MAX_K + 1))
-        return next((k for rates, k in tried if self._low(rates, k) >= self.target), None)
+        tried = product((self._low, self._low_if), range(1, MAX_K + 1))
+        return next((k for low, k in tried if low(k) >= self.target), None)
 
     def planned(
         self, strategy: Stepwise, chance: Proportion, calls: float, *, at_once: int, paid: float = 1.0

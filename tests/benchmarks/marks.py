@@ -1,9 +1,9 @@
-"""Whether the marks of plans hold: python -m tests.benchmarks.marks [--worlds N] [--only KIND] [--jobs N].
+"""Whether the marks of plans hold: python -m tests.benchmarks.marks [--worlds N] [--only KIND] [--jobs N] [--seed N].
 
 Each world is a chain whose replies to every step are planted. The product measures and plans it; the truth of a plan is computed here, by
 the law of each step's race, from the planted shares. Of worlds with all steps sampled, a mark must be right. Of others no mark is
 expected, and the sentence "enough if none of the unsampled steps errs more often than the worst sampled one" must be right where none
-does. Exit code 1 if an aim is missed.
+does. Where a plan asks for more draws of the sampled steps before it says so, they are drawn. Exit code 1 if an aim is missed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
 from microagents import Call, Model, Sample, measure, plan
 from microagents.replies.chat import Usage
+from microagents.studies.measured import ModelMeasurement
+from microagents.studies.measuring import ALL
+from microagents.studies.planning import PlannedRuns
 from microagents.tasks.drift import RING, Drift
 from tests.benchmarks.harness import options_of
 from tests.benchmarks.step_rates import Law, ended
@@ -172,22 +176,30 @@ class Told(Struct, frozen=True, kw_only=True):
     """Whether none of the unsampled steps errs more often than the worst sampled one."""
     is_possible: bool
     """Whether some k up to `MOST_K` is enough."""
+    is_drawn_again: bool = False
+    """Whether the plan asked for more draws of the sampled steps."""
 
 
-def told_of(of_world: tuple[str, int, int]) -> Told:
-    """Make a world by its kind, number of sampled steps and number; measure it and plan it."""
-    kind, sampled, world = of_world
-    rng = np.random.default_rng([11, world, list(WORLDS).index(kind)])
-    laws, task = WORLDS[kind](rng, STEPS), Drift(length=STEPS)
+def advised(task: Drift, laws: Sequence[Law], seed: int, **asked: Any) -> tuple[ModelMeasurement, PlannedRuns | None]:
+    """Measure and plan; no plan if voting hurts."""
     with tempfile.TemporaryDirectory() as folder:
-        found = asyncio.run(measure(task, Planted(laws, world), steps=sampled, runs_dir=folder, seed=world))
+        found = asyncio.run(measure(task, Planted(laws, seed), runs_dir=folder, seed=seed, **asked))
     (model,) = found.models
+    return model, None if model.verdict()[0] == "voting-hurts" else plan(task, found, target=TARGET)
+
+
+def told_of(of_world: tuple[str, int, int, int]) -> Told:
+    """Make a world by its kind, number of sampled steps, number and seed; measure it and plan it, with more draws where the plan asks."""
+    kind, sampled, world, seed = of_world
+    rng = np.random.default_rng([seed, world, list(WORLDS).index(kind)])
+    laws, task = WORLDS[kind](rng, STEPS), Drift(length=STEPS)
+    model, planned = advised(task, laws, world, steps=sampled)
+    is_drawn_again = planned is not None and planned.needed is not None
+    if is_drawn_again:
+        model, planned = advised(task, laws, world, steps=sampled, draws=ALL)
     sampled_steps = {each.number for each in model.steps}
     unsampled = [law for step, law in enumerate(laws) if step not in sampled_steps]
-    row = None
-    if model.verdict()[0] != "voting-hurts":
-        advised = plan(task, found, target=TARGET)
-        row = advised.best or advised.assumed
+    row = None if planned is None else planned.best or planned.assumed
     return Told(
         kind=kind,
         sampled=sampled,
@@ -196,6 +208,7 @@ def told_of(of_world: tuple[str, int, int]) -> Told:
         row="-" if row is None else " ".join([row.strategy, f"k={row.k}", *row.options.values()]),
         is_condition_true=worst(unsampled) <= worst([laws[step] for step in sampled_steps]),
         is_possible=any(chance(laws, k) >= TARGET for k in range(1, MOST_K + 1)),
+        is_drawn_again=is_drawn_again,
     )
 
 
@@ -213,20 +226,25 @@ def summary(told: Sequence[Told]) -> list[str]:
         marks = [each.is_right for each in of if each.is_marked]
         possible = [each.is_marked for each in of if each.is_possible]
         sentences = [each for each in of if each.is_right is not None and not each.is_marked]
-        holding = [each.is_right for each in sentences if each.is_condition_true]
+        holding_worlds = [each for each in sentences if each.is_condition_true]
+        holding = [each.is_right for each in holding_worlds]
         if sampled == STEPS:
             is_met = sum(map(bool, marks)) >= AIM_RIGHT * len(marks) and sum(possible) >= AIM_MARKED * len(possible)
             said = f"marks right {share(marks)}, plans marked where some k <= {MOST_K} is enough {share(possible)}"
         else:
             is_met = not marks and sum(map(bool, holding)) >= AIM_RIGHT * len(holding)
-            said = f"marks {len(marks)}, sentences {len(sentences)}, right where their condition holds {share(holding)}"
+            true = [each in holding_worlds for each in of if each.is_condition_true and each.is_possible]
+            said = (
+                f"marks {len(marks)}, asked for more draws {sum(each.is_drawn_again for each in of)}, sentences {len(sentences)}, "
+                f"right where their condition holds {share(holding)}, said where it does and some k <= {MOST_K} is enough {share(true)}"
+            )
         lines.append(f"{sampled:,} of {STEPS:,} steps sampled, {len(of)} worlds: {said}{'' if is_met else '  OUTSIDE'}")
     return lines
 
 
 def main() -> None:
-    of = options_of(__doc__, worlds=12, only=WORLDS, sampled=[STEPS, 300, 100], jobs=1)
-    each = [(kind, sampled, world) for sampled in of.sampled for kind in of.only for world in range(of.worlds)]
+    of = options_of(__doc__, worlds=12, only=WORLDS, sampled=[STEPS, 300, 100], jobs=1, seed=11)
+    each = [(kind, sampled, world, of.seed) for world in range(of.worlds) for sampled in of.sampled for kind in of.only]
     told = list[Told]()
     with multiprocessing.get_context("spawn").Pool(of.jobs) as pool:
         for found in pool.imap(told_of, each):

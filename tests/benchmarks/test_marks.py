@@ -33,6 +33,6 @@ def test_a_false_mark_or_too_few_marks_are_outside_of_the_aim() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_plan_of_equal_steps_is_marked_and_right_and_of_a_part_of_them_not_marked() -> None:
-    of_all, of_part = (told_of(("equal", sampled, 0)) for sampled in (1_000, 300))
+    of_all, of_part = (told_of(("equal", sampled, 0, 11)) for sampled in (1_000, 300))
     assert (of_all.is_marked, of_all.is_right) == (True, True)
     assert not of_part.is_marked

@@ -120,7 +120,12 @@ def test_an_agent_is_measured_by_trials_and_planned_by_its_margins() -> None:
 @pytest.mark.usefixtures("few_simulated_steps")
 def test_a_plan_ends_with_the_command_that_runs_it() -> None:
     model = "sim:perfect@error=0.02,alternatives=1"
-    microagents("measure", "drift", "-o", "length=200", "--steps", "200", "--model", model, "--run-id", "part")
+    measure = ("measure", "drift", "-o", "length=200", "--steps", "200", "--model", model, "--run-id", "part")
+    microagents(*measure)
+    open_yet = microagents("plan", "drift", "-o", "length=300", "--from", "part", "--target", "0.5")
+    assert open_yet.code == FAILED
+    assert "may have been right in all its draws; draw each 10 times, by measure --repeat 10: " in open_yet.out
+    microagents(*measure, "--repeat", "10")
     risky = microagents("plan", "drift", "-o", "length=300", "--from", "part", "--target", "0.5")
     assert risky.code == FAILED
     refused, condition, command = risky.out.splitlines()[-3:]

@@ -82,6 +82,13 @@ def test_without_worse_steps_among_the_unsampled_less_is_risked() -> None:
     assert whole.if_none_is_worse().chance(6) == whole.chance(6)
 
 
+def test_right_draws_leave_open_a_rate_at_which_they_are_all_right_in_one_measurement_of_twenty() -> None:
+    for draws in (2, 10):
+        hidden = StepRates([SeenStep(right=draws)] * 50, 100).hidden
+        assert 0.04 < (1 - hidden) ** draws <= 0.05
+    assert StepRates([SeenStep(right=9, wrong=(1,))] * 50, 100).hidden == 0
+
+
 @pytest.mark.parametrize(
     ("made", "says"),
     [
