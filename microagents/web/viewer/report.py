@@ -14,19 +14,22 @@ from microagents.base.printing import printable
 from microagents.elections.election import Flagged
 from microagents.journal.reading import Reader
 from microagents.journal.statements import MARKED
+from microagents.runs.inspection.row_table import table_rows
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.words.summary import summary_rows
 from microagents.runs.words.verdict import Standing, verdict_on
 from microagents.web.viewer import pages
 
-MODULES = ("dom", "charts", "facts", "grid", "strip", "work", "report")
+MODULES = ("dom", "charts", "facts", "cells", "grid", "strip", "work", "report")
 """Modules of a report, each behind its imports."""
 MAX_DECISIONS = 60
 """Decisions that are listed of a longer run: undecided and wrong ones first, then marked ones, those with most samples first."""
 MAX_WHOLE = 1_000
 """Number of steps up to which all decisions are listed."""
 MAX_BYTES = 800_000
-"""Length of what a report shows. The decisions, the work and the result are left out of a longer one, in this order, until it fits."""
+"""Length of what a report shows. Rows, decisions, work and result are left out of a longer one, in this order, until it fits."""
+MAX_ROWS = 1_000
+"""Rows of a table that are shown; of a report that is too long half of them, again and again."""
 JUDGE_S = 2.5
 """Seconds for the task's oracle to find the wrong steps."""
 _IMPORT = re.compile(r"^import .*\n", re.MULTILINE)
@@ -43,13 +46,16 @@ def report(reader: Reader) -> str:
         "run": run | {"journal": None, "result": None if is_listed else run["result"]},
         "series": reader.series(pages.POINTS),
         "steps": _as_text(steps),
-        "inputs": _as_text(reader.inputs_overview()) if is_listed else None,
+        "inputs": _as_text(reader.inputs_overview()) if is_listed and not run["is_table"] else None,
+        "rows": table_rows(reader, range(min(run["inputs"], MAX_ROWS))) if run["is_table"] else None,
         "wrong": wrong,
         "work": None if is_listed else pages.work_on(reader, 0),
         "decisions": _decisions(reader, [*run["undecided_at"], *_of_interest(steps, wrong)], most),
     }
     if len(msgspec.json.encode(found)) > MAX_BYTES and found["decisions"]:
         found["decisions"] = found["decisions"][:MAX_DECISIONS]
+    while found["rows"] and len(msgspec.json.encode(found)) > MAX_BYTES:
+        found["rows"] = found["rows"][: len(found["rows"]) // 2]
     for name in ("decisions", "work", "run"):
         if len(msgspec.json.encode(found)) > MAX_BYTES:
             found[name] = (

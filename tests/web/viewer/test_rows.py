@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sqlite3
 from array import array
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from microagents.web.viewer import report
 from tests.cli.commands import UNDECIDED, Ran, microagents, started, write
 from tests.cli.test_gold import GOLD, ran
 from tests.journal.seal import sealed
@@ -245,3 +247,19 @@ def test_a_row_that_another_model_settled_has_the_votes_of_that_model() -> None:
         assert row["waits"] is False
         assert row["samples"] == written[row["input"]]["samples"]
         assert round(least[row["input"]], 6) == round(min(own / votes for own, votes in row["agreement"].values()), 6)
+
+
+def test_a_report_of_a_table_has_its_first_rows_as_the_page_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_sheet()
+
+    def told(name: str, most: int) -> tuple[Any, int]:
+        monkeypatch.setattr(report, name, most)
+        microagents("view", "r", "-o", "r.html")
+        content = re.search(r'id="content">(.*?)</script>', Path("r.html").read_text(), re.DOTALL)[1]  # type: ignore[index]
+        return json.loads(content), len(content.replace("\\u003c", "<"))
+
+    whole, size = told("MAX_ROWS", 1_000)
+    assert whole["rows"] == all_rows()
+    assert whole["inputs"] is None, "no dots beside the table"
+    assert told("MAX_BYTES", size - 1)[0]["rows"] == all_rows(ROWS // 2)
+    assert told("MAX_ROWS", 10)[0]["rows"] == all_rows(10)

@@ -45,7 +45,7 @@ export function rate(perSecond, unit) {
 }
 
 // Integers beyond those of a browser stay as they were written.
-const exact = (_, value, context) => (typeof value === "number" && !Number.isSafeInteger(value) && Number.isInteger(value) && context?.source ? context.source : value);
+export const exact = (_, value, context) => (typeof value === "number" && !Number.isSafeInteger(value) && Number.isInteger(value) && context?.source ? context.source : value);
 
 export async function api(path, options, revive = exact) {
   const response = await fetch(path, options);

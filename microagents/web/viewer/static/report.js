@@ -1,12 +1,13 @@
 // The report in one file: the page of a run, with everything that it shows inside.
-import { count, firstOf, h, outcomeMark, plural, priceAs, readable, said, section, table } from "./dom.js";
+import { count, exact, firstOf, h, outcomeMark, plural, priceAs, readable, said, section, table } from "./dom.js";
+import { legendOfMarks, rowsDrawn } from "./cells.js";
 import { overTime, undecidedByRound } from "./charts.js";
 import { flagsOf, withoutResult } from "./facts.js";
 import { grid } from "./grid.js";
 import { Strip } from "./strip.js";
 import { drawWork } from "./work.js";
 
-const content = JSON.parse(document.getElementById("content").textContent), whole = document.getElementById("drawn");
+const content = JSON.parse(document.getElementById("content").textContent, exact), whole = document.getElementById("drawn");
 const add = (...children) => whole.append(...children.flat(Infinity).filter(Boolean));
 const unpacked = async (text) => new Uint8Array(await new Response(new Blob([Uint8Array.from(atob(text), (each) => each.charCodeAt(0))]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer());
 
@@ -14,6 +15,7 @@ const { run } = content, steps = await unpacked(content.steps), unit = run.unit 
 priceAs(run);
 if (run.result !== null && run.result !== undefined) add(section("Result", readable(run.result)));
 if (content.inputs) { const here = h("div"); add(section("Inputs", here)); grid(here, null)(await unpacked(content.inputs), run.inputs, run.outcome === "running"); }
+if (content.rows?.length) add(section("Rows", rowsDrawn(content.rows), legendOfMarks(), content.rows.length < run.inputs ? h("p", { class: "note" }, `The first ${count(content.rows.length)} of ${count(run.inputs)} rows; `, h("code", null, "microagents view RUN"), " shows all.") : null));
 add(withoutResult(run.failed_inputs ?? [], () => null));
 if (steps.length) {
   const host = h("div");

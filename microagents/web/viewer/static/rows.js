@@ -1,33 +1,12 @@
 // A run on rows as a table: a page of its rows at a time, each cell with a mark and, on a click, its votes. Rows are chosen and ordered
 // here, by a few numbers of each; only those of the page are read.
-import { api, apiUrl, bytes, count, decisionUrl, h, json, money, plainMoney, plural, runUrl, said, say, section } from "./dom.js";
+import { api, apiUrl, bytes, count, decisionUrl, h, money, plural, runUrl, said, say } from "./dom.js";
+import { has, jsonOf, legendOfMarks, MARKS, markOf, replyFields, rowsDrawn, valueOf, votesText, written } from "./cells.js";
 
-const PAGE = 50, SHORT = 100, OPEN = [3, 6], FAILED = 4, DONE = [2, 5], LATER_MS = 250;
-const MARKS = { agreed: ["●", "all samples agree"], disputed: ["◆", "disputed"], open: ["◇", "open"], wrong: ["✗", "wrong"], person: ["✎", "settled by a person"], none: ["", ""] };
+const PAGE = 50, OPEN = [3, 6], FAILED = 4, DONE = [2, 5], LATER_MS = 250;
 // A decision sends values of votes back, so integers beyond those of a browser stay integers.
 const revive = (_, value, context) => (typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "") ? BigInt(context.source) : value);
-const jsonOf = (value) => JSON.stringify(value, (_, each) => (typeof each === "bigint" ? JSON.rawJSON(String(each)) : each));
-const written = (value) => (value === null || value === undefined ? "" : typeof value === "string" ? value : jsonOf(value));
-const short = (value) => { const text = written(value); return text.length > SHORT ? `${text.slice(0, SHORT)}…` : text; };
 const same = (a, b) => jsonOf(a) === jsonOf(b);
-const has = (fields, name) => Object.hasOwn(fields ?? {}, name);
-
-// The value of a cell: a person's, the decided one, or the one that leads.
-function valueOf(row, field) {
-  if (row.person && has(row.person, field)) return row.person[field];
-  return row.reply && has(row.reply, field) ? row.reply[field] : row.cells[field]?.[0]?.[0];
-}
-
-function markOf(row, field) {
-  if (has(row.right, field)) return "wrong";
-  if (row.person_fields.includes(field)) return "person";
-  if (row.person === null && (row.open.includes(field) || (row.waits && !Object.keys(row.cells).length))) return "open";
-  const [own, all] = row.agreement[field] ?? [0, 0];
-  return all ? (own < all ? "disputed" : "agreed") : "none";
-}
-
-const votesText = (row, field) => (row.agreement[field] ? row.agreement[field].join("/") : "");
-const replyFields = (rows) => [...new Set(rows.flatMap((row) => [...Object.keys(row.reply ?? {}), ...Object.keys(row.person ?? {}), ...Object.keys(row.cells)]))];
 
 // A value with what differs from another one marked: all between their common beginning and end.
 function differing(value, from) {
@@ -106,8 +85,7 @@ export function rowTable(host, run, size, signal) {
   const chips = h("div", { class: "tools chips", role: "group", "aria-label": "Show" }), body = h("div"), place = h("span", { class: "soft" }), dialog = h("dialog", { class: "cell", "aria-label": "Votes on a cell" }), note = h("p", { class: "note", hidden: true });
   const step = (text, key, to) => h("button", { type: "button", "data-key": key, onclick: () => { at = to(); fill(); } }, text);
   const last = () => Math.max(0, Math.ceil(order.length / PAGE) - 1), before = step("← before", "k", () => Math.max(0, at - 1)), next = step("next →", "j", () => Math.min(last(), at + 1));
-  const legend = h("ul", { class: "legend" }, Object.entries(MARKS).filter(([, [shape]]) => shape).map(([kind, [shape, name]]) => h("li", { class: kind }, `${shape} ${name}`)));
-  host.append(chips, h("div", { class: "tools" }, search, h("label", null, "Order by ", by), before, next, place), body, legend, note, dialog);
+  host.append(chips, h("div", { class: "tools" }, search, h("label", null, "Order by ", by), before, next, place), body, legendOfMarks(), note, dialog);
 
   const drawChips = () => chips.replaceChildren(...Object.keys(FILTERS).filter((name) => name === "all" || name === show || totals[name] !== 0).map((name) => h("button", { type: "button", "aria-pressed": String(name === show), onclick: () => { show = name; choose(); } }, `${name} ${totals[name] === undefined ? "…" : count(totals[name])}`)));
   const remember = () => history.replaceState(null, "", `${location.pathname}?${new URLSearchParams({ ...(show !== "all" && { show }), ...(by.value && { by: by.value }), ...(search.value && { search: search.value }), ...(at && { page: String(at + 1) }) })}`.replace(/\?$/, ""));
@@ -138,22 +116,12 @@ export function rowTable(host, run, size, signal) {
       tally();
     } catch (error) { note.hidden = false; note.textContent = error.message; }
   };
-  const cell = (row, name, fields) => {
-    const mark = markOf(row, name), button = h("button", { type: "button", title: `${MARKS[mark][1]} ${votesText(row, name)}`, onclick: () => open(row, name, fields) }, h("span", { class: mark, "aria-label": MARKS[mark][1] }, MARKS[mark][0]), " ", said(short(valueOf(row, name))), row.agreement[name]?.[0] < row.agreement[name]?.[1] ? h("small", null, ` ${votesText(row, name)}`) : null);
-    return h("td", { class: `cell ${mark}` }, button);
-  };
   const open = (row, name, fields) => {
     dialog.replaceChildren(h("h2", null, h("a", { href: runUrl(run, `?input=${row.input}`) }, `Row ${count(row.input)}`), h("span", { class: "soft" }, " ", said(name))), rowFacts(row), rowPanel(run, row, { field: name, known: fields, after: (text) => { say(text); fill(); } }),
       h("form", { method: "dialog", class: "tools" }, row.path ? h("a", { href: decisionUrl(run, row.path) }, "its samples") : null, h("button", { class: "last" }, "Close")));
     dialog.showModal();
   };
-  const stateOf = (row) => (row.is_wrong ? h("span", { class: "wrong" }, "✗ wrong") : row.outcome === null ? "" : row.outcome === "completed" ? said(row.settled_by ?? "") : h("span", { class: row.outcome, title: row.reason }, row.person ? "✎ decided" : row.outcome));
-  const draw = (rows) => {
-    const columns = [...new Set(rows.flatMap((row) => Object.keys(row.row)))], fields = replyFields(rows), group = (name, n) => h("th", { scope: "colgroup", colspan: String(n) }, name);
-    const head = [h("tr", null, h("td"), group("the row", columns.length), fields.length ? group("the reply", fields.length) : null, group("", 3)), h("tr", null, ["row", ...columns, ...fields, "settled by"].map((name) => h("th", { scope: "col" }, said(name))), ["samples", "cost"].map((name) => h("th", { scope: "col", class: "number" }, name)))];
-    body.replaceChildren(rows.length ? h("div", { class: "scroll rows", tabindex: "0", role: "region", "aria-label": "Rows" }, h("table", null, h("thead", null, head), h("tbody", null, rows.map((row) => h("tr", null, h("th", { scope: "row" }, h("a", { href: runUrl(run, `?input=${row.input}`) }, count(row.input))),
-      columns.map((name) => h("td", null, said(short(row.row[name])))), fields.map((name) => cell(row, name, fields)), h("td", null, stateOf(row)), h("td", { class: "number" }, row.samples ? count(row.samples) : ""), h("td", { class: "number" }, row.cost_usd === null ? "" : plainMoney(row.cost_usd))))))) : h("p", null, "No row is like that."));
-  };
+  const draw = (rows) => { body.replaceChildren(rows.length ? rowsDrawn(rows, { open, at: (input) => runUrl(run, `?input=${input}`) }) : h("p", null, "No row is like that.")); };
   const fill = async () => {
     const number = ++shown, of = [...order.subarray(at * PAGE, (at + 1) * PAGE)];
     remember();
