@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged
 from microagents.journal.messages import InputEnding, Recalled
@@ -80,24 +80,17 @@ class TrustColumns:
                 break
         else:
             return None
-        cells, agreement, unsettled = self.votes_in(decision)
-        settled_by = self._settled_by(path, decision, is_certain=bool(unsettled))
-        return RowVotes(
+        votes = self.votes_in(decision)
+        settled_by = self._settled_by(path, decision, is_certain=bool(votes.unsettled))
+        return structs.replace(
+            votes,
             path=place,
-            samples=len(decision.ballots),
-            flagged=sum(isinstance(each, Flagged) for each in decision.ballots),
-            cost_usd=decision.cost_usd,
-            cells=cells,
-            agreement=agreement,
-            unsettled=unsettled,
-            open=unsettled if settled_by is None else [],
+            open=votes.unsettled if settled_by is None else [],
             settled_by="shared" if is_shared else settled_by,
             by_person=settled_by == "a person",
         )
 
-    def votes_in(
-        self, decision: Recalled
-    ) -> tuple[dict[str, list[tuple[Any, int]]], dict[str, tuple[int, int]], list[str]]:
+    def votes_in(self, decision: Recalled) -> RowVotes:
         """Count the votes on each voted field of an election: by value, for the decided or else most frequent one, and too small leads."""
         decided = {} if decision.value is None else msgspec.json.decode(decision.value)
         cells = {name: votes for name, votes in cells_in(decision.ballots).items() if name not in self._unvoted}
@@ -109,7 +102,14 @@ class TrustColumns:
             agreement[name] = own, own + sum(rivals)
             if own - max(rivals, default=0) < self._k:
                 unsettled.append(name)
-        return cells, agreement, unsettled
+        return RowVotes(
+            samples=len(decision.ballots),
+            flagged=sum(isinstance(each, Flagged) for each in decision.ballots),
+            cost_usd=decision.cost_usd,
+            cells=cells,
+            agreement=agreement,
+            unsettled=unsettled,
+        )
 
     def _settled_by(self, path: str, decision: Recalled, *, is_certain: bool) -> str | None:
         """Say what settled an election; None if nothing did. A vote that ended before its margin was ended by a certificate."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,6 +16,16 @@ from microagents.replies.chat import Reply, decoder_of
 from microagents.runs.accuracy import Accuracy, Pair, confusions, wrong_pairs
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import ChainTask, Task
+
+
+class JudgedRow(NamedTuple):
+    """The judged result of a row."""
+
+    is_right: bool
+    known: Mapping[str, Any] = {}
+    """Right values of its fields, as far as they are known."""
+    wrong: Sequence[Pair] = ()
+    """Fields that have other ones."""
 
 
 def accuracy_of(tasks: Sequence[Task], results: Iterable[Any]) -> Accuracy | None:
@@ -27,26 +38,20 @@ def accuracy_of(tasks: Sequence[Task], results: Iterable[Any]) -> Accuracy | Non
     first = tasks[0]
     if not isinstance(first, RowTask) or not _may_judge(first):
         return None
-    verdicts, of_fields, pairs = Counter[bool](), Counter[str](), list[Pair]()
     try:
-        for task, result in zip(tasks, results, strict=False):
-            is_right = None if result is None else verdict_on(task, result)
-            if is_right is None or not isinstance(task, RowTask):
-                continue
-            known = called(task.right_fields, called(task.start), gives=dict)
-            verdicts[is_right] += 1
-            of_fields.update(known.keys())
-            if not is_right:
-                pairs += wrong_pairs(_reply_in(task, result), known)
+        found = [judged(task, result) for task, result in zip(tasks, results, strict=False) if result is not None]
     except Exception:  # noqa: BLE001 - a user's code may raise anything, and the run is done
         return None
-    judged, wrong = verdicts.total(), Counter(name for name, _, _ in pairs)
-    if not judged:
+    verdicts = [each for each in found if each is not None]
+    if not verdicts:
         return None
+    right, pairs = sum(each.is_right for each in verdicts), list(chain.from_iterable(each.wrong for each in verdicts))
+    wrong = Counter(name for name, _, _ in pairs)
+    of_fields = Counter(chain.from_iterable(each.known for each in verdicts))
     return Accuracy(
-        judged=judged,
-        right=verdicts[True],
-        rows=proportion(verdicts[True], judged),
+        judged=len(verdicts),
+        right=right,
+        rows=proportion(right, len(verdicts)),
         fields={name: proportion(count - wrong[name], count) for name, count in of_fields.items()},
         confused=confusions(pairs),
     )
@@ -54,17 +59,23 @@ def accuracy_of(tasks: Sequence[Task], results: Iterable[Any]) -> Accuracy | Non
 
 def verdict_on(task: Task, result: Any) -> bool | None:
     """Judge the result of a row, as JSON-like values; None if nothing judges it. A row with gold values needs a result to be right."""
-    if not isinstance(task, RowTask) or (result is None and not task.gold_values):
-        return None
     if result is None:
-        return False
-    verdict: bool | None = called(task.correct, called(task.start), _reply_in(task, result), gives=(bool, NoneType))
-    return verdict
+        return False if isinstance(task, RowTask) and task.gold_values else None
+    verdict = judged(task, result)
+    return None if verdict is None else verdict.is_right
 
 
-def _reply_in(task: RowTask[Any], result: Any) -> Reply:
+def judged(task: Task, result: Any) -> JudgedRow | None:
+    """Judge a result, as JSON-like values, by gold columns or the task's oracle; None if nothing does."""
+    if not isinstance(task, RowTask):
+        return None
     reply: Reply = decoder_of(task.reply_type()).decode(msgspec.json.encode(result))
-    return reply
+    state = called(task.start)
+    is_right = called(task.correct, state, reply, gives=(bool, NoneType))
+    if is_right is None:
+        return None
+    known = called(task.right_fields, state, gives=dict)
+    return JudgedRow(is_right, known, () if is_right else wrong_pairs(reply, known))
 
 
 def _may_judge(task: RowTask[Any]) -> bool:

@@ -13,13 +13,11 @@ from msgspec import Struct, structs
 
 from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage, MicroagentsError
-from microagents.base.user_code import called
-from microagents.elections.election import ESCALATED, Flagged
-from microagents.journal.messages import Recalled
+from microagents.elections.election import ESCALATED
 from microagents.journal.reading import Reader
-from microagents.replies.chat import decoder_of, fields_of
-from microagents.runs.accuracy import wrong_pairs
+from microagents.replies.chat import fields_of
 from microagents.runs.cells import SHARED, RowVotes, TrustColumns
+from microagents.runs.judging import judged
 from microagents.runs.settings import validated
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import Task
@@ -87,7 +85,8 @@ def table_rows(reader: Reader, numbers: Sequence[int]) -> list[ShownRow]:
         if ending is not None and ending.result is not None:
             result = msgspec.json.decode(ending.result)
             found["reply"] = result if isinstance(result, dict) else {"result": result}
-            found |= _judged(judge, number, options, ending.result)
+            with suppress(InvalidUsage):  # the list of wrong rows says why it marks none
+                found |= _faults(judge, number, options, result)
         votes = trusted.votes_of(number, ending)
         if votes is not None and votes.path is not None:
             said = persons.get(votes.path) or persons.get(votes.path.removesuffix(ESCALATED))
@@ -95,15 +94,8 @@ def table_rows(reader: Reader, numbers: Sequence[int]) -> list[ShownRow]:
             if said is not None or votes.by_person:
                 reply = found.get("reply", {}) if said is None else msgspec.json.decode(said.value)
                 found |= {"person": reply, "person_fields": _fields_of_person(votes, reply)}
-        rows.append(msgspec.convert(found, ShownRow))
+        rows.append(ShownRow(**found))
     return rows
-
-
-def _judged(kind: type[Task] | None, number: int, options: dict[str, Any], result: bytes) -> dict[str, Any]:
-    with suppress(InvalidUsage):  # the list of wrong rows says why it marks none
-        right = None if kind is None else _right_values(kind, number, options, result)
-        return {"is_wrong": right is not None, "right": right or {}}
-    return {}
 
 
 def _fields_of_person(votes: RowVotes, reply: dict[str, Any]) -> list[str]:
@@ -119,20 +111,17 @@ def row_agreements(reader: Reader) -> bytes:
     inputs, trusted = reader.experiment.inputs, _trusted(reader)
     least, flagged = array("f", [NO_VOTES]) * inputs, array("f", bytes(4 * inputs))
     for number, decision in reader.row_elections():
-        if 0 <= number < inputs:
-            least[number], flagged[number] = _least_of(trusted, decision)
+        if not 0 <= number < inputs:
+            continue
+        least[number] = 1.0
+        if decision is not None:
+            votes = trusted.votes_in(decision)
+            shares = [own / given for own, given in votes.agreement.values()]
+            least[number], flagged[number] = min(shares, default=0.0), votes.flagged > 0
     for number, asked in reader.equal_inputs(SHARED):
         if 0 <= asked < inputs and 0 <= number < inputs:
             least[number], flagged[number] = least[asked], flagged[asked]
     return least.tobytes() + flagged.tobytes()
-
-
-def _least_of(trusted: TrustColumns, decision: Recalled | None) -> tuple[float, bool]:
-    if decision is None:
-        return 1.0, False
-    _, agreement, _ = trusted.votes_in(decision)
-    least = min((own / votes for own, votes in agreement.values()), default=0.0)
-    return least, any(isinstance(each, Flagged) for each in decision.ballots)
 
 
 def wrong_rows(reader: Reader, within_s: float) -> tuple[list[int], int]:
@@ -142,37 +131,37 @@ def wrong_rows(reader: Reader, within_s: float) -> tuple[list[int], int]:
         InvalidUsage: the task's code cannot be found, or raised.
     """
     kind, ends_s = TASKS.find(reader.experiment.recipe.task, Task), time.monotonic() + within_s
-    wrong, judged = [], 0
+    wrong, count = [], 0
     for number, options, ending in reader.inputs():
         if time.monotonic() > ends_s:
             break
         if ending is not None and ending.result is not None:
-            judged += 1
-            if _right_values(kind, number, options, ending.result) is not None:
+            count += 1
+            if _faults(kind, number, options, msgspec.json.decode(ending.result)):
                 wrong.append(number)
-    return wrong, judged
+    return wrong, count
 
 
-def _right_values(kind: type[Task], number: int, options: dict[str, Any], result: bytes) -> dict[str, Any] | None:
-    """Return the right values of fields that a result has otherwise; None unless the task's code refuses it.
+def _faults(kind: type[Task] | None, number: int, options: dict[str, Any], result: Any) -> dict[str, Any]:
+    """Return the fields of `ShownRow` on what is wrong with a result; none unless the task's code refuses it.
 
     Raises:
         InvalidUsage: the results of the task are no replies, or its code raised.
     """
+    if kind is None:
+        return {}
     task = validated(kind, f"input {number}", options)
     assert isinstance(task, RowTask)
-    reply_type = task.reply_type()
     try:
-        reply, state = decoder_of(reply_type).decode(result), called(task.start)
-        if called(task.correct, state, reply) is not False:
-            return None
-        known = called(task.right_fields, state)
+        verdict = judged(task, result)
     except MicroagentsError as error:
         raise InvalidUsage(str(error)) from None
     except ValueError:  # msgspec's errors, too
         raise InvalidUsage(f"the results of {kind.__name__} are no replies, so they are not judged") from None
-    names = {field.name: field.encode_name for field in fields_of(reply_type)}
-    return {names[name]: msgspec.json.decode(right) for name, right, _ in wrong_pairs(reply, known)}
+    if verdict is None or verdict.is_right:
+        return {}
+    names = {field.name: field.encode_name for field in fields_of(task.reply_type())}
+    return {"is_wrong": True, "right": {names[name]: msgspec.json.decode(right) for name, right, _ in verdict.wrong}}
 
 
 def _trusted(reader: Reader) -> TrustColumns:
