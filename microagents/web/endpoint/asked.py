@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.models.http.replies import object_in
@@ -21,12 +20,38 @@ FORWARDED_HEADERS = ("anthropic-beta", "anthropic-version", "openai-beta")
 UNSTATED_CAP = 2**17
 """Output tokens of a request without a cap, for limits by the minute: no model writes more."""
 MOST_CHOICES = 128
-SEALED = {"include": b'["reasoning.encrypted_content"]'}
-"""Asks for the reasoning itself, which clients send back, since nothing is stored."""
+SEALED, LISTED = "reasoning.encrypted_content", "message.output_text.logprobs"
+"""What a response may include: the reasoning itself, which clients send back since nothing is stored, and log-probabilities."""
 _CALLS = ("tools", "functions", "mcp_servers", "prompt")
 """Fields by which a reply may have calls."""
 _STORED = ("previous_response_id", "conversation")
+_Tokens = Annotated[float, Meta(ge=0, le=1e9)] | None
+
+
+class _StreamOptions(Struct):
+    include_usage: bool | None = None
+
+
+class Named(Struct):
+    """The fields of a request that the endpoint reads; all others go on unread."""
+
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    n: Annotated[int, Meta(ge=1, le=MOST_CHOICES)] | None = None
+    """Number of choices, each of which is an election."""
+    temperature: float | None = None
+    seed: int | None = None
+    max_completion_tokens: _Tokens = None
+    max_tokens: _Tokens = None
+    max_output_tokens: _Tokens = None
+    store: bool | None = None
+    background: bool | None = None
+    include: list[str] | None = None
+    logprobs: bool | None = None
+
+
 _top_level = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_named = msgspec.json.Decoder(Named)
 
 
 class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
@@ -35,6 +60,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
     wire: Wire
     fields: Mapping[str, bytes]
     """The fields of its body as they came."""
+    named: Named
     headers: Mapping[str, str]
     """Its headers that go on."""
     query: str = ""
@@ -48,10 +74,11 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         """Read a request.
 
         Raises:
-            InvalidUsage: the body is no JSON object, or it asks for something that is stored at the provider, or done in the background.
+            InvalidUsage: the body is no JSON object, a field that is read has another type, or it asks for something that is stored
+                at the provider, or done in the background.
         """
         try:
-            found = _top_level.decode(body)
+            found, named = _top_level.decode(body), _named.decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             why = " ".join(str(error).split())
             raise InvalidUsage(f"the request cannot be read: {why}") from None
@@ -61,10 +88,10 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
                 raise InvalidUsage(
                     f"{name} is not served: nothing is stored, so send the whole conversation with each request"
                 )
-        if fields.get("background", b"false") not in (b"false", b"null"):
+        if named.background:
             raise InvalidUsage("background is not served: a vote needs the replies; leave it out")
         kept = {name: headers[name] for name in FORWARDED_HEADERS if name in headers}
-        return cls(wire=wire, fields=fields, headers=kept, query=query, caller=caller)
+        return cls(wire=wire, fields=fields, named=named, headers=kept, query=query, caller=caller)
 
     @cached_property
     def digest(self) -> bytes:
@@ -75,62 +102,54 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def streams(self) -> bool:
         """Whether the client reads events."""
-        return self.fields.get("stream") == b"true"
+        return self.named.stream is True
 
-    @cached_property
+    @property
     def choices(self) -> int:
-        """Number of replies that it asks for.
-
-        Raises:
-            InvalidUsage: it is no number, or too many.
-        """
-        number = self._number("n") if self.wire is CHAT else None
-        if number is not None and number not in range(1, MOST_CHOICES + 1):
-            raise InvalidUsage(f"n must be 1 to {MOST_CHOICES}: each choice is an election")
-        return int(number or 1)
+        """Number of replies that it asks for."""
+        return (self.named.n or 1) if self.wire is CHAT else 1
 
     @property
     def has_form(self) -> bool:
         """Whether it gives the text of the reply a form in JSON."""
         return b'"json_' in self.fields.get(self.wire.form, b"")
 
-    @cached_property
+    @property
     def wants_usage(self) -> bool:
         """Whether the events of a chat are to end with the usage."""
-        return b"true" in self.fields.get("stream_options", b"").partition(b"include_usage")[2][:12]
+        asked = self.named.stream_options
+        return asked is not None and asked.include_usage is True
+
+    @property
+    def caps(self) -> Mapping[str, float]:
+        """The caps on output tokens that it names."""
+        given = {name: getattr(self.named, name) for name in self.wire.caps}
+        return {name: cap for name, cap in given.items() if cap is not None}
 
     def cap(self, ceiling: int | None) -> int:
-        """Return the output tokens that a reply may have at most.
-
-        Raises:
-            InvalidUsage: the cap of the request is no number.
-        """
-        given = [cap for name in self.wire.caps if (cap := self._number(name)) is not None]
-        return min([*given, *([] if ceiling is None else [ceiling])], default=UNSTATED_CAP)
+        """Return the output tokens that a reply may have at most."""
+        caps = [*self.caps.values(), UNSTATED_CAP if ceiling is None else ceiling]
+        return int(min(caps))
 
     @property
     def lacks_seals(self) -> bool:
         """Whether its client may count on stored reasoning: nothing is stored here, so the reasoning itself must come with the reply."""
-        is_stored = self.fields.get("store", b"null") != b"false"
-        return self.wire is RESPONSES and is_stored and b"encrypted_content" not in self.fields.get("include", b"")
+        return self.wire is RESPONSES and self.named.store is not False and SEALED not in self.included
+
+    @property
+    def included(self) -> Sequence[str]:
+        """Names of what a reply is to include."""
+        return self.named.include or ()
 
     @cached_property
     def is_plain(self) -> bool:
         """Whether its reply can have no calls."""
         return all(self.fields.get(name, b"null") in (b"null", b"[]") for name in _CALLS)
 
-    @cached_property
+    @property
     def has_logprobs(self) -> bool:
         """Whether its client asks for the log-probabilities of tokens."""
-        return self.fields.get("logprobs", b"null") not in (b"null", b"false") or b"logprobs" in self.fields.get(
-            "include", b""
-        )
-
-    @property
-    def temperature(self) -> float | None:
-        """Temperature that it names."""
-        given: float | None = self._number("temperature")
-        return given
+        return bool(self.named.logprobs) or LISTED in self.included
 
     def body(
         self,
@@ -139,7 +158,8 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         ceiling: int | None = None,
         seq: int = 0,
         temperature: float = 0,
-        more: Sequence[Mapping[str, bytes]] = (),
+        more: Mapping[str, bytes] = {},
+        includes: Sequence[str] = (),
     ) -> bytes:
         """Write the body of a sample: as it came but for the fields that are the endpoint's to set.
 
@@ -148,7 +168,8 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
             ceiling: most output tokens; None for the client's own cap.
             seq: place of the sample in the order of launches.
             temperature: least temperature of the samples after the first.
-            more: further fields; an ``include`` is added to the client's.
+            more: further fields.
+            includes: what a reply is to include beside what the client names.
         """
         fields = dict(self.fields)
         fields.pop("n", None)
@@ -158,32 +179,22 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         if self.wire is CHAT and self.streams:
             fields["stream_options"] = b'{"include_usage":true}'
         if ceiling is not None:
-            given = [name for name in self.wire.caps if self._number(name) is not None]
-            for name in given or self.wire.caps[:1]:
+            for name in self.caps or self.wire.caps[:1]:
                 fields[name] = b"%d" % self.cap(ceiling)
-        for name, value in itertools.chain.from_iterable(each.items() for each in more):
-            if name == "include":
-                asked = [msgspec.json.decode(each) or [] for each in (fields.get(name, b"null"), value)]
-                value = msgspec.json.encode([*asked[0], *asked[1]])  # noqa: PLW2901
-            fields[name] = value
+        if includes:
+            fields["include"] = msgspec.json.encode([*self.included, *includes])
+        fields.update(more)
         if seq:
             self._vary(fields, seq, temperature)
         return b"{%s}" % b",".join(msgspec.json.encode(name) + b":" + value for name, value in fields.items())
 
     def _vary(self, fields: dict[str, bytes], seq: int, temperature: float) -> None:
         """Let a repeat differ from the first sample: at temperature 0, or with one seed, all are equal."""
-        if self.temperature is not None and self.temperature < temperature:
+        named = self.named
+        if named.temperature is not None and named.temperature < temperature:
             fields["temperature"] = msgspec.json.encode(temperature)
-        seed = self._number("seed")
-        if seed is not None:
-            fields["seed"] = b"%d" % (int(seed) + seq)
-
-    def _number(self, name: str) -> Any:
-        value = self.fields.get(name, b"null")
-        try:
-            return msgspec.json.decode(value, type=int | float | None)
-        except (msgspec.MsgspecError, ValueError):
-            raise InvalidUsage(f"{name} must be a number, not {value[:40].decode('utf-8', 'replace')}") from None
+        if named.seed is not None:
+            fields["seed"] = b"%d" % (named.seed + seq)
 
     @property
     def input_tokens(self) -> int:

@@ -25,11 +25,11 @@ def law_of(provider: HttpModel, asked: ForwardedRequest, policy: Policy) -> LawO
     if not asked.has_form and not (policy.votes == "text" and provider.capabilities.lists_end):
         return None
     # A request that names no temperature is answered at the server's, which is 1 at most.
-    warmest = max(asked.temperature or 0.0, policy.temperature)
+    warmest = max(asked.named.temperature or 0.0, policy.temperature)
     if provider.kind_of_logprobs == OFF or warmest > 1:
         return None
     if provider.kind_of_logprobs == PROCESSED:
-        return None if asked.temperature == 0 else "draw"  # at 0 they are no law's
+        return None if asked.named.temperature == 0 else "draw"  # at 0 they are no law's
     return "model"
 
 

@@ -22,13 +22,13 @@ from microagents.replies.masses import LawOfMass, Mass
 from microagents.roles.limits.reservations import units
 from microagents.roles.solver.gates import MAY_BE_BILLED
 from microagents.web.endpoint.acts import UNREAD, vote_text
-from microagents.web.endpoint.asked import SEALED, ForwardedRequest
+from microagents.web.endpoint.asked import LISTED, SEALED, ForwardedRequest
 from microagents.web.endpoint.caps import Caps
 from microagents.web.endpoint.certificates import law_of, mass_in
 from microagents.web.endpoint.policy import Policy
-from microagents.web.endpoint.wires import Withheld
+from microagents.web.endpoint.wires import RESPONSES, Withheld
 
-_SEALS, _LOGPROBS = "encrypted", "logprobs"
+_WORDS = {SEALED: "encrypted", LISTED: "logprobs"}
 """Words by which models refuse to include their reasoning, and the log-probabilities of tokens."""
 MAX_WORDS = 300
 """Characters of a provider's words in an error."""
@@ -160,7 +160,7 @@ class ForwardingModel(Model):
         self._caps = caps
         self._is_staggered = is_staggered
         self._refused: set[str] = set()
-        """Words for the additions to requests that it refuses."""
+        """What it refuses to include."""
         self._provider = provider
         self._exchanges = exchanges
         self.priced = provider.priced
@@ -224,32 +224,33 @@ class ForwardingModel(Model):
 
     def law_of(self, exchange: Exchange) -> LawOfMass | None:
         """Return the law of the masses of the replies to a request; None if they have none."""
-        return None if _LOGPROBS in self._refused else law_of(self._provider, exchange.asked, exchange.policy)
+        return None if LISTED in self._refused else law_of(self._provider, exchange.asked, exchange.policy)
 
     async def _forwarded(self, exchange: Exchange, call: Call) -> ForwardedReply:
         asked, policy = exchange.asked, exchange.policy
         path = f"{asked.wire.upstream}?{asked.query}" if asked.query else asked.wire.upstream
         while True:
-            more: dict[str, Mapping[str, bytes]] = {}
             law = self.law_of(exchange) if call.needs_mass else None
-            if asked.lacks_seals and _SEALS not in self._refused:
-                more[_SEALS] = SEALED
+            added = []
+            if asked.lacks_seals and SEALED not in self._refused:
+                added.append(SEALED)
             if law is not None and not asked.has_logprobs:
-                more[_LOGPROBS] = asked.wire.logprobs
+                added.append(LISTED)
             body = asked.body(
                 self._provider.model,
                 ceiling=exchange.ceiling,
                 seq=call.id.seq,
                 temperature=policy.temperature,
-                more=list(more.values()),
+                more=asked.wire.logprobs if LISTED in added else {},
+                includes=added if asked.wire is RESPONSES else (),
             )
             answer = await self._provider.forward(path, body, asked.headers, lambda _: exchange.first_event.set())
             reply = exchange.taken(answer, self._provider, law) if isinstance(answer, Response) else answer
             if isinstance(reply, ForwardedReply):
                 if law is not None and reply.mass is None and UNREAD not in reply.acts:
-                    self._refused.add(_LOGPROBS)  # they do not tell how likely a whole reply is
+                    self._refused.add(LISTED)  # they do not tell how likely a whole reply is
                 return reply
-            refused = [word for word in more if word in str(reply).lower()]
+            refused = [each for each in added if _WORDS[each] in str(reply).lower()]
             if not refused:
                 raise reply
             self._refused.update(refused)  # such as a model without reasoning

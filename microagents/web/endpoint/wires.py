@@ -38,7 +38,7 @@ class Wire(Struct, frozen=True, kw_only=True):
     form: str
     """Field that can give the text a JSON schema."""
     logprobs: Mapping[str, bytes] = {}
-    """Fields that ask for the log-probabilities of tokens; none if the wire has none. An ``include`` is added to the client's."""
+    """Fields that ask for the log-probabilities of tokens; none if the wire has none."""
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         """Write an error in its form."""
@@ -64,7 +64,7 @@ RESPONSES = Wire(
     sdk="openai",
     caps=("max_output_tokens",),
     form="text",
-    logprobs={"include": b'["message.output_text.logprobs"]', "top_logprobs": b"%d" % ALTERNATIVES},
+    logprobs={"top_logprobs": b"%d" % ALTERNATIVES},
 )
 MESSAGES = Wire(
     name="messages",

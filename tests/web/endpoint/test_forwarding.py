@@ -229,9 +229,10 @@ async def test_only_a_declared_destructive_call_is_refused_and_says_how_to_free_
         ("responses", {"background": True}, "background is not served"),
         ("responses", {"previous_response_id": "resp_1"}, "previous_response_id is not served"),
         ("responses", {"conversation": {"id": "c"}}, "conversation is not served"),
-        ("chat/completions", {"n": 200, "stream": True}, "n must be 1 to 128"),
-        ("chat/completions", {"n": 0}, "n must be 1"),
-        ("chat/completions", {"temperature": "hot"}, "temperature must be a number"),
+        ("chat/completions", {"n": 200, "stream": True}, "`int` <= 128 - at `$.n`"),
+        ("chat/completions", {"n": 0}, "`int` >= 1 - at `$.n`"),
+        ("responses", {"include": {"a": 1}}, "got `object` - at `$.include`"),
+        ("chat/completions", {"temperature": "hot"}, "Expected `float | null`, got `str` - at `$.temperature`"),
     ],
 )
 async def test_what_cannot_be_voted_on_is_refused_by_name(path: str, field: dict[str, Any], said: str) -> None:
