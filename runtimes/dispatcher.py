@@ -182,7 +182,7 @@ class Dispatcher:
         """Connect to another dispatcher, or to the process that follows one that died."""
         known = self._peers.get(peer)
         if known is None:
-            self._peers[peer] = Peer(peer, link, incarnation, self._take)
+            self._peers[peer] = Peer(link, incarnation, self._take)
         elif known.is_older_than(incarnation):  # the same process may be announced twice
             self._drop_held(known)
             known.replace(link, incarnation)
@@ -255,10 +255,10 @@ class Dispatcher:
 
     # -- envelopes --------------------------------------------------------------------------------------------------------------------
 
-    def receive(self, peer: str, data: bytes, incarnation: int = 0) -> None:
-        """Take a frame that a link brings from a process of a peer."""
+    def receive(self, peer: str, batch: bytes, incarnation: int = 0) -> None:
+        """Take a batch that a link brings from a process of a peer."""
         if not self._is_disconnected:
-            self._peers[peer].receive(data, incarnation)
+            self._peers[peer].receive(batch, incarnation)
 
     def _take(self, sender: Peer, envelope: wire.Envelope) -> None:
         match envelope:

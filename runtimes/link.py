@@ -6,14 +6,16 @@ from typing import Protocol
 
 
 class Link(Protocol):
-    """Carries encoded batches to another dispatcher, each as a whole; it may delay, reorder, repeat or drop batches."""
+    """Carries encoded batches to another dispatcher while both processes live: each once, and in order. It may delay them."""
 
-    resend_s: float
-    """Seconds without an acknowledgement after which a batch is sent again."""
-    acknowledge_s: float
-    """Seconds after which a received batch is acknowledged, unless a batch in the other direction has acknowledged it."""
     linger_s: float
     """Seconds that a one-way message may wait so that it leaves in one batch with others."""
 
-    def send(self, peer: str, batch: bytes) -> None:
+    def send(self, batch: bytes) -> None:
         """Hand over a batch; returns at once."""
+
+    async def flush(self) -> None:
+        """Wait until all batches have arrived, or the link is closed."""
+
+    def close(self) -> None:
+        """Send nothing more."""

@@ -89,12 +89,12 @@ class LinkedRuntime(LocalRuntime):
 
     def _create_dispatchers(self) -> dict[str, Dispatcher]:
         both = {name: Dispatcher(name) for name in (DRIVER, self.OTHER)}
-        both[DRIVER].connect(self.OTHER, self._link(DRIVER, both))
-        both[self.OTHER].connect(DRIVER, self._link(self.OTHER, both))
+        both[DRIVER].connect(self.OTHER, self._link(DRIVER, both[self.OTHER]))
+        both[self.OTHER].connect(DRIVER, self._link(self.OTHER, both[DRIVER]))
         return both
 
-    def _link(self, sender: str, dispatchers: dict[str, Dispatcher]) -> Link:
-        return LoopLink(sender, dispatchers)
+    def _link(self, sender: str, receiver: Dispatcher) -> Link:
+        return LoopLink(sender, receiver)
 
     @classmethod
     def placement(cls, deployments: Sequence[Deployment], _: Mapping[str, Any], /) -> dict[str, str]:
@@ -116,14 +116,21 @@ class LinkedRuntime(LocalRuntime):
 class LoopLink:
     """A link between dispatchers on the same event loop."""
 
-    resend_s = 0.25
-    acknowledge_s = 0.02
     linger_s = 0.0
 
-    def __init__(self, sender: str, dispatchers: dict[str, Dispatcher]) -> None:
+    def __init__(self, sender: str, receiver: Dispatcher) -> None:
         self._sender = sender
-        self._dispatchers = dispatchers
+        self._receiver = receiver
 
-    def send(self, peer: str, batch: bytes) -> None:
+    def send(self, batch: bytes) -> None:
         """Deliver a batch in the next iteration of the event loop."""
-        asyncio.get_running_loop().call_soon(self._dispatchers[peer].receive, self._sender, batch)
+        asyncio.get_running_loop().call_soon(self._receiver.receive, self._sender, batch)
+
+    async def flush(self) -> None:
+        """Wait until all batches have arrived."""
+        arrived = asyncio.Event()
+        asyncio.get_running_loop().call_soon(arrived.set)
+        await arrived.wait()
+
+    def close(self) -> None:
+        """Do nothing: a dispatcher that is disconnected takes no batch."""

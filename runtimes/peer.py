@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import groupby
 
 from msgspec import Raw, Struct
@@ -13,7 +12,6 @@ from msgspec import Raw, Struct
 from microagents.base.errors import MicroagentsError
 from microagents.base.messages import Batched, address_of
 from microagents.runtimes import wire
-from microagents.runtimes.channel import Channel
 from microagents.runtimes.incoming_calls import IncomingCalls
 from microagents.runtimes.link import Link
 from microagents.runtimes.outgoing_calls import Reply
@@ -43,14 +41,11 @@ def _packed(waiting: Sequence[wire.Envelope | Waiting]) -> Iterator[wire.Envelop
 
 
 class Peer:
-    """Another dispatcher: the connection to its current process, and the calls that its next process will be asked again."""
+    """Another dispatcher: the link to its current process, and the calls that its next process will be asked again."""
 
-    def __init__(
-        self, name: str, link: Link, incarnation: int, on_envelope: Callable[[Peer, wire.Envelope], None]
-    ) -> None:
+    def __init__(self, link: Link, incarnation: int, on_envelope: Callable[[Peer, wire.Envelope], None]) -> None:
         self.incoming = IncomingCalls(self.enqueue)
         """The calls from this peer."""
-        self._name = name
         self._incarnation = incarnation
         self._on_envelope = on_envelope
         self._lost: MicroagentsError | None = None
@@ -64,12 +59,7 @@ class Peer:
         """Open calls to the peer, by number."""
         self._cancelled: dict[int, Reply] = {}
         """Ends of the calls that were cancelled here and still run at the peer, by number."""
-        self._connect(link)
-
-    def _connect(self, link: Link) -> None:
-        self._linger_s = link.linger_s
-        send = partial(link.send, self._name)
-        self._channel = Channel(send, self._receive_batch, resend_s=link.resend_s, acknowledge_s=link.acknowledge_s)
+        self._link = link
 
     @property
     def has_calls(self) -> bool:
@@ -86,18 +76,18 @@ class Peer:
     def ask(self, call: int, sent: wire.Sent, *, overtakes: bool = False) -> None:
         """Send a request, and send it again to each later process until it is forgotten or cancelled."""
         self._unanswered[call] = sent
-        if overtakes and self._linger_s and not self._is_scheduled:
-            self._channel.send(wire.encode([sent]))
+        if overtakes and self._link.linger_s and not self._is_scheduled:
+            self._link.send(wire.encode([sent]))
         else:
             self.enqueue(sent)
 
     def tell(self, sent: wire.Sent | Waiting) -> None:
         """Send a one-way message; it may linger, and keeps its order among all messages to the peer."""
-        if not self._linger_s:
+        if not self._link.linger_s:
             self.enqueue(sent)
             return
         if not self._outbox:
-            asyncio.get_running_loop().call_later(self._linger_s, self._send_outbox)
+            asyncio.get_running_loop().call_later(self._link.linger_s, self._send_outbox)
         self._outbox.append(sent)
 
     def forget(self, call: int) -> None:
@@ -138,25 +128,22 @@ class Peer:
         if self._lost is None and not self._has_ended:
             envelopes = list(_packed(waiting))
             for first in range(0, len(envelopes), MAX_ENVELOPES):
-                self._channel.send(wire.encode(envelopes[first : first + MAX_ENVELOPES]))
+                self._link.send(wire.encode(envelopes[first : first + MAX_ENVELOPES]))
 
-    def receive(self, data: bytes, incarnation: int) -> None:
-        """Take a frame from a link; a frame from a process that has died since is dropped."""
+    def receive(self, batch: bytes, incarnation: int) -> None:
+        """Take a batch from a link; one from a process that has died since is dropped."""
         if incarnation == self._incarnation and self._lost is None and not self._has_ended:
-            self._channel.receive(data)
-
-    def _receive_batch(self, batch: bytes) -> None:
-        for envelope in wire.decode(batch):
-            self._on_envelope(self, envelope)
+            for envelope in wire.decode(batch):
+                self._on_envelope(self, envelope)
 
     async def flush(self) -> None:
         """Send the outbox and wait until it has arrived."""
         self._send_outbox()
-        await self._channel.flush()
+        await self._link.flush()
 
     def close(self) -> None:
-        """Send nothing again."""
-        self._channel.close()
+        """Send nothing more."""
+        self._link.close()
 
     # -- the processes of the peer ----------------------------------------------------------------------------------------------------
 
@@ -176,7 +163,7 @@ class Peer:
             if isinstance(envelope, Waiting) or (isinstance(envelope, wire.Sent) and envelope.call is None)
         ]
         self._incarnation, self._has_ended = incarnation, False
-        self._connect(link)
+        self._link = link
         self._outbox.clear()
         for envelope in (*one_way, *self._unanswered.values()):
             self.enqueue(envelope)
@@ -195,7 +182,7 @@ class Peer:
         return list(self._unanswered)
 
     def _end_connection(self) -> None:
-        self._channel.close()
+        self._link.close()
         for end in self._cancelled.values():  # the handlers have died with their process
             if not end.done():
                 end.set_result(None)

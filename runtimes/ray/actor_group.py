@@ -22,12 +22,12 @@ from microagents.runtimes.ray.calls import (
     ActorDied,
     call_role,
     end_process,
-    future_of,
     gather,
     try_calls,
     unless_dead,
 )
-from microagents.runtimes.ray.host import RayLink, encode_error
+from microagents.runtimes.ray.host import encode_error
+from microagents.runtimes.ray.links import RayLink, future_of
 from microagents.runtimes.ray.liveness import collect_until_death, kill_if_silent, log
 from microagents.runtimes.ray.placement import ActorSlot, place_replicas, slots_of
 from microagents.runtimes.ray.starting import ActorStarter
@@ -83,7 +83,7 @@ class ActorGroup:
 
     async def flush(self) -> None:
         """Wait until all one-way messages sent so far have arrived, except those from and to actors that die."""
-        await try_calls([slot.actor.flush.remote() for slot in self.slots.values()], STOP_S)
+        await try_calls([slot.actor.flush for slot in self.slots.values()], STOP_S)
         await self._dispatcher.flush()
 
     # -- starting ---------------------------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class ActorGroup:
     async def _end(self, slots: Sequence[ActorSlot]) -> None:
         """Stop the roles of slots, let their last records arrive, and end their processes."""
         actors = [slot.actor for slot in slots]
-        await try_calls([actor.close.remote() for actor in actors], STOP_S)
+        await try_calls([actor.close for actor in actors], STOP_S)
         for deployment in reversed(self._deployments):
             for replica in replica_names(deployment):
                 if self._slot_of.get(replica) in slots:
@@ -184,7 +184,7 @@ class ActorGroup:
         for slot in slots:
             self._dispatcher.end(slot.name)
             others = [each for each in self.slots.values() if each.is_ready]
-            await try_calls([each.actor.end_peer.remote(slot.name) for each in others], liveness.SILENT_S)
+            await try_calls([each.actor.end_peer for each in others], liveness.SILENT_S, slot.name)
         with suppress(NoHandler):  # a run without a keeper
             for slot in slots:
                 for replica in slot.replicas:
@@ -215,9 +215,8 @@ class ActorGroup:
             for name, failed in self._lost.items():
                 await future_of(actor.lose.remote(name, failed))
             others = [each for each in self.slots.values() if each is not slot and each.is_ready]
-            await try_calls(
-                [each.actor.connect.remote(slot.name, actor, incarnation) for each in others], liveness.SILENT_S
-            )
+            methods = [each.actor.connect for each in others]
+            await try_calls(methods, liveness.SILENT_S, slot.name, actor, incarnation)
             self._dispatcher.connect(slot.name, RayLink(DRIVER, 0, actor), incarnation)
         self.scope.start(self._ping(slot, actor))
         try:
@@ -297,7 +296,7 @@ class ActorGroup:
         self._dispatcher.lose(slot.name, error)
         await end_process(slot.actor)  # it may still wait for resources
         others = [each for each in self.slots.values() if each is not slot]
-        await try_calls([each.actor.lose.remote(slot.name, failed) for each in others], liveness.SILENT_S)
+        await try_calls([each.actor.lose for each in others], liveness.SILENT_S, slot.name, failed)
 
     async def _watch_ray(self) -> None:
         """Give all slots up when Ray ends on the driver's machine."""
@@ -332,7 +331,7 @@ class ActorGroup:
                     elif self._slot_of[replica].is_ready:
                         steps.push_async_callback(self._stop_replica, replica)
             steps.push_async_callback(self._dispatcher.close)
-            await try_calls([actor.close.remote() for actor in actors], STOP_S)
+            await try_calls([actor.close for actor in actors], STOP_S)
 
     async def _kill_actors(self) -> None:
         if not self.has_ray_ended:
@@ -350,4 +349,4 @@ class ActorGroup:
 
 async def _wait_for(method: str, actors: Sequence[Any]) -> None:
     """Wait a moment for the answers of actors to a call."""
-    await try_calls([getattr(actor, method).remote() for actor in actors], FLUSH_BEFORE_STOP_S)
+    await try_calls([getattr(actor, method) for actor in actors], FLUSH_BEFORE_STOP_S)

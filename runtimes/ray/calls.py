@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Coroutine, Iterable
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import PeerLost
 from microagents.runtimes.ray.cluster import aside
 from microagents.runtimes.ray.host import decode_error
+from microagents.runtimes.ray.links import call_again, future_of
 
 NOT_CREATED = "it cannot be created"
 """The beginning of the cause of a death that every successor would have, too."""
@@ -29,11 +30,6 @@ class ActorDied(Exception):
     """An actor died while roles were started. Its arguments are the name of its slot and the cause."""
 
 
-def future_of(reference: Any) -> asyncio.Future[Any]:
-    """Return the result of a call as a future of this event loop."""
-    return asyncio.wrap_future(reference.future())
-
-
 async def call_role(reference: Any) -> None:
     """Await a `Host` method that runs code of roles, and raise the error that it returns."""
     failed = await future_of(reference)
@@ -41,15 +37,15 @@ async def call_role(reference: Any) -> None:
         raise decode_error(failed)
 
 
-async def try_calls(references: Iterable[Any], timeout_s: float) -> None:
-    """Await calls side by side for a while; the death of an actor is not an error here."""
-    await gather([_try_call(each, timeout_s) for each in references])
+async def try_calls(methods: Iterable[Any], timeout_s: float, *given: object) -> None:
+    """Call methods of actors side by side for a while, which may run twice; the death of an actor is not an error here."""
+    await gather([_try_call(each, timeout_s, given) for each in methods])
 
 
-async def _try_call(reference: Any, timeout_s: float) -> None:
+async def _try_call(method: Any, timeout_s: float, given: Sequence[object]) -> None:
     with suppress(RayError, TimeoutError):
         async with asyncio.timeout(timeout_s):
-            await future_of(reference)
+            await call_again(method, *given)
 
 
 async def end_process(actor: Any) -> None:

@@ -1,4 +1,4 @@
-"""The Ray actor that hosts a dispatcher and its roles, and the links between such actors and the driver."""
+"""The Ray actor that hosts a dispatcher and its roles."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ import gc
 import logging
 import os
 import sys
-import threading
-from collections import deque
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from itertools import count
 from types import FrameType
 from typing import Any, TextIO
 
-import msgspec
 import ray
 import structlog
-from msgspec import Struct
 
 from microagents.actors.role import Role
 from microagents.base.errors import MicroagentsError
@@ -26,40 +22,14 @@ from microagents.base.messages import Message
 from microagents.base.user_code import role_failed
 from microagents.runtimes import wire
 from microagents.runtimes.dispatcher import Dispatcher
+from microagents.runtimes.ray.links import Arrivals, Collection, RayLink, UpLink, decode_delivery
 from microagents.runtimes.ray.placement import place_replicas, slots_of
 from microagents.runtimes.role_group import DRIVER, RoleGroup
 
-MAX_DELIVERIES = 2
-"""Deliveries to one peer that may be under way at a time; later frames wait and leave together with the next delivery."""
-ENOUGH_BYTES = 50_000
-"""Bytes from which a delivery takes no more frames. Above 100 KB Ray uses its object store, which halved the rate (measured)."""
-STORED_BYTES = 90_000
-"""Bytes from which a thread hands over a delivery: Ray puts it into its object store, and returns only then."""
-RESEND_S = 5.0
-"""Ray loses no delivery while both processes live, so only a failure of the network needs a repetition."""
-ACKNOWLEDGE_S = 1.0
-"""Batches in the other direction acknowledge most batches earlier."""
-LINGER_S = 0.2
-"""One-way messages to the driver are for the record, and a collection costs as much as a call, so they wait for company."""
 RAYS_LINES = (":actor_name:", ":task_name:", ":job_id:")
 """Beginnings of the lines by which Ray itself finds its way in what a process prints."""
 YOUNG_OBJECTS = 50_000
 """New objects after which Python's garbage collector runs in an actor."""
-
-
-class Delivery(Struct, frozen=True, array_like=True):
-    """Argument of one `Host.deliver` call.
-
-    It travels as one argument of bytes, which Ray hands on unchanged; with three arguments a step took a tenth longer (measured).
-    """
-
-    sender: str
-    incarnation: int
-    frames: list[bytes]
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Delivery).decode
 
 
 class Host:
@@ -83,6 +53,9 @@ class Host:
         self._incarnation = incarnation
         self._numbers = count()
         self._up = UpLink()
+        self._is_built = asyncio.Event()
+        self._arrivals = defaultdict[tuple[str, int], Arrivals](Arrivals)
+        """By name and incarnation of the process that sends."""
         self._group: RoleGroup
         _log_through(self._up.log, log_level, run_id, name)
 
@@ -93,9 +66,10 @@ class Host:
     @ray.method(enable_task_events=False)
     async def deliver(self, data: bytes) -> None:
         """Take an encoded `Delivery` from a peer."""
-        delivery = _decode(data)
-        for frame in delivery.frames:
-            self._dispatcher.receive(delivery.sender, frame, delivery.incarnation)
+        await self._is_built.wait()  # a peer that was built meanwhile knows this process, and this one not yet the peer
+        delivery = decode_delivery(data)
+        for batch in self._arrivals[delivery.sender, delivery.incarnation].take(delivery):
+            self._dispatcher.receive(delivery.sender, batch, delivery.incarnation)
 
     def _watch(self, title: str) -> Callable[[], None]:
         """Show a handled request in Ray's timeline, by a task of this actor that lasts as long."""
@@ -111,9 +85,13 @@ class Host:
         del self._handled[number]
 
     @ray.method(enable_task_events=False)
-    async def collect(self) -> tuple[list[bytes], list[dict[str, Any]]]:
-        """Wait until there are frames or lines of the log for the driver, and return all of them."""
-        return await self._up.take()
+    async def collect(self, collected: int) -> Collection:
+        """Wait until there are batches or lines of the log for the driver, and return all of them.
+
+        Args:
+            collected: number of earlier collections that have arrived. The last one is returned again if it has not.
+        """
+        return await self._up.take(collected)
 
     async def build(
         self, folders: Sequence[str], context: bytes, deployments: bytes, peers: Mapping[str, tuple[Any, int]]
@@ -142,6 +120,7 @@ class Host:
         for name, deployment in own.replicas.items():
             self._group.build(name, deployment, context)
         self._group.connect()
+        self._is_built.set()
         # Thousands of open calls are many objects that live for a while. With Python's default threshold of 700 new objects the garbage
         # collector took a third of the time (measured).
         gc.freeze()
@@ -182,102 +161,6 @@ class Host:
     async def stop(self, replica: str) -> None:
         """Stop a replica."""
         await self._group.stop(replica)
-
-
-class UpLink:
-    """Link from an actor to the driver: actors cannot call the driver, so frames wait until the driver collects them."""
-
-    resend_s = RESEND_S
-    acknowledge_s = ACKNOWLEDGE_S
-    linger_s = LINGER_S
-
-    def __init__(self) -> None:
-        self._frames: list[bytes] = []
-        self._lines: list[dict[str, Any]] = []
-        """Lines of the log."""
-        self._wakeup: asyncio.Future[None] | None = None
-        """Wakes `take`."""
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def send(self, peer: str, batch: bytes) -> None:  # noqa: ARG002 - the driver is the only peer
-        """Keep a batch until the driver collects it."""
-        self._frames.append(batch)
-        self._wake()
-
-    def log(self, line: dict[str, Any]) -> None:
-        """Keep a line of the log until the driver collects it; may be called from any thread."""
-        self._lines.append(line)
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._wake)
-
-    def _wake(self) -> None:
-        if self._wakeup is not None and not self._wakeup.done():
-            self._wakeup.set_result(None)
-
-    async def take(self) -> tuple[list[bytes], list[dict[str, Any]]]:
-        """Wait until there are frames or lines of the log, and remove and return all of them."""
-        self._loop = asyncio.get_running_loop()
-        while not (self._frames or self._lines):
-            self._wakeup = asyncio.get_running_loop().create_future()
-            await self._wakeup
-        taken = self._frames, self._lines
-        self._frames, self._lines = [], []
-        return taken
-
-
-class RayLink:
-    """Link from the driver or an actor to an actor.
-
-    Args:
-        sender: name of the dispatcher that sends.
-        incarnation: incarnation of its process.
-        actor: Ray's handle of the receiving actor.
-    """
-
-    resend_s = RESEND_S
-    acknowledge_s = ACKNOWLEDGE_S
-    linger_s = 0.0
-
-    def __init__(self, sender: str, incarnation: int, actor: Any) -> None:
-        self._sender = sender
-        self._incarnation = incarnation
-        self._actor = actor
-        self._waiting: deque[bytes] = deque()
-        self._permits = deque([None] * MAX_DELIVERIES)
-        """One entry per delivery that may start now. A deque, since its append and pop are atomic between threads."""
-        self._loop = asyncio.get_running_loop()
-
-    def send(self, peer: str, batch: bytes) -> None:  # noqa: ARG002 - the actor is the only peer
-        """Deliver a batch now, or with the next delivery."""
-        self._waiting.append(batch)
-        self._deliver()
-
-    def _deliver(self) -> None:
-        while self._waiting and self._permits:
-            self._permits.pop()
-            frames, size = [], 0
-            while self._waiting and size < ENOUGH_BYTES:
-                frames.append(self._waiting.popleft())
-                size += len(frames[-1])
-            delivery = Delivery(self._sender, self._incarnation, frames)
-            data = _encode(delivery)
-            if len(data) < STORED_BYTES:
-                self._send(data)
-            else:
-                threading.Thread(target=self._send, args=(data,), daemon=True).start()
-
-    def _send(self, data: bytes) -> None:
-        self._actor.deliver.remote(data).future().add_done_callback(self._end_delivery)
-
-    def _end_delivery(self, delivery: Any) -> None:
-        """Return the permit of a delivery that has ended; Ray calls this in one of its threads."""
-        delivery.exception()  # marks it as seen: the death of a peer is noticed by the driver
-        self._permits.append(None)
-        # Waking the loop costs it a turn, so it is woken only when a frame waits. No frame is forgotten: this thread frees the permit
-        # before it looks for frames, and `send` queues its frame before it looks for a permit, so the later of the two sees both.
-        if self._waiting:
-            with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._deliver)
 
 
 def _extend_import_path(folders: Sequence[str]) -> None:

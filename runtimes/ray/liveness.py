@@ -1,4 +1,4 @@
-"""Watching of processes: frames and log lines of an actor, and the signs that it or Ray itself has ended."""
+"""Watching of processes: batches and log lines of an actor, and the signs that it or Ray itself has ended."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ray.exceptions import ActorUnavailableError, RayError
 from microagents.base.errors import PeerLost
 from microagents.base.logs import log as library_log
 from microagents.runtimes.dispatcher import Dispatcher
-from microagents.runtimes.ray.calls import DEATHS, cause_of, end_process, ends_within, future_of
+from microagents.runtimes.ray.calls import DEATHS, cause_of, end_process, ends_within
 from microagents.runtimes.ray.cluster import ANSWER_S, aside, node_answers
+from microagents.runtimes.ray.links import future_of
 from microagents.runtimes.ray.placement import ActorSlot
 
 PING_EVERY_S = 5.0
@@ -30,29 +31,30 @@ UNREACHABLE_S = 4.0
 
 
 async def collect_until_death(slot: ActorSlot, dispatcher: Dispatcher) -> str:
-    """Receive frames and log lines from the current process of a slot until it dies; returns the cause.
+    """Receive batches and log lines from the current process of a slot until it dies; returns the cause.
 
     One call to the process is always open, so its death is noticed here, too.
     """
     loop, actor, incarnation = asyncio.get_running_loop(), slot.actor, slot.incarnation
+    collected = 0
     reached_s: float | None = None
     """Time at which it was last there, while it cannot be reached."""
     while True:
         try:
-            frames, lines = await future_of(actor.collect.remote())
-            reached_s = None
+            batches, lines = await future_of(actor.collect.remote(collected))
         except ActorUnavailableError:
             reached_s = loop.time() if reached_s is None else reached_s
             if loop.time() > reached_s + UNREACHABLE_S:
                 slot.is_unreachable = True
                 await kill(slot, actor, cause := f"it could not be reached for {UNREACHABLE_S:g} s")
                 return cause
-            await asyncio.sleep(RETRY_COLLECT_S)  # frames that were lost are sent again
+            await asyncio.sleep(RETRY_COLLECT_S)
             continue
         except DEATHS as error:
             return slot.kill_cause or cause_of(error)
-        for frame in frames:
-            dispatcher.receive(slot.name, frame, incarnation)
+        collected, reached_s = collected + 1, None
+        for batch in batches:
+            dispatcher.receive(slot.name, batch, incarnation)
         for line in lines:
             log(line["level"], line["event"], line["fields"])
 

@@ -15,10 +15,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from microagents.actors.role import Context
 from microagents.base.errors import InvalidDefinition, PeerLost
 from microagents.runtimes.ray.blueprint import Blueprint, import_folders
-from microagents.runtimes.ray.calls import call_role, ends_within, future_of
+from microagents.runtimes.ray.calls import call_role, ends_within
 from microagents.runtimes.ray.cluster import aside, free_cpus, missing_resource
 from microagents.runtimes.ray.host import Host
 from microagents.runtimes.ray.lanes import nodes_for_lanes
+from microagents.runtimes.ray.links import future_of
 from microagents.runtimes.ray.liveness import log
 from microagents.runtimes.ray.placement import ActorSlot
 from microagents.runtimes.ray.totals import set_waiting

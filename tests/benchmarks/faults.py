@@ -1,7 +1,7 @@
 """The promises under faults: ``python -m tests.benchmarks.faults``.
 
-Each seed runs a chain, five of them, a problem that is cut up, or a document, in virtual time behind a link that delays, reorders,
-repeats and drops batches, kills the process at random moments (for real: each sitting is a process of its own), and resumes the run from
+Each seed runs a chain, five of them, a problem that is cut up, or a document, in virtual time behind a link that delays
+batches, kills the process at random moments (for real: each sitting is a process of its own), and resumes the run from
 its journal. What it promises is then checked. A seed that fails is printed, and ``--seed N`` replays it alone.
 """
 
@@ -24,7 +24,7 @@ from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
 from tests.benchmarks.harness import checked, options_of, sent
-from tests.runtimes.lossy import Faults, LossyRuntime
+from tests.runtimes.delayed import DelayedRuntime, Faults
 from tests.systems.documents.lines import Lines
 
 TASKS = (
@@ -70,7 +70,7 @@ def sitting(seed: int, runs: Path, faults: Faults) -> bool:
     child = os.fork()
     if not child:
         vars(driving).update(
-            runtime_of=lambda _, context, deployments: LossyRuntime(context, deployments, faults=faults)
+            runtime_of=lambda _, context, deployments: DelayedRuntime(context, deployments, faults=faults)
         )
         writer.VIRTUAL_COMMIT_S = COMMIT_S
         try:

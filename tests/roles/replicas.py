@@ -20,7 +20,7 @@ from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LinkedRuntime
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
-from tests.runtimes.lossy import Faults, LossyRuntime
+from tests.runtimes.delayed import DelayedRuntime, Faults
 
 
 class Replica:
@@ -135,15 +135,15 @@ class Linked(LinkedRuntime):
         return {**super().placement(deployments, settings), "Keeper/0": cls.OTHER}
 
 
-class Lossy(Linked, LossyRuntime):
-    """A keeper behind a link that loses, repeats and delays messages."""
+class Delayed(Linked, DelayedRuntime):
+    """A keeper behind a link that delays messages."""
 
 
 @asynccontextmanager
 async def a_world(faults: Faults | None = None, **settings: int) -> AsyncIterator[World]:
     context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings=settings)
     deployments = [Deployment(role=Keeper)]
-    runtime = Linked(context, deployments) if faults is None else Lossy(context, deployments, faults=faults)
+    runtime = Linked(context, deployments) if faults is None else Delayed(context, deployments, faults=faults)
     async with asyncio.timeout(1e5), runtime as opened:
         world = World(opened.messenger, settings)
         try:

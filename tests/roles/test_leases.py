@@ -16,7 +16,7 @@ from microagents.roles.keeper import AwaitFailure
 from microagents.roles.limits.bounds import Bound, Queue, QueuedCall
 from microagents.runtimes.virtual import run_virtual
 from tests.roles.replicas import Replica, World, a_world
-from tests.runtimes.lossy import Faults
+from tests.runtimes.delayed import Faults
 
 
 def virtually(seed: int, working: Coroutine[Any, Any, None]) -> None:

@@ -1,21 +1,22 @@
-"""The link to a Ray actor, on a stand-in for the actor that says when a delivery ends: which moment that is, is what matters here."""
+"""Links on Ray, with a stand-in for the actor that says when and how a delivery ends."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from concurrent.futures import Future
+from itertools import permutations
 from typing import Self
 
-import msgspec
 import pytest
+from ray.exceptions import ActorDiedError, ActorUnavailableError
 from structlog.testing import capture_logs
 
 from microagents import Context, Deployment
-from microagents.runtimes.ray import actor_group, starting
+from microagents.runtimes.ray import actor_group, links, starting
 from microagents.runtimes.ray.actor_group import ActorGroup
 from microagents.runtimes.ray.calls import NEVER_RAN
-from microagents.runtimes.ray.host import ENOUGH_BYTES, Delivery, RayLink
+from microagents.runtimes.ray.links import ENOUGH_BYTES, Arrivals, Delivery, RayLink, UpLink, decode_delivery
 from microagents.runtimes.ray.placement import ActorSlot
 from microagents.runtimes.ray.starting import ActorStarter
 from microagents.systems import Maker
@@ -26,7 +27,7 @@ class Actor:
     """Keeps what is delivered, and ends deliveries when it is told to, in a thread as Ray does."""
 
     def __init__(self) -> None:
-        self.frames: list[list[bytes]] = []
+        self.deliveries: list[Delivery] = []
         self._calls: list[Future[None]] = []
 
     @property
@@ -34,53 +35,89 @@ class Actor:
         return self
 
     def remote(self, data: bytes) -> Self:
-        self.frames.append(msgspec.msgpack.decode(data, type=Delivery).frames)
+        self.deliveries.append(decode_delivery(data))
         self._calls.append(Future())
         return self
 
     def future(self) -> Future[None]:
         return self._calls[-1]
 
-    def end(self, number: int, error: Exception | None = None) -> None:
-        end = self._calls[number].set_result if error is None else self._calls[number].set_exception
+    async def end(self, number: int, error: Exception | None = None) -> None:
+        """End a delivery, and let the link go on."""
+        call = self._calls[number]
+        end = call.set_result if error is None else call.set_exception
         thread = threading.Thread(target=end, args=(error,))
         thread.start()
         thread.join()
+        await asyncio.sleep(0.01)
+
+    @property
+    def batches(self) -> list[list[bytes]]:
+        return [each.batches for each in self.deliveries]
 
 
-async def test_what_finds_no_place_leaves_together_once_a_delivery_ends_though_nothing_is_sent_any_more() -> None:
+async def linked(*batches: bytes) -> tuple[Actor, RayLink]:
+    """Send batches over a link; the first two of them are on their way."""
     actor = Actor()
     link = RayLink("asker", 0, actor)
-    for batch in (b"1", b"2", b"3", b"4"):
-        link.send("peer", batch)
-    assert actor.frames == [[b"1"], [b"2"]]
-    actor.end(1)
-    await asyncio.sleep(0)
-    assert actor.frames[2:] == [[b"3", b"4"]]
+    for batch in batches:
+        link.send(batch)
+        await asyncio.sleep(0)
+    return actor, link
 
 
-@pytest.mark.parametrize("error", [None, RuntimeError("the peer died")], ids=["well", "dead"])
-async def test_a_delivery_that_ends_makes_place_at_once_for_what_is_sent_next(error: Exception | None) -> None:
-    actor = Actor()
-    link = RayLink("asker", 0, actor)
-    for number in range(5):
-        link.send("peer", b"%d" % number)
-        actor.end(number, error)
-    assert len(actor.frames) == 5
+async def test_batches_that_find_no_place_leave_together_once_a_delivery_ends_though_nothing_more_is_sent() -> None:
+    actor, _ = await linked(b"1", b"2", b"3", b"4")
+    assert actor.batches == [[b"1"], [b"2"]]
+    await actor.end(1)
+    assert actor.batches[2:] == [[b"3", b"4"]]
 
 
-async def test_a_delivery_takes_no_more_frames_once_it_is_large() -> None:
-    actor = Actor()
-    link = RayLink("asker", 0, actor)
+async def test_a_delivery_takes_no_more_batches_once_it_is_large() -> None:
     large = b"x" * ENOUGH_BYTES
-    for batch in (b"1", b"2", large, b"3", b"4"):
-        link.send("peer", batch)
-    actor.end(0)
+    actor, _ = await linked(b"1", b"2", large, b"3", b"4")
+    await actor.end(0)
+    await actor.end(2)
+    assert actor.batches[2:] == [[large], [b"3", b"4"]]
+
+
+async def test_a_delivery_that_may_not_have_arrived_is_made_again_at_once_and_counts_once_in_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(links, "AGAIN_S", 0.0)
+    actor, link = await linked(b"1", b"2", b"3")
+    await actor.end(0, ActorUnavailableError("it cannot be reached", None))
+    flushing = asyncio.create_task(link.flush())
+    for number in (1, 2, 3):
+        assert not flushing.done()
+        await actor.end(number)
+    assert flushing.done()
+    assert actor.batches == [[b"1"], [b"2"], [b"1"], [b"3"]]
+    for order in permutations(actor.deliveries):
+        arrivals = Arrivals()
+        assert [batch for each in order for batch in arrivals.take(each)] == [b"1", b"2", b"3"]
+
+
+async def test_batches_to_an_actor_that_has_died_are_dropped_and_keep_no_caller_waiting() -> None:
+    actor, link = await linked(b"1", b"2", b"3")
+    for number in (0, 1):
+        await actor.end(number, ActorDiedError())
+    await link.flush()
+    assert actor.batches == [[b"1"], [b"2"]]
+
+
+async def test_a_collection_that_has_not_arrived_is_given_again_and_counts_for_no_flush() -> None:
+    link = UpLink()
+    link.send(b"1")
+    flushing = asyncio.create_task(link.flush())
     await asyncio.sleep(0)
-    assert actor.frames[2:] == [[large]]
-    actor.end(2)
-    await asyncio.sleep(0)
-    assert actor.frames[3:] == [[b"3", b"4"]]
+    first = await link.take(0)
+    assert first == ([b"1"], [])
+    link.send(b"2")
+    assert await link.take(0) == first
+    assert not flushing.done()
+    assert await link.take(1) == ([b"2"], [])
+    await flushing
 
 
 class Starting(ActorStarter):

@@ -20,6 +20,7 @@ from urllib.request import urlopen
 
 import pytest
 import ray
+from ray.exceptions import ActorUnavailableError
 from structlog.testing import capture_logs
 
 from microagents import (
@@ -43,7 +44,7 @@ from microagents.base.errors import InvalidDefinition, PeerLost
 from microagents.runs.driver.execute import runtime_of
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.dispatcher import RoleMessenger
-from microagents.runtimes.ray import actor_group, liveness, runtime, starting
+from microagents.runtimes.ray import actor_group, links, liveness, runtime, starting
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect, free_cpus, living_nodes
 from microagents.runtimes.ray.host import Host
 from microagents.runtimes.ray.lanes import cpus_for_lanes
@@ -128,6 +129,22 @@ def test_lanes_take_inputs_as_they_have_room_and_decide_the_same() -> None:
         together = asyncio.run(done(inputs, runtime="ray", lanes=lanes, concurrency=3))
         assert digests(together) == digests(alone)
         assert together.value == alone.value
+
+
+@pytest.mark.slow
+def test_calls_that_ran_though_ray_cannot_say_so_change_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(0)
+
+    async def unsure(reference: Any) -> Any:
+        answer = await asyncio.wrap_future(reference.future())
+        if random.random() < 0.2:
+            raise ActorUnavailableError("the connection broke", None)
+        return answer
+
+    for module in (links, liveness):
+        monkeypatch.setattr(module, "future_of", unsure)
+    result = asyncio.run(done(TASKS["short"], runtime="ray", spread=True, deploy=TWICE))
+    assert digests(result) == undisturbed("short")
 
 
 # -- what dies --------------------------------------------------------------------------------------------------------------------

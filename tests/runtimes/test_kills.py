@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 @pytest.mark.timeout(110)
-def test_whatever_a_link_loses_and_whenever_the_process_is_killed_the_promises_hold() -> None:
+def test_however_long_messages_take_and_whenever_the_process_is_killed_the_promises_hold() -> None:
     words = [sys.executable, "-m", "tests.benchmarks.faults", "--seeds", "2"]
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
