@@ -7,6 +7,7 @@ import gc
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,8 +46,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests on Ray are slow: its start takes as long as a hundred others."""
+    """Tests on Ray are slow: its start takes as long as a hundred others. So are the cases of a function after its quick ones."""
+    cases = Counter[str]()
     for item in items:
+        function = item.nodeid.partition("[")[0]
+        cases[function] += 1
+        quick = item.get_closest_marker("slow_after")
+        if quick is not None and cases[function] > quick.args[0]:
+            item.add_marker(pytest.mark.slow)
         if "ray_here" in getattr(item, "fixturenames", ()) or _runtime_of(item) == "ray":
             item.add_marker(pytest.mark.slow)
 

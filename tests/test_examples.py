@@ -200,12 +200,14 @@ def test_the_agent_of_the_readme_pays_back_once(monkeypatch: pytest.MonkeyPatch)
     assert result.calls == 7, "a lead of four votes for the refund, and of three for the end"
 
 
+@pytest.mark.slow
 def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
     _, _, behind = README.read_text(encoding="utf-8").partition("## From Python\n\n```python\n")
     exec(compile(behind.partition("```")[0], "README.md", "exec"), {})
     assert capsys.readouterr().out.splitlines()[:3] == ["completed", "True", "0"]
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     ("name", "strategy", "models", "found"),
     [

@@ -188,6 +188,7 @@ def test_the_next_steps_do_not_wait_for_a_slow_verification() -> None:
     assert slow == pytest.approx(plain + 5, abs=1)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("sitting", range(1, 14, 3))
 async def test_a_resumed_run_does_not_buy_rejected_replies_again(sitting: int, tmp_path: Path) -> None:
     """With one call in flight at a time, a limit falls behind every kind of call: some replies are rejected by then."""

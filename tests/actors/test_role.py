@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic
 
 import pytest
 from msgspec import Struct
@@ -17,7 +17,6 @@ from microagents import (
     Deployment,
     MicroagentsError,
     Prompt,
-    Reply,
     Request,
     Role,
     Strategy,
@@ -29,17 +28,13 @@ from microagents.actors.role import asked_by, check_graph
 from microagents.actors.sent_messages import sent_by
 from microagents.base.errors import InvalidDefinition, NoHandler
 from microagents.base.messages import Message, Stream, reply_type
-from microagents.elections.rules import FirstToAheadBy
 from microagents.replies.chat import A
 from microagents.roles.executor import Executor
 from microagents.roles.keeper import Keeper
-from microagents.runs.driver.begin import run
 from microagents.runs.driver.execute import runtime_of
 from microagents.systems import Maker
 from microagents.task import S, chain_types
 from microagents.tasks.drift import Drift, Onward, Place
-from microagents.tasks.hanoi import Hanoi, HanoiStep, Towers
-from microagents.work.conductor import Conduct
 
 every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
 
@@ -96,47 +91,6 @@ def test_a_handler_is_found_by_the_annotation_of_its_one_argument() -> None:
 
     assert All.handlers == {Ping: "ping", Note: "note", Count: "count", Later: "later"}
     assert [reply_type(message) for message in (Ping, Note, Count, Later)] == [int, type(None), int, Found]
-
-
-def test_methods_that_are_no_handlers_are_let_be() -> None:
-    class Quiet(Role):
-        async def ping(self, request: Ping) -> int:
-            return self.doubled(request.number)
-
-        def doubled(self, number: int) -> int:
-            return 2 * number
-
-        async def both(self, one: int, other: int) -> int:
-            return one + other
-
-        async def nothing(self) -> None: ...
-
-        async def _hidden(self, number: int) -> int:
-            return number
-
-        @staticmethod
-        async def free(number: int) -> int:
-            return number
-
-    assert Quiet.handlers == {Ping: "ping"}
-
-
-def test_handlers_are_inherited_and_can_be_overridden() -> None:
-    class Base(Role):
-        async def ping(self, request: Ping) -> int:
-            return request.number
-
-    class Same(Base):
-        async def pong(self, _: Pong) -> str:
-            return ""
-
-    class Overridden(Base):
-        async def ping(self, request: Ping) -> int:
-            return -request.number
-
-    assert Same.handlers == {Ping: "ping", Pong: "pong"}
-    assert Overridden.handlers == {Ping: "ping"}
-    assert Base.handlers == {Ping: "ping"}
 
 
 IS_NO_MESSAGE = (
@@ -222,10 +176,6 @@ class AsksMore(Asks):
     asks: ClassVar[tuple[type[Message], ...]] = (Count, Ping)
 
 
-class Silent(Role):
-    """Neither asks nor handles."""
-
-
 class Back(Role):
     """Leads back to whoever handles a note."""
 
@@ -243,17 +193,6 @@ def deployed(*roles: type[Role]) -> list[Deployment]:
 def test_every_message_has_the_deployment_that_handles_it() -> None:
     deployments = deployed(Asks, Pinged, Back)
     assert check_graph(deployments) == {Note: deployments[0], Ping: deployments[1], Pong: deployments[2]}
-
-
-def test_what_is_asked_is_inherited_from_every_base() -> None:
-    class MoreBases(AsksMore, Back):
-        asks: ClassVar[tuple[type[Message], ...]] = ()
-
-    assert asked_by(Silent) == ()
-    assert asked_by(Asks) == (Ping, Pong)
-    assert set(asked_by(AsksMore)) == {Ping, Pong, Count}
-    assert len(asked_by(AsksMore)) == 3
-    assert set(asked_by(MoreBases)) == {Ping, Pong, Count, Note}
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES.shipped)
@@ -327,29 +266,12 @@ class BoundedInARing(Role):
     async def note(self, _: Note) -> None: ...
 
 
-class UnboundedInARing(BoundedInARing):
-    """The same without a bound."""
-
-    concurrency = None
-
-
-class BoundedAtTheEnd(Pinged):
-    """Bounded, and asks nobody."""
-
-    concurrency = 1
-
-
 @pytest.mark.parametrize("roles", [(BoundedToItself,), (BoundedInARing, Back), (Back, BoundedInARing)])
 def test_bounded_concurrency_that_leads_back_to_itself_is_refused(roles: Sequence[type[Role]]) -> None:
     with pytest.raises(
         InvalidDefinition, match=r"Bounded\w+ bounds its concurrency to \d, but its own asks lead back .* set conc"
     ):
         check_graph(deployed(*roles))
-
-
-@pytest.mark.parametrize("roles", [(UnboundedInARing, Back), (Asks, BoundedAtTheEnd, Back)])
-def test_a_ring_without_a_bound_and_a_bound_without_a_ring_are_fine(roles: Sequence[type[Role]]) -> None:
-    assert check_graph(deployed(*roles))
 
 
 @pytest.mark.parametrize("replicas", [0, -1])
@@ -421,21 +343,6 @@ def a_context(strategy: Strategy | None = None) -> Context:
     )
 
 
-@every_runtime
-async def test_roles_are_built_from_the_context_and_their_deployments_own_options(runtime: str) -> None:
-    async with runtime_of(runtime, a_context(), [Deployment(role=Telling, options={"colour": "red"})]) as roles:
-        given = await roles.messenger.ask(Tell())
-        assert given == {
-            "run_id": "a-run",
-            "seed": 17,
-            "lengths": [5, 6],
-            "k": 4,
-            "pools": [["sim:perfect", "sim:o3-mini"], ["sim:perfect", "sim:o3-mini"], ["sim:gpt-4.1-nano"]],
-            "concurrency": 9,
-            "options": {"colour": "red"},
-        }
-
-
 class Named(Request[str], frozen=True):
     """Ask a replica what it is called."""
 
@@ -451,25 +358,6 @@ class Naming(Role):
 async def test_every_replica_of_a_role_has_a_name_of_its_own(runtime: str) -> None:
     async with runtime_of(runtime, a_context(), [Deployment(role=Naming, num_replicas=3)]) as roles:
         assert sorted([await roles.messenger.ask(Named()) for _ in range(3)]) == ["Naming/0", "Naming/1", "Naming/2"]
-
-
-@every_runtime
-async def test_a_conductor_has_its_task_its_strategy_and_the_roles_that_the_strategy_deploys(runtime: str) -> None:
-    result = await run(Drift(length=5), models="sim:perfect", strategy=Choosing(k=4, colour="blue"), runtime=runtime)
-    assert result.recorded == {"told": {"colour": "blue"}, "own": {"length": 5, "k": 4, "input": 0, "options": {}}}
-
-
-def test_a_strategy_has_the_roles_of_an_election_and_ahead_by_k_or_by_three() -> None:
-    class Plain(Strategy):
-        conductor = ChoosingConductor
-
-    assert [each.role.__name__ for each in Plain().deployments()] == ["Voter", "Solver", "RedFlagger"]
-    assert (Plain().default_rule, Choosing(k=5).default_rule) == (FirstToAheadBy(3), FirstToAheadBy(5))
-
-
-def test_a_conductor_handles_its_input_and_asks_for_elections_and_what_is_its_own() -> None:
-    assert ChoosingConductor.handlers == {Conduct: "conduct_input"}
-    assert {"Elect", "Follow", "Record", "Tell"} <= {message.__name__ for message in asked_by(ChoosingConductor)}
 
 
 @pytest.mark.parametrize("given", [{"k": 0}, {"kk": 3}, {"rule": "plurality"}])
@@ -525,14 +413,6 @@ def test_an_option_that_a_task_does_not_have_is_refused_and_a_task_does_not_chan
         Drift(length=3).length = 4
 
 
-BaseState = TypeVar("BaseState", bound=Struct)
-BaseReply = TypeVar("BaseReply", bound=Reply)
-
-
-class Swapped(ChainTask[BaseState, BaseReply], Generic[BaseReply, BaseState]):
-    """A base of a user's own, with its parameters in another order."""
-
-
 class HalfNamed(ChainTask[Place, A], Generic[A]):
     """One that names the state only."""
 
@@ -541,45 +421,12 @@ class Same(ChainTask[S, A], Generic[S, A]):
     """One that names nothing."""
 
 
-class OfSwapped(Swapped[Onward, Place]):
-    """Named through that base."""
-
-
-class OfHalf(HalfNamed[Onward]):
-    """Named in part by the base."""
-
-
-class OfSame(Same[Place, Onward]):
-    """Named through that base."""
-
-
-class LongerWalk(Drift):
-    """Named by the shipped task."""
-
-
 class Nameless(ChainTask):  # type: ignore[type-arg]
     """Named nowhere."""
 
 
 class StillNameless(Same):  # type: ignore[type-arg]
     """Named nowhere, with a base between."""
-
-
-@pytest.mark.parametrize(
-    ("task", "state", "reply"),
-    [
-        (Drift, Place, Onward),
-        (Hanoi, Towers, HanoiStep),
-        (LongerWalk, Place, Onward),
-        (OfSame, Place, Onward),
-        (OfSwapped, Place, Onward),
-        (OfHalf, Place, Onward),
-    ],
-)
-def test_a_chain_names_its_types_itself_or_through_its_bases(
-    task: type[ChainTask[Any, Any]], state: type[Struct], reply: type[Reply]
-) -> None:
-    assert chain_types(task) == (state, reply)
 
 
 @pytest.mark.parametrize("task", [Nameless, StillNameless, Same, HalfNamed])

@@ -83,25 +83,6 @@ def test_dismissed_waiters_pass_at_once_and_the_number_of_slots_is_kept_afterwar
 # -- coroutines that begin without a task --------------------------------------------------------------------------------
 
 
-async def test_a_coroutine_without_a_wait_ends_at_once_and_makes_no_task() -> None:
-    done = list[int]()
-
-    async def work() -> None:
-        done.append(1)
-
-    before = asyncio.all_tasks()
-    assert begin(work()) is None
-    assert (done, asyncio.all_tasks()) == ([1], before)
-
-
-async def test_an_error_before_the_first_wait_reaches_the_caller() -> None:
-    async def work() -> None:
-        raise ValueError("at once")
-
-    with pytest.raises(ValueError, match="at once"):
-        begin(work())
-
-
 def test_a_coroutine_that_waits_goes_on_as_a_task_in_every_order_of_tasks() -> None:
     async def worked() -> tuple[list[str], int]:
         steps, event = list[str](), asyncio.Event()

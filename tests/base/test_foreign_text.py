@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from microagents.base import foreign_text
-from microagents.base.foreign_text import bounded, fenced, fenced_in, told_apart, visible
+from microagents.base.foreign_text import fenced, fenced_in, told_apart, visible
 from microagents.replies.data_prompts import prompt_of
 from microagents.replies.turns import described
 from microagents.systems.questions.questions import ToSolve, asked_in
@@ -59,11 +59,6 @@ def test_a_text_that_has_its_own_digest_gets_another_tag(monkeypatch: pytest.Mon
     monkeypatch.setattr(foreign_text, "TAG_BYTES", 1)
     every_digest_but_one = "".join(f"{number:02x}," for number in range(256) if number != 0x5A).upper()
     assert fenced("observation", every_digest_but_one).startswith("<observation 5a>\n")
-
-
-@given(st.text(max_size=60).map(lambda text: text * 5), st.integers(100, 200))
-def test_a_bounded_text_is_no_longer_than_it_may_be(text: str, most: int) -> None:
-    assert len(bounded(text, most)) <= most + 60
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,6 @@ from microagents.base.processes import ProcessIdentity, ProcessState
 HERE = ProcessIdentity.here()
 
 
-def test_this_process_runs() -> None:
-    assert HERE.state() == "running"
-    assert ProcessIdentity.here() == HERE
-    assert HERE.remedy() is None
-
-
 @pytest.mark.parametrize("name", ["plain", "with blank", "a) R 1 2 (b"])
 def test_a_process_is_known_by_its_start_until_it_has_ended_whatever_it_is_called(name: str, tmp_path: Path) -> None:
     program = tmp_path / name

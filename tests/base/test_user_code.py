@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from microagents import InvalidUsage, MicroagentsError, Result, run, run_sync
+from microagents import InvalidUsage, MicroagentsError, run_sync
 from microagents.actors.registry import TASKS
 from microagents.base.errors import TaskFailed
 from microagents.base.user_code import MAX_TRACEBACK_CHARS, traceback_of
@@ -193,21 +193,6 @@ def test_a_failed_run_keeps_the_traceback_in_its_journal_and_in_its_error() -> N
     assert (ending.reason, ending.traceback) == (str(raised.value), raised.value.traceback)
     assert ending.traceback.startswith("Traceback (most recent call last):\n")
     assert 'dates.py", line 27, in prompt\n' in ending.traceback
-
-
-@pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
-async def test_the_text_and_the_traceback_of_an_input_arrive_from_any_process(runtime: str) -> None:
-    whole = dates()
-    broken = type(whole).model_validate({"broken_at": 2})
-    result: Result = await run([whole, broken], models=MODEL, runtime=runtime, run_id=f"inputs-{runtime}")
-    assert result.failed_inputs is not None
-    ((failed),) = result.failed_inputs
-    assert (
-        failed.reason
-        == "Dates.prompt raised TypeError('can only concatenate str (not \"NoneType\") to str') at step 2 (dates.py:27)"
-    )
-    assert 'dates.py", line 27, in prompt\n' in failed.traceback
-    assert "traceback" not in result.as_json()["failed_inputs"][0]
 
 
 def test_of_a_long_traceback_both_ends_are_kept() -> None:

@@ -45,25 +45,6 @@ def test_debug_shows_where_a_users_file_raised(monkeypatch: pytest.MonkeyPatch) 
     assert re.search(r'mine\.py", line 2', microagents("run", "mine.py").err)
 
 
-def test_debug_logs_at_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    write(
-        "mine.py",
-        """
-        import structlog
-        from microagents.tasks.drift import Drift
-
-        class Mine(Drift):
-            def start(self):
-                structlog.get_logger().debug("a detail")
-                return super().start()
-        """,
-    )
-    words = ("run", "mine.py", "-o", "length=1")
-    assert microagents(*words).err == ""
-    monkeypatch.setenv("MICROAGENTS_LOG", "debug")
-    assert "a detail" in microagents(*words).err
-
-
 # -- help on what is named -----------------------------------------------------------------------------------------------
 
 
@@ -73,15 +54,6 @@ def test_help_behind_a_task_lists_its_options_and_those_of_its_strategy(command:
     assert "Options of the task hanoi (-o NAME=VALUE): disks Number of disks; n disks take 2^n - 1 steps." in shown
     assert "(an integer from 1 to 64) [default: 10]" in shown
     assert "Options of the strategy maker (-s NAME=VALUE): k Number of votes" in shown
-
-
-def test_help_lists_the_options_of_the_strategy_that_is_named() -> None:
-    shown = help_of("run", "multiplication", "--strategy", "self-consistency")
-    assert "Options of the strategy self-consistency (-s NAME=VALUE): samples" in shown
-    assert "Options of the strategy recursive" not in shown
-    both = help_of("compare", "multiplication", "--strategy", "single-shot", "--strategy", "recursive")
-    assert "Options of the strategy single-shot" in both
-    assert "Options of the strategy recursive" in both
 
 
 def test_help_lists_the_options_of_a_file() -> None:
@@ -108,10 +80,6 @@ def test_help_of_a_task_that_there_is_not_says_so() -> None:
     assert "no strategy 'makr'; did you mean 'maker'" in help_of("run", "hanoi", "--strategy", "makr")
 
 
-def test_help_without_a_task_has_options_of_the_command_alone() -> None:
-    assert "Options of the task" not in help_of("run")
-
-
 def test_help_of_run_explains_ten_options_and_names_every_other_one() -> None:
     some, every = microagents("run", "--help").out, microagents("run", "--help-all").out
     explained, named = some.split("\nOptions:\n")[1].split("\nMore options, explained by --help-all:\n")
@@ -120,11 +88,6 @@ def test_help_of_run_explains_ten_options_and_names_every_other_one() -> None:
     assert len(flags) > 40
     assert [flag for flag in flags if flag not in (explained + named).replace(",", " ").split()] == []
     assert "Options of the task hanoi" in help_of("run", "hanoi")
-
-
-def test_help_of_a_command_with_few_options_explains_all() -> None:
-    assert "More options" not in help_of("export")
-    assert "No such option" in microagents("export", "r", "--help-all").err
 
 
 # -- completion ----------------------------------------------------------------------------------------------------------

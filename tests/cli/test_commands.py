@@ -199,11 +199,6 @@ def test_known_inputs_need_an_oracle() -> None:
 # -- options, models, configuration ------------------------------------------------------------------------------------
 
 
-def test_an_option_behind_an_at_sign_is_the_text_of_a_file() -> None:
-    write("height.txt", "3")
-    assert microagents("run", "hanoi", "-o", "disks=@height.txt", "--json").json["steps"] == 7
-
-
 def test_half_a_character_in_an_option_is_refused_since_no_journal_can_keep_it() -> None:
     write("near.py", "from microagents.tasks.drift import Drift\n\nclass Near(Drift):\n    stops: list[str] = []\n")
     ran = microagents("run", "near.py", "-o", 'stops=["\\ud800"]')
@@ -268,28 +263,6 @@ def test_a_text_that_is_the_name_of_a_file_is_warned_of_and_taken() -> None:
         assert microagents("run", "texts.py", "-o", f"brief={brief}").err == ""
 
 
-def test_repeated_models_are_a_pool_that_samples_rotate_through() -> None:
-    shown = microagents(
-        "try", "--one", "drift", "--model", "sim:perfect", "--model", "sim:o3-mini", "-k", "12", "--json"
-    ).json
-    assert {reply["model"] for reply in shown["replies"]} == {"sim:perfect", "sim:o3-mini"}
-    ran = microagents("run", "drift", "-o", "length=2", "--model", "sim:perfect", "--model", "sim:o3-mini", "--json")
-    assert ran.json["models"] == ["sim:perfect", "sim:o3-mini"]
-
-
-def test_a_role_may_have_a_model_of_its_own() -> None:
-    shown = microagents(
-        *("run", "drift", "-o", "length=20", "--model", "solver=sim:perfect@tokens=9"),
-        *("--model", "sim:gpt-4.1-nano", "--json"),
-    ).json
-    assert shown["models"] == {"": ["sim:gpt-4.1-nano"], "solver": ["sim:perfect@tokens=9"]}
-    assert (shown["calls"], shown["errors"], shown["cost_usd"]) == (60, 0, 0.0)
-
-
-def test_a_model_for_a_role_that_there_is_not_is_refused() -> None:
-    assert_one_sentence(microagents("run", "drift", "--model", "slover=sim:perfect"), "slover", "solver")
-
-
 def test_a_model_for_a_role_that_asks_none_is_refused_with_the_roles_that_do() -> None:
     alone = microagents("run", "drift", "--model", "validator=sim:perfect")
     beside = microagents("run", "drift", "--model", "sim:perfect", "--model", "voter=sim:perfect")
@@ -297,22 +270,6 @@ def test_a_model_for_a_role_that_asks_none_is_refused_with_the_roles_that_do() -
     for ran, role in ((alone, "validator"), (beside, "voter"), (step, "keeper")):
         assert_one_sentence(ran, f"there is no role with a model called {role!r}")
         assert ran.err.endswith("known: solver\n")
-
-
-def test_a_strategy_that_does_not_fit_is_refused_in_the_names_that_users_type() -> None:
-    ran = microagents("run", "hanoi", "--strategy", "sequential")
-    assert_one_sentence(ran, "sequential solves documents, and hanoi is a chain of steps; its own strategy is maker")
-
-
-def test_keys_of_the_config_are_the_flags_names() -> None:
-    table = "model = 'sim:perfect'\n[s]\nknown_inputs = true\nk = 3"
-    shown = microagents("run", "drift", "-o", "length=2", "--config", write("run.toml", table), "--json").json
-    assert shown["models"] == ["sim:perfect"]
-    assert "sampling_rounds" in shown["result"]
-    assert_one_sentence(
-        microagents("run", "drift", "--config", write("set.toml", "[s]\nk = 0"), "--json"),
-        "k must be an integer of at least 1, not '0'",
-    )
 
 
 def test_an_unknown_key_of_the_config_is_refused() -> None:
@@ -346,12 +303,6 @@ def test_step_as_json_holds_the_whole_step() -> None:
     assert "Previous move: [1, 0, 2]" in shown["user"]
     assert "plain JSON" in shown["system"], "the prompt is shown as it is sent, with the format instructions"
     assert shown["cost_usd"] == pytest.approx(sum(reply["cost_usd"] for reply in shown["replies"]))
-
-
-def test_a_step_that_stays_undecided_ends_with_4() -> None:
-    ran = microagents("try", "--one", *STALEMATE[1:], "--json")
-    assert ran.code == UNDECIDED
-    assert (ran.json["outcome"], len(ran.json["replies"]), ran.json["correct"]) == ("undecided", 100, None)
 
 
 @pytest.mark.parametrize(("limit", "flag"), [("--flag-above-tokens", "too_long"), ("--max-output-tokens", "cut_off")])
@@ -607,11 +558,6 @@ def test_whatever_else_is_wrong_with_a_run_is_refused_before_it_starts(words: li
     assert not [*Path().rglob("*.sqlite*")]
 
 
-def test_a_run_that_nothing_is_wrong_with_does_start() -> None:
-    assert microagents("run", watched_task()).code == COMPLETED
-    assert Path("started").exists()
-
-
 def test_a_task_without_an_expert_is_refused_for_the_simulated_model() -> None:
     write("blind.py", BLIND)
     assert_one_sentence(microagents("run", "blind.py:Blind"), "Blind has no `expert`", "--model openai:")
@@ -737,22 +683,11 @@ def test_a_chain_without_a_needed_method_is_refused_before_anything_is_asked() -
     assert_one_sentence(microagents("run", "halfway.py:Halfway"), "Halfway lacks advance()")
 
 
-def test_a_file_with_one_task_needs_no_class() -> None:
-    write("blind.py", BLIND.partition("class Seeing")[0])
-    write("dates.py", "from blind import Blind\nclass Dates(Blind): pass\nclass _Hidden(Blind): pass")
-    assert_one_sentence(microagents("run", "dates.py"), "Dates has no `expert`", "docs/task-methods.md")
-
-
 def test_a_file_with_several_tasks_is_asked_for_one_of_them() -> None:
     write("blind.py", BLIND)
     assert_one_sentence(
         microagents("run", "blind.py"), "2 classes of this kind", "name one: blind.py:Blind, blind.py:Seeing"
     )
-
-
-def test_a_file_with_one_strategy_needs_no_class() -> None:
-    write("mine.py", "from microagents.systems import Maker\nclass Mine(Maker): pass")
-    assert microagents("run", "drift", "-o", "length=1", "--strategy", "mine.py", "--json").json["strategy"] == "Mine"
 
 
 def test_a_file_without_a_task_is_refused() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from tests.cli.commands import (
     COMPLETED,
-    FAILED,
     INTERRUPTED,
     STOPPED,
     WRONG_USAGE,
@@ -49,6 +48,7 @@ def figures(shown: dict[str, Any]) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_comparison_is_a_table_with_a_row_for_each_strategy_and_k() -> None:
     ran = microagents(*SMALL, "--repeat", "10")
     assert (ran.code, ran.err) == (COMPLETED, "")
@@ -161,23 +161,6 @@ def test_another_prompt_is_refused_with_the_remedies_that_the_command_has() -> N
     assert "give another --run-id" in ran.err
     assert "prompt" in ran.err
     assert "--accept-change" not in ran.err
-
-
-def test_a_failure_of_the_whole_comparison_ends_with_1_and_one_sentence() -> None:
-    write(
-        "unvaried.py",
-        """
-        from microagents.tasks.multiplication import Multiplication
-
-        class Unvaried(Multiplication):
-            def variant(self, number):
-                raise KeyError(number)
-        """,
-    )
-    ran = microagents("compare", "unvaried.py:Unvaried", "--json")
-    assert (ran.code, ran.out) == (FAILED, "")
-    (sentence,) = ran.err.splitlines()
-    assert "Unvaried.variant raised KeyError(0) (unvaried.py:" in sentence
 
 
 @pytest.mark.parametrize(

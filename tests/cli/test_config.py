@@ -202,17 +202,6 @@ def test_an_env_that_is_no_text_is_refused_in_one_sentence() -> None:
     assert_refused(microagents(*SHORT), "'.env' cannot be read")
 
 
-def test_a_folder_called_env_is_no_file_of_variables() -> None:
-    Path(".env").mkdir()
-    assert microagents(*SHORT).err == ""
-
-
-def test_help_is_shown_beside_a_broken_file() -> None:
-    write("microagents.toml", "k = = 3")
-    ran = microagents("run", "--help")
-    assert (ran.code, ran.err) == (COMPLETED, "")
-
-
 @pytest.mark.parametrize("text", ["a = " + "[" * 100_000, "k = " + "9" * 5000], ids=["brackets", "digits"])
 def test_a_file_that_python_refuses_to_read_is_one_sentence(text: str) -> None:
     write("microagents.toml", text)

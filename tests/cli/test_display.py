@@ -103,14 +103,6 @@ def test_roles_and_providers_are_shown_with_what_they_have_to_do(displayed: Disp
         assert words in picture
 
 
-def test_a_document_is_shown_with_subtasks_and_samples(displayed: Displayed) -> None:
-    said = " ".join(displayed(DOCUMENT, unit="subtask"))
-    assert "3/9 subtasks" in said
-    assert "88 samples" in said
-    assert "step" not in said
-    assert "vote" not in said
-
-
 @pytest.mark.parametrize(
     ("specs", "shown"),
     [
@@ -330,11 +322,3 @@ def test_the_summary_says_what_voting_did() -> None:
 def test_without_a_vote_the_summary_says_nothing_of_it(fields: dict[str, object]) -> None:
     assert voting(Account(steps=9, decided=9, votes=9, valid=9, outvoted=0), **fields) is None
     assert voting(Account(steps=9, samples=9, valid=9, outvoted=0)) is None
-
-
-def test_a_tree_in_which_all_agreed_counts_its_problems_and_samples() -> None:
-    rows = microagents("run", "multiplication", "-o", "digits=2", "-k", "1", "--run-id", "r").rows
-    assert re.search(
-        r": (\d+) of \1 problems, only the final answer checked by the task's own check: none wrong$", rows["completed"]
-    )
-    assert re.match(r"recursive: \d+ samples; \d+ calls, 0 red-flagged$", rows["how"])

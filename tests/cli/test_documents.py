@@ -194,21 +194,6 @@ def test_refused_splits_and_rankings_are_shown() -> None:
     ]
 
 
-def test_a_document_has_samples_and_subtasks_and_no_votes_or_steps() -> None:
-    ran = wrote()
-    shown = microagents("show", "r", "--json").json
-    assert (shown["unit"], shown["decided"], shown["votes_per_step"], shown["samples"]) == (
-        "subtask",
-        0,
-        None,
-        shown["valid"],
-    )
-    assert ran.rows["how"].startswith(f"seqcv: {shown['samples']} samples; {shown['calls']} calls, ")
-    assert ": 1 of 1 subtasks, " in ran.rows["completed, WRONG"]
-    for word in ("decision", "step", "vote"):
-        assert word not in ran.out
-
-
 def test_what_models_write_reaches_the_terminal_neither_raw_nor_at_full_length() -> None:
     nasty = "\x1b[2J\x07\r\x9b31m\u202e\ndone     whole " + "x" * 1000
     record = subtask(state="writing", rounds=[[draft(0, "failed", "-++", reason=nasty)]], refused_splits=[nasty])
@@ -331,30 +316,6 @@ async def test_a_callback_that_wants_no_more_is_not_called_again_and_one_that_ra
 # -- the output file ---------------------------------------------------------------------------------------------------
 
 
-def test_the_text_is_written_into_the_output_and_the_summary_says_so() -> None:
-    ran = wrote("--no-journal")
-    assert ran.code == WRONG
-    write("other.txt", "")
-    assert Path("lines.txt").stat().st_mode == Path("other.txt").stat().st_mode
-    assert contents("lines.txt") == TEXT
-    assert not list(Path.cwd().glob("lines.txt.*"))
-    assert (
-        ran.rows["result"]
-        == f"{Path.cwd() / 'lines.txt'}, 21 characters, 6 words; checks FAILED: short; checks not made: links"
-    )
-
-
-def test_a_document_without_an_output_is_printed() -> None:
-    ran = wrote("-o", "name=")
-    assert ran.rows["result"].startswith('{"answer": {"text": "line 1')
-    assert not Path("lines.txt").exists()
-
-
-def test_any_strategy_writes_the_output() -> None:
-    assert wrote("--strategy", "single-shot").code == COMPLETED
-    assert contents("lines.txt") == "at once"
-
-
 def test_an_output_that_exists_is_kept_and_nothing_is_started() -> None:
     Path("lines.txt").write_text("mine", encoding="utf-8")
     ran = wrote()
@@ -428,14 +389,6 @@ def test_each_of_many_inputs_writes_its_output_and_completed_ones_are_not_in_the
     assert ran.code == WRONG, ran.err
     assert before != ["a.txt", "b.txt"]
     assert (contents("a.txt"), contents("b.txt")) == (TEXT, "line 1\n")
-
-
-def test_a_file_that_stands_where_the_text_grows_is_kept() -> None:
-    Path("lines.txt.part").write_text("of a user", encoding="utf-8")
-    ran = wrote("--run-id", "q")
-    assert ran.code == WRONG_USAGE
-    assert "lines.txt.part' exists; it was kept, and nothing was started" in ran.err
-    assert Path("lines.txt.part").read_text(encoding="utf-8") == "of a user"
 
 
 def test_two_inputs_with_one_output_are_refused() -> None:

@@ -81,6 +81,7 @@ def packed(name: str) -> None:
     Path(name).write_bytes(gzip.compress(f"{LINE}\n".encode()))
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("make", "name"), [(array, "in.json"), (packed, "in.jsonl.gz")], ids=lambda each: str(each)[:9]
 )

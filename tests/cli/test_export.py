@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import COMPLETED, WRONG_USAGE, Ran, microagents, write
+from tests.cli.commands import COMPLETED, WRONG_USAGE, Ran, microagents
 
 NOISY = (
     *("drift", "-o", "length=12", "--model", "sim:perfect@error=0.4,flag=0.3,price_out=1", "-k", "2"),
@@ -98,14 +98,6 @@ def test_what_was_undecided_says_by_whom_and_when_it_was_settled() -> None:
     leaders = [row for row in rows.values() if row["outcome"] == "leader"]
     assert leaders
     assert {(row["settled_by"], row["settled_at"]) for row in leaders} == {("leader", None)}
-
-
-def test_of_many_inputs_each_row_names_its_input() -> None:
-    write("items.jsonl", '{"length": 3}\n{"length": 2}\n')
-    microagents("run", *NOISY, "--inputs", "items.jsonl")
-    assert [(row["input"], row["path"]) for row in exported()] == [(0, f"0/step/{n}") for n in range(3)] + [
-        (1, f"1/step/{n}") for n in range(2)
-    ]
 
 
 def test_an_existing_file_is_kept_and_a_folder_that_is_not_there_is_named() -> None:

@@ -173,7 +173,8 @@ def test_rows_that_ask_the_same_are_asked_once(words: list[str], calls: int, sha
     assert counted(*words) == {"calls": calls, "shared": shared, "inputs_done": 4, "outcome": "undecided"}
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("seed", range(3))
 def test_each_row_ends_once_also_while_the_ending_of_its_equal_is_passed_on(seed: int) -> None:
     write("ends.py", COUNTING)
     rng = Random(seed)

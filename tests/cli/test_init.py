@@ -94,6 +94,7 @@ ASK = 'ask=Split {place} "now" into \\ {{json}}, {the year}\nand {class}, as it 
 COLUMNS = "columns=name, year: int?, price: decimal, day: date, ok: bool, kind: city|village, tags: text[]?, ks: a|b[]"
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("words", "columns", "question"),
     [

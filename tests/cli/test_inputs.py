@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from microagents import run_sync
 from microagents.cli.views.display import live_display
 from microagents.journal.messages import Account
 from microagents.runs import row_files
-from microagents.tasks.drift import Drift
 from tests.cli.commands import (
     COMPLETED,
     FAILED,
@@ -99,14 +97,6 @@ def test_results_stand_in_the_order_of_inputs_a_line_each_and_the_summary_on_std
     assert f"{len(LENGTHS)} of {len(LENGTHS)} inputs, {sum(LENGTHS)} of {sum(LENGTHS)} steps" in ran.err
 
 
-def test_one_line_gives_a_list_of_one_and_no_file_gives_no_list() -> None:
-    listed = microagents("run", "drift", *PERFECT, "--inputs", walks([3]), "--json").json
-    alone = microagents("run", "drift", *PERFECT, "-o", "length=3", "--json").json
-    assert listed["result"] == [alone["result"]]
-    assert digests(listed) == digests(alone)
-    assert set(listed) - set(alone) == {"inputs", "inputs_done", "failed_inputs"}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
@@ -149,20 +139,6 @@ def test_an_option_from_a_file_holds_for_every_line_and_is_kept_once() -> None:
 def test_stdin_is_read_for_a_dash() -> None:
     ran = microagents("run", "drift", *PERFECT, "--inputs", "-", stdin='{"length": 2}\n{"length": 1}\n')
     assert [line["steps_done"] for line in lines(ran)] == [2, 1]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b'\xef\xbb\xbf{"length": 2}\r\n{"length": 3}\r\n',
-        b'\n{"length": "2"}\n   \n\r\n\t{"length" :3 }  ',
-    ],
-    ids=["from Windows", "blank lines and spaces"],
-)
-def test_files_are_read_however_they_were_written(content: bytes) -> None:
-    Path("items.jsonl").write_bytes(content)
-    ran = microagents("run", "drift", *PERFECT, "--inputs", "items.jsonl")
-    assert [line["steps_done"] for line in lines(ran)] == [2, 3]
 
 
 # -- failures --------------------------------------------------------------------------------------------------------------------------
@@ -308,22 +284,6 @@ def test_inputs_that_were_not_asked_for_are_said_to_be_left() -> None:
     assert digests(microagents("resume", "left", "--json").json) == digests(undisturbed())
 
 
-@pytest.mark.slow
-def test_a_completed_run_answers_from_its_journal() -> None:
-    words = ("run", *NOISY, "--inputs", walks(), "--run-id", "over", "--json")
-    first = microagents(*words)
-    for again in (words, ("resume", "over", "--json"), ("resume", "over", "--input", "3", "--json")):
-        ran, bought = shopping(*again)
-        assert (ran.code, ran.json, bought.sent) == (WRONG, first.json, [])
-
-
-def test_decisions_are_read_in_the_order_of_inputs() -> None:
-    result = run_sync([Drift(length=2) for _ in range(12)], models="sim:perfect")
-    assert [path for path, _ in result.decisions()] == [
-        f"{number}/step/{step}" for number in range(12) for step in range(2)
-    ]
-
-
 # -- the same experiment -----------------------------------------------------------------------------------------------------------------
 
 
@@ -414,23 +374,6 @@ def test_what_is_no_input_is_refused_by_its_line(content: bytes, said: list[str]
 @pytest.mark.parametrize("file", ["none.jsonl", "."])
 def test_a_file_that_cannot_be_read_is_refused(file: str) -> None:
     assert_one_sentence(microagents("run", "drift", "--inputs", file), f"{file!r} cannot be read")
-
-
-def test_an_option_that_a_line_lacks_is_named() -> None:
-    write("needy.py", "from microagents.tasks.drift import Drift\n\nclass Needy(Drift):\n    text: str\n")
-    listed = items([{"text": "a"}, {}])
-    assert_one_sentence(
-        microagents("run", "needy.py:Needy", *PERFECT, "--inputs", listed), "line 2 of 'items.jsonl' needs text"
-    )
-
-
-def test_an_input_that_is_not_there_is_refused() -> None:
-    brittle()
-    for number in ("3", "-1"):
-        ran = microagents("resume", "stones", "--input", number)
-        assert_one_sentence(ran, f"there is no input {number} in run stones: it has inputs 0 to 2")
-    microagents("run", "drift", *PERFECT, "-o", "length=3", "--run-id", "r")
-    assert_one_sentence(microagents("resume", "r", "--input", "1"), "there is no input 1 in run r: it has only input 0")
 
 
 def test_a_line_without_an_end_is_not_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:

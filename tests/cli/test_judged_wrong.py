@@ -143,13 +143,6 @@ def test_a_run_that_is_right_or_was_not_judged_is_completed(*, kind: str, verdic
     assert (right is None) == ("  completed, not checked: " in said) != ("  right: " in said)
 
 
-def test_an_agent_is_checked_once_and_counts_as_one_wrong_result() -> None:
-    ran = microagents(*do("check of an agent", "false", "--json"))
-    assert (ran.json["errors"], ran.json["checked"]) == (1, 1)
-    assert Path("checks.txt").read_text(encoding="utf-8") == "checked\n"
-    assert "only the final result checked by the task's own check: 1 WRONG" in microagents("show", "r").out
-
-
 def test_of_many_inputs_each_wrong_one_is_marked_among_all() -> None:
     Path("inputs.jsonl").write_text('{"verdict": true}\n{"verdict": false}\n{"verdict": null}\n', encoding="utf-8")
     ran = microagents(*do("result of a chain", "true", "--inputs", "inputs.jsonl"))

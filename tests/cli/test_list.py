@@ -34,31 +34,11 @@ def test_a_run_is_listed_with_its_date_model_price_and_wrong_decisions() -> None
     assert run["errors"] > 0
 
 
-def test_of_a_pool_the_first_model_and_the_number_of_others_is_listed() -> None:
-    microagents(
-        "run", "drift", "-o", "length=2", "--model", "sim:perfect@tokens=9", "--model", "sim:o3-mini", "--run-id", "r"
-    )
-    assert "  sim:perfect +1  " in microagents("list").out
-
-
-def test_where_there_is_room_a_run_is_a_line_and_its_cells_are_aligned() -> None:
-    first, second, broken = _lines(RUNS, 1000)
-    assert first.index("completed") == second.index("cut off") == broken.index("'runs")
-    assert first.index("$0.00") == second.index("cost unknown")
-
-
 def test_at_80_columns_no_line_is_wider_and_nothing_is_left_out() -> None:
     lines = list(_lines(RUNS[:2], 80))
     assert max(map(len, lines)) <= 80
     assert " ".join(" ".join(lines).split()) == " ".join(" ".join(cell for row in RUNS[:2] for cell in row).split())
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == [row[0] for row in RUNS[:2]]
-
-
-def test_a_folder_whose_name_is_too_long_gets_one_sentence() -> None:
-    folder = "x" * 300
-    for words in (("list",), ("run", "hanoi", "-o", "disks=2", "--model", "sim:perfect"), ("show", "a")):
-        ran = microagents(*words, "--runs-dir", folder)
-        assert (ran.code in (2, 3), ran.err.count("\n"), "Traceback" in ran.err) == (True, 1, False), ran
 
 
 def test_a_journal_that_a_full_disk_left_empty_says_how_to_begin_its_run() -> None:

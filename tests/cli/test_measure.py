@@ -65,6 +65,7 @@ def test_a_measurement_that_was_killed_and_continued_prints_what_an_undisturbed_
         assert microagents(*words, "--runs-dir", f"killed-{records}").out == undisturbed
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_said_with_one_count_of_hard_steps_and_a_verdict() -> None:
     ran = microagents(*MEASURE)
     assert (ran.code, ran.err) == (COMPLETED, "")

@@ -80,12 +80,3 @@ def test_a_run_that_is_running_is_kept() -> None:
         sitting.until_sent(1)
         assert_kept(microagents("list", "--remove", "slow", "--yes"), "run slow is being run by process ")
     assert "slow.sqlite" in files()
-
-
-def test_a_file_that_is_no_journal_is_kept() -> None:
-    Path("runs/r.sqlite").write_bytes(b"a diary " * 99)
-    assert_kept(microagents("list", "--remove", "r", "--yes"), "is not a journal")
-
-
-def test_a_name_with_path_characters_is_no_run() -> None:
-    assert_kept(microagents("list", "--remove", "runs/r", "--yes"), "not a valid run id")

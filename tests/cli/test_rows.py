@@ -123,13 +123,6 @@ def test_a_completed_run_writes_an_output_that_is_missing_or_new() -> None:
     assert (ran := microagents("resume", "r", "--output", "new.xlsx")).code == WRONG_USAGE, ran.err
 
 
-def test_a_run_that_stops_says_which_rows_are_not_done() -> None:
-    table("in.csv", ["city"], *[[f"c{number}"] for number in range(30)])
-    assert clean("--inputs", "in.csv", "-o", "out.csv", "--max-calls", "20", "--concurrency", "1").code == 3
-    states = [row["state"] for row in read("out.csv")]
-    assert ({*states}, len(states)) == ({"decided", "not done"}, 30)
-
-
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
@@ -171,6 +164,7 @@ def test_files_that_cannot_be_read_or_written_start_nothing(content: bytes, outp
     assert Path("in.csv").read_bytes() == content
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("content", "written"),
     [

@@ -88,22 +88,6 @@ def test_the_prompt_is_rebuilt_in_every_mode(words: tuple[str, ...]) -> None:
     assert shown("1/step/8" if "--inputs" in words else "0/step/8")["note"] is None
 
 
-def test_an_election_that_is_open_is_shown_with_the_samples_and_their_prices_so_far() -> None:
-    microagents(
-        "run", "drift", "--model", "sim:perfect@price_out=1", "--max-calls", "4", "--no-speculate", "--run-id", "r"
-    )
-    found = shown("0/step/1")
-    assert (found["outcome"], found["value"], found["user"], found["ended_at"] is None) == (
-        "open",
-        None,
-        "Number: 22",
-        False,
-    )
-    (reply,) = found["replies"]
-    assert (reply["agrees"], reply["text"], reply["cost_usd"]) == (None, None, found["cost_usd"])
-    assert " simulated" in microagents("show", "r", "0/step/1").out
-
-
 def test_a_persons_decision_names_the_person_and_the_time() -> None:
     (path,) = microagents("run", *STALEMATE, "--json").json["undecided_at"]
     assert (shown(path)["outcome"], shown(path)["value"], len(shown(path)["replies"])) == ("undecided", None, 3)
@@ -270,18 +254,6 @@ def test_a_question_of_which_an_earlier_answer_is_missing_is_refused() -> None:
     assert (refused.code, "rows of input 0 are missing" in refused.err) == (WRONG_USAGE, True), refused
 
 
-def test_ballots_that_see_candidates_in_several_orders_say_so() -> None:
-    microagents(
-        "run", "multiplication", "-o", "digits=3", "-k", "3", "--model", "sim:perfect@error=0.3", "--run-id", "r"
-    )
-    path = next(row["path"] for row in exported() if row["path"].endswith("/vote"))
-    assert shown(path)["prompts"] > 1
-    assert (
-        f"user prompt, the first of {shown(path)['prompts']} through which samples cycle"
-        in microagents("show", "r", path).out
-    )
-
-
 def test_what_cannot_be_shown_is_refused_in_one_sentence() -> None:
     microagents("run", *NOISY)
     for words in (("step",), ("0/step/1", "--verify"), ("\x1b[2J",)):
@@ -294,12 +266,6 @@ def test_the_end_of_a_path_will_do_where_one_path_ends_so() -> None:
     microagents("run", *NOISY)
     assert shown("7") == shown("step/7") == shown("0/step/7")
     assert "there is one at '0/step/0'," in microagents("show", "r", "step/99").err
-
-
-def test_what_a_task_prints_does_not_get_into_the_json() -> None:
-    write("loud.py", TASK.replace("class Mine", "print('loud')\n\n    class Mine"))
-    microagents("run", "loud.py:Mine", *NOISY[1:])
-    assert shown("0/step/0")["outcome"] == "decided"
 
 
 @pytest.mark.slow

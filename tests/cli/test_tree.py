@@ -67,14 +67,6 @@ def test_the_first_line_is_the_problem_its_answer_and_how_it_came_to_it() -> Non
 
 
 @pytest.mark.slow
-def test_no_line_is_longer_than_a_hundred_columns() -> None:
-    completed("run", "sorting", "-o", "n=60", "--run-id", "r")
-    lines = shown()
-    assert max(map(len, lines)) == 100
-    assert any("..." in line for line in lines)
-
-
-@pytest.mark.slow
 def test_an_argmax_is_marked() -> None:
     write("wavering.py", WAVERING)
     words = ("run", "wavering.py:Wavering", "-o", "digits=6", "-s", "depth=1", "-k", "3", "--json")
@@ -153,14 +145,6 @@ def test_what_problems_and_answers_hold_does_not_reach_the_terminal_raw() -> Non
     assert (found["problem"], found["answer"]) == (f"{nasty} whole", {"text": nasty})
 
 
-def test_a_very_long_problem_is_cut() -> None:
-    leaf = ProblemNode(at="", problem="x" * 1_000_000, depth=0, turns=(), answer=None, calls=0, cost_usd=None)
-    assert (
-        draw_tree(leaf)
-        == f"{'x' * (100 - 3 - len('  nothing recorded  cost unknown'))}...  nothing recorded  cost unknown"
-    )
-
-
 # -- as JSON -----------------------------------------------------------------------------------------------------------
 
 
@@ -237,18 +221,6 @@ def test_what_is_undecided_is_counted_where_it_is_folded() -> None:
 # -- states ----------------------------------------------------------------------------------------------------------------------------
 
 STORY = ("run", "word-problems", "-o", "depth=2", "--model", "sim:perfect", "--run-id", "r")
-TRANSITION = "answer agreed 1 of 1, decompose agreed 1 of 1, contract agreed 1 of 1, graph agreed 1 of 1"
-
-
-def test_each_state_of_a_question_stands_below_the_one_before_it_with_its_turns() -> None:
-    completed(*STORY)
-    lines = shown()
-    assert any(TRANSITION in line for line in lines)
-    _, after = [line for line in lines if " -> " in line]
-    assert after.startswith("\N{BOX DRAWINGS LIGHT UP AND RIGHT}")
-    tree = whole()
-    assert [node["at"] for node in nodes(tree)] == ["solve", "solve/1"]
-    assert [node["answer"] for node in nodes(tree)] == [tree["answer"]] * 2
 
 
 BRANCH = "decompose agreed 1 of 1, contract agreed 1 of 1, graph agreed 1 of 1, answer agreed 1 of 1"

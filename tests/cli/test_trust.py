@@ -360,12 +360,6 @@ def test_the_measurement_of_somebody_else_names_no_model_of_its_own(monkeypatch:
     assert (ran.code, "it gives model = theirs.py:Theirs" in ran.err) == (WRONG_USAGE, True), ran
 
 
-def test_a_run_without_a_journal_leaves_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(Path("state").absolute()))
-    assert microagents("run", "drift", "-o", "length=2", "--model", "sim:perfect", "--no-journal").code == COMPLETED
-    assert not Path("state").exists()
-
-
 @pytest.mark.slow
 def test_a_long_list_forgets_files_that_are_gone_and_loses_no_line_of_another_process(
     monkeypatch: pytest.MonkeyPatch,

@@ -55,7 +55,8 @@ async def check(wire: str, dialects: Sequence[str], family: str = "openai") -> N
     assert max(heard, key=lambda each: each.steps).results == RESULTS
 
 
-@pytest.mark.parametrize("case", [*OF_WIRES, *[pytest.param(case, marks=pytest.mark.slow) for case in OF_KINDS]])
+@pytest.mark.slow_after(len(OF_WIRES))
+@pytest.mark.parametrize("case", CASES)
 async def test_calls_in_dialects_are_votes_for_the_same_as_in_the_standard_form(case: str) -> None:
     wire, dialects = CASES[case]
     await check(wire, [PLAIN, *dialects])
@@ -70,9 +71,10 @@ async def test_mixtures_of_dialects_are_votes_for_the_same(wire: str, stream: st
     await check(wire, [f"{stream}.{edit}" for edit in edits])
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("family", ["mistral", "deepseek", "gemini"])
-@pytest.mark.parametrize("dialect", [PLAIN, pytest.param("streamed with the id behind", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dialect", [PLAIN, "streamed with the id behind"])
 async def test_a_server_gets_ids_reasoning_and_signatures_as_it_wants_them(family: str, dialect: str) -> None:
     await check("chat", [dialect], family)
 

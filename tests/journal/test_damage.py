@@ -38,6 +38,7 @@ def left() -> Iterator[tuple[Sequence[Left], Path]]:
         yield found
 
 
+@pytest.mark.slow
 def test_no_damage_gives_other_results_and_what_is_refused_is_left_as_it_is_to_the_byte(
     left: tuple[Sequence[Left], Path],
 ) -> None:

@@ -71,6 +71,7 @@ def digests(result: Result) -> tuple[str, str]:
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("k", "runtime", "strategy"),
     [

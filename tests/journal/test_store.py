@@ -33,7 +33,6 @@ from microagents import (
 )
 from microagents.base.errors import Stopped, TaskFailed
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict
-from microagents.journal import opening
 from microagents.journal.books import Books
 from microagents.journal.messages import (
     Account,
@@ -73,10 +72,6 @@ from tests.journal.walks import (
     walk,
     walked,
 )
-
-STALEMATE = {"models": "sim:perfect@error=0.5,alternatives=1,flag=0.8", "k": 9}
-"""Elections that reach their cap."""
-
 
 # -- a store that is fed by hand ---------------------------------------------------------------------------------------
 
@@ -147,22 +142,6 @@ def recall(there: Store, path: str) -> Recalled:
     found = there.recall(Recall(path=path)).decision
     assert found is not None
     return found
-
-
-def test_a_decision_carries_its_ballots_and_drops_its_sample_rows() -> None:
-    numbers = [7, None, 8, 7, 7]
-    with store() as there:
-        there.commit([sampled(election(), each) for each in counted(numbers)])
-        assert rows("sample") == 5
-        there.commit([decided(election(), numbers)])
-        assert (rows("sample"), rows("decision")) == (0, 1)
-        recalled = recall(there, "0/step/0")
-        assert (recalled.value, recalled.ballots, recalled.question_digest) == (
-            b'{"number":7}',
-            counted(numbers),
-            election().question_digest,
-        )
-    assert problems() == []
 
 
 def priced(numbers: Sequence[int | None], *costs: float | None) -> tuple[Ballot | Flagged, ...]:
@@ -382,14 +361,6 @@ def test_the_death_of_an_actor_counts_once_however_many_roles_it_had() -> None:
         assert there.books.account().deaths == {"lane": 1}
 
 
-def test_a_live_journal_is_read_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "run", lambda *_, **__: pytest.fail("it was copied"))
-    with store() as there:
-        there.commit([decided(election(), [7])])
-        with Reader(JOURNAL) as reader:
-            assert reader.account().decided == 1
-
-
 def test_a_commit_that_fails_midway_leaves_nothing_of_its_records() -> None:
     there = opened()
     there.commit([sampled(election(), ballot(0, 7))])
@@ -407,14 +378,6 @@ def test_a_commit_that_fails_midway_leaves_nothing_of_its_records() -> None:
     assert (books_of().decided, problems()) == (0, [])
 
 
-def test_a_new_journal_in_which_nothing_began_is_forgotten_an_older_one_is_not() -> None:
-    opened().close(forget=True)
-    assert not JOURNAL.exists()
-    opened().close()
-    opened().close(forget=True)
-    assert JOURNAL.exists()
-
-
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
@@ -429,18 +392,6 @@ def test_a_run_in_many_sittings_decides_what_it_decides_in_one() -> None:
         assert result.account.calls > before.calls
     assert (result.outcome, digests(result.account), problems()) == ("completed", undisturbed(), [])
     assert (sittings > 5, result.account.lost_in_flight) == (True, 0)
-
-
-@pytest.mark.parametrize(
-    ("options", "outcome"),
-    [({}, "completed"), ({"max_calls": 100}, "stopped"), (STALEMATE, "undecided")],
-    ids=["completed", "stopped", "undecided"],
-)
-def test_a_journal_that_is_closed_in_order_is_one_file(options: dict[str, Any], outcome: str) -> None:
-    assert walk(**options).outcome == outcome
-    assert {path.name for path in RUNS.iterdir()} == {"r.sqlite", ".gitignore"}
-    assert problems() == []
-    assert {path.name for path in RUNS.iterdir()} == {"r.sqlite", ".gitignore"}
 
 
 class Stumbling(Drift):

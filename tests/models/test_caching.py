@@ -167,21 +167,6 @@ async def test_anthropic_writes_the_cache_once_by_a_call_that_generates_nothing_
     assert result.cost_usd == pytest.approx((account.input_tokens + account.output_tokens) / 1e6)
 
 
-@pytest.mark.parametrize("wire", [OPENAI, RESPONSES], ids=lambda wire: wire.name)
-async def test_the_first_draw_of_openai_goes_alone(wire: Provider) -> None:
-    async def first_is_held(connection: Connection) -> None:
-        if len(server.received) == 1:
-            for _ in range(100):  # iterations of the loop, in which others would arrive
-                await asyncio.sleep(0)
-            assert len(server.received) == 1
-        await scripted.reply(wire.good())(connection)
-
-    async with asking(wire, first_is_held, name="gpt-6-luna") as (model, server), asyncio.TaskGroup() as calls:
-        for _ in range(5):
-            calls.create_task(model.complete(a_call(system=RULES)))
-    assert len(server.received) == 5
-
-
 def test_others_wait_for_the_first_call_but_not_for_long() -> None:
     async def turns() -> list[tuple[float, bool]]:
         warming, loop = Warming(), asyncio.get_running_loop()

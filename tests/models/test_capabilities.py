@@ -12,7 +12,7 @@ import pytest
 from microagents import InvalidUsage, ModelUnavailable, Reply, RowTask, resume, run
 from microagents.actors.role import Context
 from microagents.models.capabilities import TABLE, has_ended
-from microagents.models.json_schema import schema_name, strict_schema
+from microagents.models.json_schema import strict_schema
 from microagents.models.model import ModelSpec, open_model
 from microagents.runs.words.summary import summary
 from microagents.systems import Maker
@@ -152,10 +152,6 @@ async def test_a_schema_is_sent_where_the_spec_asks_for_it(provider: Provider) -
     assert provider is ANTHROPIC or sent[outer][inner]["name"] == "Found"
 
 
-def test_the_name_of_a_schema_has_no_character_that_a_provider_refuses() -> None:
-    assert schema_name(type("Größe[int]", (Found,), {}, frozen=True)) == "Gr__e_int_"
-
-
 def test_a_schema_is_closed_and_requires_all_fields() -> None:
     schema = strict_schema(Found)
     assert (schema["type"], schema["additionalProperties"]) == ("object", False)
@@ -259,14 +255,6 @@ def refusing(provider: Provider, name: str, message: str = "") -> Answer:
         {"type": "error", "error": error if provider is not ANTHROPIC else {"type": error["type"], "message": told}},
         400,
     )
-
-
-async def test_an_effort_of_ours_that_a_model_refuses_is_left_out(provider: Provider) -> None:
-    answers = (refusing(provider, provider.effort_name), scripted.reply(provider.good()))
-    async with asking(provider, *answers, name=THINKING[provider]) as (model, server):
-        await model.complete(a_call())
-    assert [effort_in(provider, request.json) for request in server.received] == ["low", None]
-    assert model.refused == {"temperature": None, provider.effort_name: None}
 
 
 @pytest.mark.parametrize(

@@ -125,15 +125,6 @@ def test_a_rollout_errs_at_the_steps_that_are_hard_alone_in_the_same_way_and_con
 # -- the text of a rollout -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_rollout_follows_from_seed_and_sample_id_in_any_order_of_calls() -> None:
-    spec = "sim:gpt-4.1-nano@flag=0.3,hard=0.2,decay=0.05"
-    calls = [rollout_call(number, seq) for number in range(30) for seq in range(4)]
-    in_order = replies(model(spec), calls)
-    assert replies(model(spec), calls[::-1]) == in_order[::-1]
-    assert replies(model(spec, seed=1), calls) != in_order
-    assert len({sample.text for sample in in_order[:4]}) == 4
-
-
 def test_a_rollout_about_very_many_steps_rambles_beyond_every_limit_and_not_for_ever() -> None:
     bad = replies(
         model("sim:perfect@flag=1"), [rollout_call(number, rollout=rollout_of(Onward, 2_000)) for number in range(8)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 import tracemalloc
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.http.refusals import MAX_MESSAGE_CHARS, retry_after_s
 from microagents.models.http.sending import MAX_BODY_BYTES
 from microagents.models.model import Call, Model, ModelSpec
-from microagents.models.openai import OpenAIModel, priority_of
+from microagents.models.openai import priority_of
 from microagents.models.rates import Rate
 from microagents.replies.chat import Sample, Usage
 from tests.models import server as scripted
@@ -93,22 +92,6 @@ async def test_a_wire_is_sent_its_request_and_nothing_more(provider: Provider, p
     assert request.json == {"model": "m-1", "temperature": 0.1, **told}
 
 
-@pytest.mark.parametrize(
-    ("base_url", "name", "expected"),
-    [
-        (None, "gpt-4.1-mini", "max_completion_tokens"),
-        ("http://localhost:8000/v1", "gpt-4.1-mini", "max_tokens"),
-        ("http://localhost:8000/v1", "o3-mini", "max_completion_tokens"),
-        ("https://router.example/v1", "openai/gpt-5-nano", "max_completion_tokens"),
-    ],
-)
-def test_the_cap_goes_by_the_name_that_the_address_takes(base_url: str | None, name: str, expected: str) -> None:
-    # Reads the body where it is made: one of the addresses is OpenAI's own.
-    options = {"base_url": base_url} if base_url else {}
-    sent = OpenAIModel(ModelSpec(provider="openai", name=name, options=options))._accepted(a_call())
-    assert {key for key in sent if "tokens" in key} == {expected}
-
-
 # -- finish and usage --------------------------------------------------------------------------------------------------
 
 
@@ -152,16 +135,6 @@ async def test_a_failed_response_is_no_reply(code: str, kind: str) -> None:
     body = {**RESPONSES.good(), "status": "failed", "error": {"code": code, "message": f"Sorry {KEY}\x1b[31m"}}
     error = await failure_of(RESPONSES, scripted.reply(body))
     assert (error.kind, error.args[1]) == (kind, f"{code}: Sorry [key] [31m")
-
-
-@pytest.mark.parametrize(("price_in", "price_out", "cost"), [("0.4", "1.6", 1.2), ("0", "0", 0), (None, None, None)])
-async def test_a_call_costs_what_its_tokens_cost(
-    provider: Provider, price_in: str | None, price_out: str | None, cost: float | None
-) -> None:
-    usage = {provider.input_tokens: 1_000_000, provider.output_tokens: 500_000}
-    prices = {} if price_in is None or price_out is None else {"price_in": price_in, "price_out": price_out}
-    sample = await sample_of(provider, provider.good(usage=usage), **prices)
-    assert sample.usage.cost_usd == (None if cost is None else pytest.approx(cost))
 
 
 def test_the_most_of_a_call_is_a_token_for_each_byte_of_its_prompt_and_the_longest_reply(provider: Provider) -> None:
@@ -275,14 +248,6 @@ ANTHROPIC_BODIES: list[object] = [
 ]
 
 
-async def test_the_beginning_of_a_reply_that_cannot_be_read_is_shown() -> None:
-    shown = str(
-        await failure_of(OPENAI, scripted.reply(b"<html>\x1b[2J<b>Login</b> with " + KEY.encode() + b"x" * 5000))
-    )
-    assert "it begins '<html>\\x1b[2J<b>Login</b> with" in shown
-    assert len(shown) < 400
-
-
 @pytest.mark.parametrize(
     ("provider", "body"),
     [
@@ -341,6 +306,7 @@ async def test_no_reply_takes_more_memory_than_its_bound(provider: Provider, bom
 # -- time and connections ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("provider", [OPENAI], ids=["openai"])  # what all share
 @pytest.mark.parametrize("answer", [scripted.silent, scripted.dripped_headers, scripted.dripped_body])
 async def test_a_call_ends_by_our_clock_and_lets_go(provider: Provider, answer: Callable[[], Answer]) -> None:
@@ -359,21 +325,6 @@ async def test_the_clock_runs_over_both_requests_of_a_call(provider: Provider) -
         with pytest.raises(ModelUnavailable) as caught:
             await model.complete(a_call())
     assert (caught.value.kind, len(server.received)) == ("timeout", 2)
-
-
-async def test_nobody_listening_is_the_network(provider: Provider) -> None:
-    with socket.socket() as taken:
-        # Bound but not listening: refuses, and no one else can take the port meanwhile.
-        taken.bind(("127.0.0.1", 0))
-        model = provider.open(f"http://127.0.0.1:{taken.getsockname()[1]}")
-        try:
-            with pytest.raises(ModelUnavailable) as caught:
-                await model.complete(a_call())
-        finally:
-            await model.close()
-    assert caught.value.kind == "network"
-    assert "ConnectionRefusedError" in str(caught.value)
-    assert_plain(caught.value)
 
 
 async def test_a_cancelled_call_is_cancelled_and_lets_go(provider: Provider) -> None:
@@ -430,17 +381,6 @@ async def test_a_key_that_a_server_repeats_in_a_reply_is_replaced(provider: Prov
     sample = await sample_of(provider, provider.good(text=f"you sent Bearer {KEY}", finish=KEY))
     assert (sample.text, KEY in sample.finish) == ("you sent Bearer [key]", False)
     assert KEY not in repr(provider.open("http://localhost:1"))
-
-
-@pytest.mark.parametrize("dummy", ["1", "number"])
-async def test_a_dummy_key_changes_no_reply(provider: Provider, dummy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with asking(provider, scripted.reply(provider.good(text="number = 1"))) as (_, server):
-        monkeypatch.setenv(provider.key_env, dummy)
-        model = provider.model(ModelSpec(provider=provider.name, name="m", options={"base_url": server.url}))
-        try:
-            assert (await model.complete(a_call())).text == "number = 1"
-        finally:
-            await model.close()
 
 
 async def test_what_looks_like_a_key_is_masked_though_it_is_not_ours(provider: Provider) -> None:

@@ -113,6 +113,7 @@ CHAT, OF_RESPONSES, OF_MESSAGES = ("chat", "openai"), ("responses", "openai"), (
 DEEPSEEK, GEMINI, MISTRAL = ("chat", "deepseek"), ("chat", "gemini"), ("chat", "mistral")
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     "pool",
     [[CHAT], [OF_RESPONSES], [OF_MESSAGES], [DEEPSEEK], [GEMINI], [MISTRAL], [CHAT, OF_RESPONSES, OF_MESSAGES]],

@@ -90,12 +90,6 @@ def test_a_seed_gives_the_same_replies_in_every_process() -> None:
     assert blake2b("\0".join(texts).encode(), digest_size=8).hexdigest() == "f087d91fa91e2aa6"
 
 
-def test_another_seed_draws_other_replies_and_other_mistakes() -> None:
-    assert replies(model(ERRING, seed=1), one_prompt(50)) != replies(model(ERRING, seed=2), one_prompt(50))
-    wrong = [read(replies(model("sim:perfect@error=1,alternatives=1", seed=seed), [call()])[0]) for seed in range(20)]
-    assert len({reply.vote() for reply in wrong if reply is not None}) > 1
-
-
 # -- rates -------------------------------------------------------------------------------------------------------------
 
 N = 12_000
@@ -128,15 +122,6 @@ def test_the_flag_share_is_what_the_real_screen_discards() -> None:
     long = [sample.usage.output_tokens for sample in samples if (sample.usage.output_tokens or 0) > FLAG_ABOVE_TOKENS]
     assert is_rate(sum(flags), len(flags), 0.2)
     assert is_rate(len(long), len(flags), 0.1), "half of them ramble"
-
-
-@pytest.mark.parametrize("alternatives", [1, 3])
-def test_a_question_has_as_many_wrong_replies_as_asked_for(alternatives: int) -> None:
-    samples = replies(model(f"sim:perfect@error=1,alternatives={alternatives}"), one_prompt(300))
-    votes = [reply.vote() for sample in samples if (reply := read(sample)) is not None]
-    assert len(votes) == 300
-    assert len(set(votes)) == alternatives
-    assert RIGHT.vote() not in votes
 
 
 # -- broken formats ----------------------------------------------------------------------------------------------------
@@ -226,18 +211,6 @@ def test_no_broken_reply_is_read_as_a_wrong_one(task: Task, right: Reply) -> Non
     assert wrong_readings(task, right, as_prompt(right)) == []
 
 
-class Label(Reply, frozen=True):
-    """Nothing but a text."""
-
-    label: str
-
-
-@pytest.mark.parametrize("task", [Json(), Lines()], ids=["json", "lines"])
-@pytest.mark.parametrize("text", ["Invoice 17", "see [note]"])
-def test_no_broken_reply_changes_a_text(task: Task, text: str) -> None:
-    assert wrong_readings(task, Label(label=text), as_prompt(Label(label=text))) == []
-
-
 # -- tokens and costs --------------------------------------------------------------------------------------------------
 
 
@@ -251,18 +224,6 @@ def test_a_reply_costs_what_its_tokens_cost(spec: str, price_in: float, price_ou
         assert usage.input_tokens == (len(NUMBER.system) + len(NUMBER.user)) // 4
         assert usage.output_tokens == len(sample.text) // 4
         assert usage.cost_usd == pytest.approx((price_in * usage.input_tokens + price_out * usage.output_tokens) / 1e6)
-
-
-def test_a_reply_longer_than_the_cap_is_cut_off_there_and_says_so() -> None:
-    whole = replies(model("sim:perfect"), one_prompt(50))
-    for before, after in zip(
-        whole, replies(model("sim:perfect"), [call(seq, cap=300) for seq in range(50)]), strict=True
-    ):
-        if (before.usage.output_tokens or 0) <= 300:
-            assert after == before
-        else:
-            assert (after.finish, after.usage.output_tokens) == ("length", 300)
-            assert before.text.startswith(after.text)
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

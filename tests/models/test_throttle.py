@@ -28,16 +28,6 @@ def test_it_doubles_in_each_clean_round_until_it_is_refused_and_grows_slowly_the
     assert before * 1.04 <= grown(throttle, 1) <= before * 1.06
 
 
-def test_one_refusal_among_many_replies_is_no_sign_of_a_limit() -> None:
-    throttle = Throttle()
-    for _ in range(50):
-        for _ in range(20):
-            throttle.reply(5, throttle.limit, 0.0)
-        throttle.refuse(0.0)
-    assert throttle.limit >= START * 50
-    assert throttle.epoch == 0
-
-
 def test_it_is_cut_once_in_fifteen_seconds_or_in_the_time_that_the_provider_names() -> None:
     throttle = Throttle()
     cut = refused(throttle, 0.0)

@@ -452,6 +452,7 @@ async def test_a_finished_choice_of_a_stream_keeps_its_own_finish() -> None:
     assert (result.outcome, result.account.flagged["cut_off"] >= 1) == ("completed", True)
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("broken", [
     lambda text: streamed(piece(0, text, "stop"), b"data: {"),
     lambda text: streamed(piece(0, text, "stop")),
@@ -472,20 +473,6 @@ async def test_a_stream_that_breaks_off_keeps_what_was_finished_and_the_rest_is_
     )
     assert (result.outcome, result.account.valid, result.account.refused) == ("completed", 3, {})
     assert sum(result.account.repeated.values()) <= 1
-
-
-@pytest.mark.parametrize(("spec", "several"), [
-    ("openai:gpt-6-luna@base_url=http://127.0.0.1:9", 128),
-    ("openai:m@base_url=http://127.0.0.1:9", 1),
-    ("openai:m@base_url=http://127.0.0.1:9,votes_per_request=auto", 128),
-    ("openai:gpt-6-luna@base_url=http://127.0.0.1:9,votes_per_request=1", 1),
-    ("openai:gpt-6-luna@base_url=http://127.0.0.1:9,votes_per_request=3", 3),
-    ("openai:m@base_url=http://127.0.0.1:9,ballots=logprobs,votes_per_request=3", 1),
-])  # fmt: skip
-def test_several_are_asked_for_where_the_model_is_known_to_give_them_or_the_spec_says_so(
-    spec: str, several: int
-) -> None:
-    assert OpenAIModel(ModelSpec.parse(spec)).max_samples == several
 
 
 @pytest.mark.parametrize("text", ["0", "129", "two", "1.5", "", "-1"])

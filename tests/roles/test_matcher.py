@@ -75,14 +75,6 @@ async def test_replies_that_mean_the_same_decide_together() -> None:
     assert exact.outcome == "undecided"
 
 
-async def test_a_new_reply_is_compared_once_with_one_of_each_group_and_an_equal_one_with_none() -> None:
-    asked: list[ToMatch] = []
-    await voted(["Paris.", "Lyon.", "It is Paris.", "Lyon.", "Paris."], asked=asked, k=2)
-    pairs = [tuple(bytes(each).decode() for each in question.replies) for question in asked]
-    assert len(pairs) == len(set(pairs)) == 3  # Lyon with Paris, and the third reply with both
-    assert all(first < second for first, second in pairs)
-
-
 async def test_a_reply_that_joins_two_groups_joins_their_votes() -> None:
     # The matcher cannot tell that the first two are one thing until a third names both.
     def same(one: str, other: str) -> bool:

@@ -65,13 +65,6 @@ def test_a_contested_election_is_settled_by_a_third_model_or_a_person(
     assert (ended["errors"], ended["contested_at"], outcomes()[path]) == (0, {}, outcome)
 
 
-def test_a_contested_vote_climbs_the_ladder() -> None:
-    ladder = ("-s", f"ladder=model={THIRD}", "-s", "p=.9")
-    ran = decided("run", "drift", "-o", "length=4", *POOL, *ladder, "--run-id", "r")
-    assert (ran["errors"], ran["climbed"], ran["contested_at"]) == (0, {"model": 4}, {})
-    assert set(outcomes().values()) == {"climbed", "decided"}
-
-
 class Says(Model):
     """A model of a pool that adds a number to the right reply, after a while."""
 

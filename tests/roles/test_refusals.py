@@ -114,6 +114,7 @@ def refusal_of(status: int, message: str, **more: str) -> Answer:
     return reply({"error": {"message": message, **more}}, status)
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     ("provider", "refuse", "words"),
     [
@@ -149,6 +150,7 @@ MESSAGE = {"type": "message_start", "message": {"content": [], "stop_reason": No
 FAILED = {"type": "response.failed", "response": {"status": "failed", "output": [], **ERROR}}
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     ("provider", "events", "options"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 import sys
 import threading
@@ -318,17 +317,3 @@ async def test_on_decision_that_raises_cancelled_error_ends_the_run() -> None:
 async def test_an_unknown_argument_of_run_is_told_with_those_that_there_are(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidUsage, match=said):
         await run(Drift(length=1), models="sim:perfect", runs_dir=None, **given)
-
-
-async def test_the_garbage_collector_runs_rarely_while_runs_are_open_and_as_before_after_the_last() -> None:
-    async def threshold(call: Call) -> str:
-        seen.append(gc.get_threshold()[0])
-        return f"number = {(int(call.prompt.user.removeprefix('Number: ')) * 17 + 5) % 1009}"
-
-    seen: list[int] = []
-    before = gc.get_threshold()
-    await asyncio.gather(
-        *[run(Drift(length=length), models=threshold, k=1, runs_dir=None, run_id=f"r{length}") for length in (2, 20)]
-    )
-    assert set(seen) == {50_000}
-    assert gc.get_threshold() == before

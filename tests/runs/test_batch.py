@@ -13,7 +13,6 @@ from microagents import (
     InvalidUsage,
     MicroagentsError,
     ModelUnavailable,
-    Stopped,
     Strategy,
     Task,
     Work,
@@ -22,9 +21,7 @@ from microagents import (
     run_sync,
 )
 from microagents.base.errors import JournalMismatch, TaskFailed, Undecided
-from microagents.journal import writer
 from microagents.journal.messages import Account
-from microagents.runs.driver import batch as inputs_of_runs
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
@@ -86,18 +83,6 @@ def visits(numbers: Sequence[int], **options: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize(("concurrency", "most"), [(3, 3), (None, 4)])
-def test_so_many_inputs_are_open_at_a_time_and_the_first_come_first(
-    concurrency: int | None, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(inputs_of_runs, "MAX_OPEN", 4)
-    monkeypatch.setattr(
-        writer, "loop_has_threads", lambda: False
-    )  # an input may end while a thread commits the next one's beginning
-    visits(range(9), concurrency=concurrency, runs_dir=None)
-    assert (crowd.most, crowd.order) == (most, list(range(9)))
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -150,16 +135,6 @@ def test_what_every_input_would_fail_with_ends_the_run(error: MicroagentsError) 
     raised.clear()
     assert asyncio.run(resume("r")).value == [0, 10, 20, 30, 40]
     assert crowd.order == [0, 1, 2, 3, 4]
-
-
-def test_a_stop_stops_all_inputs() -> None:
-    raised[2] = Stopped("no answer for two hours")
-    result = visits(range(5), concurrency=1)
-    assert (result.outcome, result.reason, result.value) == (
-        "stopped",
-        "no answer for two hours",
-        [0, 10, None, None, None],
-    )
 
 
 @pytest.mark.slow

@@ -81,12 +81,6 @@ def drawn() -> Any:
         return solution_of(reader, 0)
 
 
-@pytest.mark.parametrize(("max_calls", "done"), [(None, ["first", "second"]), (1, ["first"])])
-async def test_a_conductor_of_the_user_is_drawn_by_its_own_notes(max_calls: int | None, done: list[str]) -> None:
-    await run(Multiplication(), models="sim:perfect", strategy=Counting(), run_id="r", max_calls=max_calls)
-    assert drawn() == Counted(done=done, calls=len(done))
-
-
 async def test_a_conductor_that_notes_nothing_is_named() -> None:
     await run(Multiplication(), models="sim:perfect", strategy=Counting(notes=False), run_id="r")
     with pytest.raises(

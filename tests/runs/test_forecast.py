@@ -87,10 +87,6 @@ def test_votes_that_go_in_one_request_are_one_call_whose_prompt_is_paid_once(
     assert joined.cost_usd == pytest.approx(((single.cost_usd or 0) - written) * calls_a_step / k + written)
 
 
-def test_many_inputs_cost_as_much_as_each_of_them() -> None:
-    assert forecast(inputs=1000).calls == pytest.approx(1000 * (forecast().calls or 0))
-
-
 def test_a_chain_of_unknown_length_has_a_price_for_a_thousand_calls() -> None:
     class Endless(Drift):
         def steps(self) -> Any:
@@ -105,12 +101,6 @@ def test_a_chain_of_unknown_length_has_a_price_for_a_thousand_calls() -> None:
 @pytest.mark.parametrize("models", ["sim:gpt-4.1-mini", f"openai:m@{UNREACHABLE}"])
 def test_simulated_models_and_unknown_prices_have_no_forecast(models: str) -> None:
     assert forecast_of(plan(models=models), None) is None
-
-
-def test_of_a_pool_the_average_is_expected_and_simulated_members_cost_nothing() -> None:
-    alone, both = forecast(), forecast(models=[PRICED, "sim:perfect"])
-    assert both.cost_usd == pytest.approx((alone.cost_usd or 0) / 2)
-    assert both.models == (PRICED,)
 
 
 def test_prices_of_the_users_file_count_in_their_service_tier() -> None:

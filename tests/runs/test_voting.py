@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from microagents import run_sync
 from microagents.tasks.drift import Drift
-from microagents.tasks.multiplication import Multiplication
 
 
 def test_votes_that_lost_are_counted_by_the_vote_and_not_by_the_letter() -> None:
@@ -19,13 +18,3 @@ def test_votes_that_lost_are_counted_by_the_vote_and_not_by_the_letter() -> None
     assert account.errors
     # Ahead by 2, each election has two votes more for its winner, right or wrong, than for the other.
     assert account.votes == 80 * 2 + 2 * ((account.outvoted or 0) + account.misled - 2 * account.errors)
-
-
-def test_votes_of_a_tree_are_counted_by_the_problem_and_by_the_election() -> None:
-    shown = run_sync(Multiplication(digits=5), models="sim:perfect@error=0.1", k=2, runs_dir=None).as_json()
-    assert (shown["unit"], shown["k"]) == ("problem", 2)
-    assert shown["decided"] < shown["steps"]
-    assert shown["votes_per_step"] == shown["votes"] / shown["steps"]
-    assert shown["votes_per_decision"] == shown["votes"] / shown["decided"] >= 2
-    assert shown["valid"] == shown["votes"] + shown["samples"]
-    assert 0 <= shown["first_wrong"] <= shown["outvoted"]

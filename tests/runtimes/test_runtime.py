@@ -6,7 +6,6 @@ Roles meet on a `Stage`: whoever ``Mark``s a name there lets those go on who wai
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from decimal import Decimal
@@ -289,14 +288,6 @@ class Sneaky(Role):
                     pass
             case "tell":
                 self.tell(mark)
-
-
-@quick_on_ray
-async def test_a_typed_ask_is_answered(opened: Opened) -> None:
-    async with opened(Doubler) as messenger:
-        assert await messenger.ask(Double(number=21)) == 42
-        assert await messenger.ask(Double(number=2), timeout_s=ROBUST_S) == 4
-        assert await messenger.ask(Everything()) == Everything()
 
 
 async def test_a_message_that_nobody_handles_is_refused_by_name(opened: Opened) -> None:
@@ -671,36 +662,12 @@ class Diary(Role):
         return self._written
 
 
-class Gossip(Request[None], frozen=True):
-    count: int
-
-
-class Gossiper(Role):
-    asks = (Jot, Mark)
-
-    async def gossip(self, request: Gossip) -> None:
-        for number in range(request.count):
-            self.tell(Jot(text=f"{number}"))
-
-
 @also_on_ray
 async def test_what_one_sender_tells_keeps_its_order_and_is_handled_before_what_it_then_asks(opened: Opened) -> None:
     async with opened(Diary, Stage) as messenger:
         for number in range(100):
             messenger.tell(Jot(text=f"{number}"))
         assert await messenger.ask(Written()) == [f"{number}" for number in range(100)]
-
-
-async def test_what_is_told_is_handled_without_anybody_asking(opened: Opened) -> None:
-    async with opened(Gossiper, Diary, Stage) as messenger:
-        await messenger.ask(Gossip(count=50))
-        messenger.tell(Jot(text="last", after="go"))
-        await messenger.ask(Mark(name="go"))
-        await messenger.ask(Marked(name="last begun"))
-        await settled(messenger)
-        assert [text for text in await messenger.ask(Written()) if text != "last"] == [
-            f"{number}" for number in range(50)
-        ]
 
 
 @pytest.mark.parametrize("tells", [False, True])
@@ -767,21 +734,6 @@ class Room(Role):
         return self._most
 
 
-class WiderRoom(Room):
-    concurrency = 3
-
-
-class OpenRoom(Room):
-    concurrency = None
-
-
-@pytest.mark.parametrize(("room", "most"), [(Room, 1), (WiderRoom, 3), (OpenRoom, 20)])
-async def test_a_role_handles_the_stated_number_of_messages(opened: Opened, room: type[Role], most: int) -> None:
-    async with opened(room, Stage) as messenger:
-        await asyncio.gather(*(messenger.ask(Enter()) for _ in range(20)))
-        assert await messenger.ask(MostInside()) == most
-
-
 async def test_streams_and_told_messages_count_for_the_bound(opened: Opened) -> None:
     async with opened(Room, Stage) as messenger:
         await asyncio.gather(
@@ -846,10 +798,6 @@ class AskingWhere(Role):
         return await self.ask(Where(key=request.key))
 
 
-class ARoleWhoseNameIsSoLongThatNothingOfTheReplicasNumberIsLeftInAKeyOfSixtyFourBytes(Replica):
-    """As users name them."""
-
-
 KEYS = [(f"0/step/{number}", number % 3) for number in range(200)]
 
 
@@ -862,16 +810,6 @@ async def test_equal_keys_reach_one_replica_whoever_asks_and_however(opened: Ope
             assert await read(messenger.stream(WhereItems(key=key))) == [home]
             messenger.tell(WhereTold(key=key))
             assert await messenger.ask(Where(key=key)) == f"{home} told"
-
-
-@pytest.mark.parametrize(
-    "role", [Replica, ARoleWhoseNameIsSoLongThatNothingOfTheReplicasNumberIsLeftInAKeyOfSixtyFourBytes]
-)
-async def test_different_keys_spread_over_the_replicas(opened: Opened, role: type[Role]) -> None:
-    async with opened(Deployment(role=role, num_replicas=4)) as messenger:
-        homes = Counter([await messenger.ask(Where(key=key)) for key in KEYS])
-    assert len(homes) == 4
-    assert min(homes.values()) >= 25  # of 200; a fair draw has fewer for one of the four once in 10,000
 
 
 async def test_the_messages_of_a_lane_stay_in_it(opened: Opened) -> None:
@@ -944,14 +882,6 @@ class NeverStops(Chronicled):
         await asyncio.Event().wait()
 
 
-class TellsInTheEnd(Chronicled):
-    asks = (Jot,)
-
-    async def stop(self) -> None:
-        await super().stop()
-        self.tell(Jot(text="goodbye"))
-
-
 class StopsWhatWasCancelled(Chronicled):
     """Waits for a task of its own that was cancelled, when it stops."""
 
@@ -973,13 +903,6 @@ def lines(file: Path) -> list[str]:
 
 def chronicled(file: Path, *roles: type[Role]) -> list[Deployment]:
     return [Deployment(role=role, options={"file": str(file)}) for role in roles]
-
-
-@also_on_ray
-async def test_roles_start_in_the_order_of_deployments_and_stop_in_reverse(opened: Opened, chronicle: Path) -> None:
-    async with opened(*chronicled(chronicle, First, Second, Third)):
-        assert lines(chronicle) == ["First starts", "Second starts", "Third starts"]
-    assert lines(chronicle)[3:] == ["Third stops", "Second stops", "First stops"]
 
 
 @also_on_ray
@@ -1019,21 +942,6 @@ async def test_a_role_that_does_not_stop_keeps_no_other_from_stopping(
     stopped = ["Third", "StopsWhatWasCancelled", "NeverStops", "StopsBadly", "First"]
     assert lines(chronicle)[5:] == [f"{role} stops" for role in stopped]
     assert [(log["log_level"], log["role"]) for log in logs] == [("warning", role) for role in stopped[1:4]]
-
-
-@pytest.mark.parametrize("told_before", [0, 3])
-async def test_a_role_may_tell_others_while_it_stops(opened: Opened, chronicle: Path, told_before: int) -> None:
-    noise: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
-    with capture_logs() as logs:
-        async with opened(*chronicled(chronicle, TellsInTheEnd), Diary, Stage) as messenger:
-            for _ in range(told_before):
-                messenger.tell(Jot(text="hello"))
-            await settled(messenger)
-        for _ in range(10):  # what was told may still be on its way
-            await asyncio.sleep(0)
-    assert lines(chronicle) == ["TellsInTheEnd starts", "TellsInTheEnd stops"]
-    assert (logs, noise) == ([], [])
 
 
 # -- what travels ------------------------------------------------------------------------------------------------------

@@ -56,13 +56,6 @@ class Easy(Multiplication):
         """That of the model's profile."""
 
 
-class Alike(Easy):
-    """All of its variants are the same."""
-
-    def variant(self, number: int) -> Alike:  # noqa: ARG002 - they are the same
-        return self
-
-
 def compared(task: Any = SMALL, **options: Any) -> Comparison:
     return asyncio.run(compare(task, **{"models": MODEL, "strategies": THREE, "repeat": 8, **options}))
 
@@ -90,15 +83,6 @@ def test_all_rows_solve_the_same_problems() -> None:
         with reader_of(Path("runs"), row.run_id) as reader:
             seen.append([options["instance"] for options in reader.options()])
     assert seen == [[0, 1, 2, 3, 4]] * 4
-
-
-def test_an_option_goes_to_all_strategies_that_have_it_and_to_no_other() -> None:
-    rows = compared(options={"temperature": "0.4", "depth": "1"}, repeat=1).rows
-    assert [(row.options.get("temperature"), row.options.get("depth")) for row in rows] == [
-        (0.4, None),
-        (0.4, None),
-        (None, 1),
-    ]
 
 
 # -- what is solved --------------------------------------------------------------------------------------------------------------------
@@ -159,15 +143,6 @@ def test_of_a_row_that_has_not_ended_nothing_is_said_per_input_and_an_unknown_co
 
 
 # -- going on ----------------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_comparison_that_has_ended_answers_from_its_journals() -> None:
-    options = {"models": "sim:gpt-4.1-mini@flag=0.3", "strategies": CHEAP, "repeat": 12}
-    first = compared(**options)
-    assert first.rows[0].undecided > 0
-    again = compared(**options)
-    assert (first.recorded_at, again.recorded_at is None) == (None, False)
-    assert structs.replace(again, recorded_at=None) == first
 
 
 @pytest.mark.parametrize(
@@ -320,13 +295,3 @@ def test_inputs_that_are_done_several_times_tell_the_chance_that_all_of_k_trials
     assert twice.chance == pytest.approx(sum(math.comb(each, 2) / 6 for each in right) / 6)
     assert four_times.chance == right.count(4) / 6
     assert (four_times.low, four_times.high) == wilson_interval(right.count(4), 6)
-
-
-def test_a_task_without_variants_is_one_that_is_repeated_and_inputs_done_once_have_no_pass_k() -> None:
-    (row,) = compared(Alike(digits=3), strategies=["single-shot"], repeat=5).rows
-    assert row.solved is not None
-    assert [each.k for each in row.pass_k] == [2, 4, 5]
-    assert row.pass_k[0].chance == math.comb(row.solved, 2) / 10
-    low, high = wilson_interval(row.solved, 5)
-    assert (row.pass_k[1].low, row.pass_k[1].high) == (low**4, high**4)
-    assert compared(strategies=["single-shot"], repeat=2).rows[0].pass_k == ()

@@ -140,13 +140,6 @@ async def test_the_calls_of_a_certified_run_are_at_most_those_that_the_probabili
     assert made().if_certain(3, 400) is None
 
 
-def test_the_calls_of_certified_inputs_are_said_too_with_a_quarter_of_few_audited() -> None:
-    found = made(total=40, steps=40, of_inputs=True)
-    found = structs.replace(found, steps=tuple([structs.replace(each, certain=2) for each in found.steps]))
-    for total in (1, 40):
-        assert (found.if_certain(3, total) or "").startswith("-s certain=on: 1.51 calls an input at most at k = 3")
-
-
 @pytest.mark.slow
 def test_calls_are_promised_of_the_right_way_where_a_run_probably_leaves_it() -> None:
     errs, clean = planted(lambda number: 0.95 * (number == 7), steps=60), planted(lambda _: 0.0, steps=60)

@@ -114,16 +114,6 @@ def test_a_cell_that_is_neither_a_checker_nor_empty_is_malformed(board: str) -> 
 # -- after a wrong decision ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_board_of_the_reply_leads_on_even_if_it_is_wrong() -> None:
-    task = task_of(2)
-    slip = CheckersStep(move=("R", 1, 2), board=("R", "_", "R", "B", "B", "B"))
-    assert not task.correct(task.start(), slip)
-    state = task.advance(task.start(), slip)
-    assert state == Board(cells=slip.board, moves=1)
-    assert not task.result(state)["solved"]
-    assert task.oracle(state) == CheckersStep(move=("B", 3, 1), board=("R", "B", "R", "_", "B", "B"))
-
-
 cells = st.lists(
     st.sampled_from(["R", "B", "_", "R", "B", "R2", "B17", "0:R", "3:B", "7:_", "1:B1"]), min_size=1, max_size=12
 ).map(tuple)

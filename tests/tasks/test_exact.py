@@ -52,6 +52,7 @@ def test_what_it_does_not_know_has_no_value(text: str) -> None:
     assert read_exact(text) is None
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "text",
     [

@@ -83,16 +83,6 @@ def questions(task: Worked) -> list[tuple[Asked, type[Reply]]]:
     ]
 
 
-@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 50))
-def test_experts_together_multiply(digits: int, by: int, instance: int) -> None:
-    task = Multiplication(digits=digits, by=by, instance=instance)
-    answer = solved(task, task.statement())
-    assert isinstance(answer, Product)
-    assert task.correct(answer)
-    first, second = task.factors
-    assert (len(str(first)), len(str(second)), answer.product) == (digits, by, first * second)
-
-
 def test_products_are_compared_digit_by_digit() -> None:
     task = Multiplication(digits=5)
     first, second = task.factors
@@ -114,17 +104,6 @@ def test_a_mistake_of_any_role_is_another_vote_and_passes_the_screen(task: Worke
         wrong = task.mistake(prompt, right, Random(seed))
         assert wrong.vote() != right.vote()
         assert parse(write(wrong, "json"), reply, "json") == wrong
-
-
-@by_problem
-def test_the_right_candidate_is_named_wherever_it_stands(task: Worked) -> None:
-    asked, _ = questions(task)[-1]
-    assert isinstance(asked, ToChoose)
-    for candidates in (asked.candidates, asked.candidates[::-1]):
-        prompt = prompt_of("", ToChoose(question=asked.question, candidates=candidates))
-        assert task.expert(prompt, Choice) == Choice(choice="RGHT")
-    prompt = prompt_of("", ToChoose(question=asked.question, candidates=(asked.candidates[0],)))
-    assert task.expert(prompt, Choice) == Choice(choice="WRNG")
 
 
 @by_problem

@@ -203,15 +203,6 @@ def test_samples_of_an_election_that_was_broken_off_are_not_bought_again(seller:
     assert (result.value, digests(result.account), problems()) == (undisturbed.value, digests(undisturbed.account), [])
 
 
-def test_a_completed_run_buys_and_asks_nothing(seller: Seller) -> None:
-    result = travel()
-    seller.sold()
-    RateDesk.asked.clear()
-    again = travel()
-    assert (again.value, again.account) == (result.value, result.account)
-    assert (seller.sold(), RateDesk.asked) == ([], [])
-
-
 def test_paths_are_in_order_and_answers_are_among_the_decisions() -> None:
     result = travel()
     found = {each.path: each.value for each in result.decisions()}

@@ -245,15 +245,6 @@ async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: 
             await messenger.ask(Block())
 
 
-async def test_questions_that_lead_to_questions_of_the_same_role_do_not_wait_for_each_other() -> None:
-    async with opened(Deployment(role=Summer, num_replicas=2)) as messenger:
-        for depth, width in ((64, 1), (11, 2)):
-            leaves = await asyncio.gather(
-                *(messenger.ask(Sum(key=each, depth=depth, width=width)) for each in range(3))
-            )
-            assert leaves == [width**depth] * 3
-
-
 # -- one program, from its start to its end ----------------------------------------------------------------------------------------
 
 
@@ -438,23 +429,10 @@ def read_from(address: str) -> str:
 # -- bad input ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_roles_that_share_actors_need_as_many_replicas_each_and_an_address_its_runtime() -> None:
-    deploy = {"voter": {"colocate": "core", "num_replicas": 2}, "solver": {"colocate": "core"}}
-    with pytest.raises(InvalidDefinition, match=r"colocate='core'.*Voter 2, Solver 1"):
-        asyncio.run(done(TASKS["drift"], runtime="ray", deploy=deploy))
-
-
 @pytest.mark.parametrize("deploy", [{"resources": {"CPU": 1}}, {"num_cpus": 1e-7}])
 async def test_what_ray_does_not_take_is_one_sentence(deploy: dict[str, Any]) -> None:
     with pytest.raises(InvalidDefinition, match="Solver/0 cannot be deployed like this"):
         await done(TASKS["drift"], runtime="ray", deploy={"solver": deploy})
-
-
-async def test_an_actor_has_the_name_of_its_role_replica_and_run_and_its_class_that_of_its_role() -> None:
-    async with opened(Deployment(role=Summer, num_replicas=2)):
-        names = {each["name"] for each in ray.util.list_named_actors(all_namespaces=True)}
-        assert {name.partition(" (")[0] for name in names} >= {"Summer/0 of crowd", "Summer/1 of crowd"}
-        assert sum(title_of(pid).startswith(b"ray::Summer") for pid in actors_of(os.getpid())) == 2
 
 
 async def test_a_lane_reserves_a_cpu_that_the_next_run_does_not_take() -> None:

@@ -61,13 +61,6 @@ def test_the_margin_is_that_of_the_greatest_harm_of_the_leading_action(votes: li
     assert tally.votes_needed == needed
 
 
-def test_equal_actions_are_one_vote_whatever_the_order_of_calls_and_arguments() -> None:
-    first = Action(calls=[ToolCall("a", {"x": 1, "y": "2"}), ToolCall("b", {})])
-    second = Action(calls=[ToolCall("b", {}), ToolCall("a", {"y": "2", "x": 1})])
-    other = Action(calls=[ToolCall("b", {}), ToolCall("a", {"y": "2", "x": 1.0})])
-    assert first.vote() == second.vote() != other.vote()
-
-
 def test_an_agent_reaches_its_goal_and_pays_more_votes_where_harm_is_possible() -> None:
     result = act(models="sim:perfect")
     assert (result.outcome, effects()) == ("completed", EFFECTS)

@@ -355,6 +355,7 @@ def test_a_text_without_a_call_is_flagged_where_the_result_has_a_type() -> None:
     assert flags() == ["said_not_done"]
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     "text",
     [

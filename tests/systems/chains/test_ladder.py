@@ -21,7 +21,6 @@ from microagents.replies.rollouts import Rollout
 from microagents.runs.strategies import strategy_of
 from microagents.systems.chains.chain import Chain, ChainStep, Rung
 from microagents.systems.chains.judge import Reason, Ruling
-from microagents.systems.chains.ladder import rungs_in
 from microagents.systems.chains.maker import Maker
 from microagents.systems.chains.paraphraser import Paraphrased, keeps_all
 from microagents.systems.chains.self_consistency import SelfConsistency
@@ -258,19 +257,6 @@ async def test_a_plurality_climbs_as_well() -> None:
     assert (result.account.errors, result.account.climbed) == (0, {"paraphrase": 1})
     with pytest.raises(InvalidUsage, match="a plurality is always decided; give p, the share of right votes"):
         strategy_of("self-consistency", Drift(), {"ladder": "judge"})
-
-
-@pytest.mark.parametrize(
-    ("ladder", "rungs"),
-    [
-        ("", []),
-        ("paraphrase, judge", ["paraphrase", "judge"]),
-        ("model=sim:o3-mini@error=0.1,latency=2,judge", ["model=sim:o3-mini@error=0.1,latency=2", "judge"]),
-        ("model=openai:a,model=openai:b@base_url=http://x/v1,n=2", ["model=openai:a", "model=openai:b@base_url=http://x/v1,n=2"]),
-    ],
-)  # fmt: skip
-def test_the_options_of_a_models_spec_stay_with_it(ladder: str, rungs: list[str]) -> None:
-    assert rungs_in(ladder) == rungs
 
 
 @pytest.mark.parametrize(

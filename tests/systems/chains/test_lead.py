@@ -14,7 +14,6 @@ from microagents.journal.reading import Reader
 from microagents.models.model import Call
 from microagents.replies.chat import write
 from microagents.replies.rollouts import Rollout
-from microagents.runs.inspection.runs import decide
 from microagents.runs.strategies import strategy_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.chains.lead import Lead
@@ -92,13 +91,6 @@ def rollout_flags(path: str = f"0/step/{HARD}/lookahead") -> list[str | None]:
     return [getattr(each, "flag", None) for each in row.ballots]
 
 
-async def test_an_easy_step_takes_the_samples_that_must_agree_and_not_one_more() -> None:
-    model = Puzzler({})
-    result = await led(model, samples=5)
-    assert (result.outcome, result.calls, result.account.errors) == ("completed", 5 * LENGTH, 0)
-    assert set(model.asked.values()) == {5}
-
-
 async def test_a_step_on_which_samples_differ_is_decided_by_rollouts_from_it_and_from_the_steps_before() -> None:
     model = Puzzler({HARD: torn})
     result = await led(model, history=3, margin=3, horizon=5)
@@ -170,27 +162,6 @@ async def test_rollouts_are_reused_for_later_steps_and_drawn_anew_without() -> N
     assert len(anew.drawn) == 6
     assert first.value == second.value
     assert first.account.samples == second.account.samples - 2
-
-
-async def test_a_tie_for_ever_ends_at_the_cap_and_the_step_is_undecided_after_the_last_rung() -> None:
-    def tied(start: int, number: int, right: list[int]) -> Steps:
-        return right if (start + number) % 2 else [*right[: HARD - start], WRONG, *right[HARD - start + 1 :]]
-
-    model = Puzzler({HARD: torn}, tied)
-    result = await led(model, history=2, max_draws=10)
-    assert (result.outcome, result.account.undecided_at, len(model.drawn)) == ("undecided", (f"0/step/{HARD}",), 10)
-    assert f"; then lookahead: 5 x Onward(number={RIGHT[HARD + 1]}), 5 x Onward(number={WRONG})" in str(result.reason)
-    decide(result.journal.parent, "r", f"0/step/{HARD}", f'{{"number": {RIGHT[HARD + 1]}}}') if result.journal else None
-    again = await led(Puzzler({HARD + 1: lambda seq: RIGHT[HARD + 2] if seq else WRONG}), history=2, max_draws=10)
-    assert (again.outcome, again.account.errors) == ("completed", 0), (
-        "the step after it looks back at what a person decided"
-    )
-    assert again.account.climbed == {"lookahead": 1}
-
-
-async def test_the_leader_of_the_samples_is_taken_where_no_rollout_decides_and_the_user_wants_it() -> None:
-    result = await led(Puzzler({HARD: torn}, lambda *_: ""), max_draws=12, on_undecided="leader")
-    assert (result.outcome, result.account.settled_at) == ("completed", {f"0/step/{HARD}": "leader"})
 
 
 @pytest.mark.slow

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from functools import cache
 from itertools import pairwise
 from statistics import NormalDist
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
 from microagents import (
     ChainTask,
     Conductor,
-    FirstToAheadBy,
     Prompt,
     Reply,
     Result,
@@ -26,8 +24,6 @@ from microagents import (
 )
 from microagents.base.errors import InvalidDefinition, InvalidUsage, TaskFailed
 from microagents.elections import laws
-from microagents.elections.rules import FirstTo
-from microagents.journal import writer
 from microagents.journal.messages import Account
 from microagents.runs.strategies import Models, strategy_of
 from microagents.systems import Maker
@@ -80,36 +76,6 @@ class Stumble(Drift):
 # -- what a step costs -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-async def test_a_step_takes_one_turn_of_the_loop_and_no_task_where_the_model_answers_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One turn, so that it costs little; not less, so that other work goes on beside a long chain."""
-    monkeypatch.setattr(writer, "loop_has_threads", lambda: False)  # turns would pass while a thread commits
-    steps, turns, tasks, loop = 500, 0, 0, asyncio.get_running_loop()
-
-    def counted(loop: asyncio.AbstractEventLoop, work: Any) -> asyncio.Task[Any]:
-        nonlocal tasks
-        tasks += 1
-        return asyncio.Task(work, loop=loop)
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    ticking = asyncio.create_task(count_turns())
-    loop.set_task_factory(counted)
-    result = await run(
-        Drift(length=steps), models="sim:perfect@error=0", strategy=Maker(speculate=False), runs_dir=None
-    )
-    ticking.cancel()
-    assert (result.outcome, result.calls) == ("completed", 3 * steps)
-    assert steps <= turns < 1.5 * steps
-    assert tasks < 0.5 * steps
-
-
 # -- chains ------------------------------------------------------------------------------------------------------------
 
 
@@ -126,14 +92,6 @@ async def test_a_tower_of_hanoi_is_solved_without_an_error(disks: int, runtime: 
     assert result.value == {"solved": True, "moves": steps, "pegs": [[], [], list(range(disks, 0, -1))]}
     assert (result.account.errors, result.account.steps, result.account.decided) == (0, steps, steps)
     assert result.account.wasted_calls == 0
-
-
-async def test_a_wrong_decision_leads_on_from_where_it_leads() -> None:
-    """Voting makes errors rare; it does not notice them."""
-    result = await run(Drift(length=100), models="sim:perfect@error=0.4", k=1)
-    assert result.outcome == "completed"
-    assert result.value.steps_done == 100
-    assert 0 < (result.account.errors or 0) < 100
 
 
 async def test_a_chain_ends_undecided_at_a_step_that_is_undecided() -> None:
@@ -156,12 +114,6 @@ async def test_a_chain_ends_undecided_at_a_step_that_is_undecided() -> None:
 async def test_what_a_users_chain_raises_is_named(*, known_inputs: bool) -> None:
     with pytest.raises(TaskFailed, match=r"raised ValueError\('no such place'\) at step \d+ \(test_maker\.py:\d+\)"):
         await run(Stumble(), models="sim:perfect", known_inputs=known_inputs)
-
-
-def test_the_rule_is_ahead_by_k_unless_first_to_k_is_asked_for() -> None:
-    assert Maker().default_rule == FirstToAheadBy(k=3)
-    assert Maker(k=5).default_rule == FirstToAheadBy(k=5)
-    assert Maker(k=2, rule="first-to").default_rule == FirstTo(k=2)
 
 
 @pytest.mark.slow
@@ -206,19 +158,6 @@ async def test_known_inputs_ask_every_step_from_the_right_state_however_wrong_th
     assert Noted.asked == right
     assert result.recorded["wrong"] == result.account.errors
     assert 0 < result.recorded["wrong"] < 100
-
-
-async def test_undecided_steps_are_counted_apart_with_known_inputs() -> None:
-    strategy = Maker(k=3, max_draws=8)
-    result = await run(
-        Drift(length=100), models="sim:perfect@error=0.5,alternatives=1", strategy=strategy, known_inputs=True
-    )
-    undecided = result.account.undecided_at
-    assert 0 < len(undecided) < 100
-    assert (result.outcome, result.recorded["undecided"]) == ("undecided", len(undecided))
-    assert result.reason == f"{len(undecided)} elections are undecided, the first at {undecided[0]}"
-    assert result.recorded["wrong"] == result.account.errors
-    assert result.account.decided + len(undecided) == result.recorded["steps"] == 100
 
 
 async def test_known_inputs_need_an_oracle_before_a_journal_is_made() -> None:

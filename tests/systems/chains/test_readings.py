@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from microagents import Call, run
@@ -10,7 +9,6 @@ from microagents.base.errors import InvalidDefinition, JournalMismatch
 from microagents.replies.chat import Reading
 from microagents.tasks.ask import Ask
 from microagents.tasks.drift import RING, Drift
-from tests.roles.voting import a_question
 
 
 class Loose(Drift):
@@ -35,12 +33,6 @@ async def test_the_reading_of_a_task_reaches_the_red_flagger_on_every_runtime(ru
     loose = await run(Loose(length=3), models=bold, k=2, runtime=runtime, runs_dir=None)
     assert (strict.account.errors, strict.account.flagged, strict.account.votes_per_step) == (0, {"malformed": 3}, 2)
     assert (loose.account.errors, loose.account.flagged, loose.account.votes_per_step) == (0, {}, 2)
-
-
-def test_only_another_reading_than_the_strict_one_changes_the_digest_of_a_question() -> None:
-    strict = a_question()
-    assert strict.id_at("0/q").question_digest.hex() == "db76c99beaa26270572aa684d55907e8"
-    assert msgspec.structs.replace(strict, reading="last").id_at("0/q") != strict.id_at("0/q")
 
 
 async def test_a_run_is_not_resumed_with_another_reading(monkeypatch: pytest.MonkeyPatch) -> None:

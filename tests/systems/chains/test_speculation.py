@@ -14,7 +14,7 @@ from microagents.elections.election import Ballot, Question
 from microagents.replies.chat import write
 from microagents.systems.chains.chain import ChainStep
 from microagents.systems.chains.maker import Maker
-from microagents.systems.chains.speculation import WASTE_OVER_CALLS, OpenStep, Waste
+from microagents.systems.chains.speculation import OpenStep
 from microagents.tasks.drift import Drift, Onward, Place
 
 ERRING = "sim:perfect@error=0.4,flag=0.1"
@@ -131,15 +131,3 @@ def test_the_guess_is_the_first_to_arrive_and_moves_only_for_more_ballots() -> N
     assert step.guess == Onward(number=8)
     assert not step.arrive(ballot(7, 3))
     assert step.arrived == 4
-
-
-def test_waste_is_high_above_a_twentieth_of_the_last_thousand_calls_and_is_forgotten_in_time() -> None:
-    waste = Waste()
-    seen = []
-    for _ in range(17):
-        waste.add(3, wasted=3)
-        seen.append(waste.is_high)
-    assert seen == [False] * 16 + [True]
-    for _ in range(WASTE_OVER_CALLS // 3 + 20):
-        waste.add(3)
-    assert not waste.is_high

@@ -11,12 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from microagents import Result, Sample, Strategy, resume, run
+from microagents import Result, Strategy, resume, run
 from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import reader_of
-from microagents.models.model import Call
 from microagents.models.simulation.scripted import ScriptLine
-from microagents.models.simulation.simulated import Purchases, SimulatedModel
+from microagents.models.simulation.simulated import Purchases
 from microagents.replies.chat import Reply, write
 from microagents.runs.inspection.runs import solution_of
 from microagents.runtimes.virtual import run_virtual
@@ -162,13 +161,6 @@ async def follow(changed: Script, agents: int = 2, **options: Any) -> Result:
     )
 
 
-async def test_after_its_cap_it_counts_as_no() -> None:
-    result = await follow({"round/1/check/0/1": ["true"] * 3}, settings={"depth": 0, "rounds": 1})
-    first, second = recorded().subtasks[0].rounds[0]
-    assert (first.outcome, first.validations[1].missing, first.objections) == ("failed", "flagged", 1)
-    assert (second.outcome, result.value["answer"]["text"]) == ("passed", "line 1\n")
-
-
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -279,24 +271,6 @@ def test_absent_agents_are_the_same_after_the_run_was_stopped_right_behind_them(
 
 
 # -- options -------------------------------------------------------------------------------------------------------------------------
-
-
-async def test_the_prompt_asks_for_a_length_that_is_no_cap_of_the_provider(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, complete = list[Call](), SimulatedModel.complete
-
-    def keep(model: SimulatedModel, call: Call) -> Coroutine[Any, Any, Sample]:
-        calls.append(call)
-        return complete(model, call)
-
-    monkeypatch.setattr(SimulatedModel, "complete", keep)
-    await run(Lines(n=1), models=MODELS, strategy=SeqCV(), runs_dir=None)
-    (draft, *_) = [call for call in calls if "draft" in call.id.election.path]
-    assert "about 300 tokens" in draft.prompt.system
-    assert draft.max_output_tokens == 4096
-    fields = list(json.loads(draft.prompt.user))
-    assert fields == ["wanted", "objective", "finished", "subtask", "written", "round", "rounds"], (
-        "what changes comes last"
-    )
 
 
 async def test_agents_that_share_a_model_have_different_prompts_and_the_result_says_so() -> None:

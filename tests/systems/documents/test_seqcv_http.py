@@ -79,16 +79,6 @@ def outcomes(*, subtask: int, round_: int) -> list[str]:
     return [draft.outcome for draft in recorded().subtasks[subtask].rounds[round_ - 1]]
 
 
-async def test_bad_replies_are_flagged_by_name_and_the_author_comes_back() -> None:
-    bad = ('{"justify": "", "text": "line', Ended('{"justify": "", "te', "max_tokens"), Ended("", "refusal"))
-    async with authors(Counting(LAST), Scripted(*bad), Counting(LAST)) as served:
-        result = await written(served, max_draws=3)
-    assert result.account.flagged == {"malformed": 1, "cut_off": 1, "refusal": 1}
-    assert outcomes(subtask=0, round_=1) == ["passed", "flagged", "passed"]
-    assert [len(each.rounds) for each in recorded().subtasks] == [5], "it writes its own version from the next round on"
-    assert result.value["answer"]["text"] == COUNTED
-
-
 async def test_a_complete_reply_that_ran_into_the_limit_is_not_taken() -> None:
     whole = '{"justify": "", "text": "line 1", "status": "ongoing", "mode": "continue"}'
     async with authors(Scripted(Ended(whole, "length")), Counting(LAST), Counting(LAST)) as served:

@@ -92,17 +92,6 @@ def test_override_replaces_the_agents_own_text_of_this_subtask_only() -> None:
 # -- splits --------------------------------------------------------------------------------------------------------------------------
 
 
-def test_finished_subtasks_are_not_run_again_and_depth_is_nesting_depth() -> None:
-    given = parts("first", "second", depends_on=[(), (0,)]).subtasks
-    authors = Authors(validate=lambda _, asked: yes(asked.subtask != "second"))
-    writing = write_whole(authors, rules(3), given)
-    assert [record.depth for record in writing.in_order] == [0, 1, 1]
-    assert len(authors.asked_at("write/part/1/round/1/draft")) == 3
-    later = authors.asked_at("write/part/2/part/2/round/1/draft")[0].asked
-    assert isinstance(later, ToWrite)
-    assert later.finished == "first.\n\nsecond, a."
-
-
 def test_at_the_depth_limit_the_segment_with_most_approvals_is_taken_and_marked() -> None:
     votes = {0: 0, 1: 1, 2: 1}
     authors = Authors(
@@ -190,15 +179,6 @@ def test_equal_versions_are_not_ranked_and_missing_rankings_count_for_nothing() 
 # -- the graph -----------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_given_graph_is_written_in_its_order_and_each_subtask_sees_all_finished_text() -> None:
-    given = parts("c", "a", "b", depends_on=[(1,), (), ()]).subtasks
-    authors = Authors()
-    writing = write_whole(authors, rules(3), given)
-    assert writing.text() == "a.\n\nc.\n\nb.\n"
-    seen = {ask.asked.subtask: ask.asked.finished for ask in authors.asked if isinstance(ask.asked, ToWrite)}
-    assert seen == {"a": "", "c": "a.", "b": "a.\n\nc."}
-
-
 def test_nobody_who_writes_anything_valid_is_an_end_of_its_own() -> None:
     with pytest.raises(NothingWritten):
         write_whole(Authors(write=lambda *_: Missing.FLAGGED), rules(3, depth=0, rounds=2))
@@ -216,14 +196,6 @@ def test_an_absent_agent_is_left_out_until_the_subtask_ends() -> None:
     assert outcomes(writing, "write/part/1") == [["passed", "absent", "passed"], ["passed", "passed"]]
     assert outcomes(writing, "write/part/2")[0] == ["passed"] * 3
     assert not [ask for ask in authors.asked_at("part/1/round/1/check") if ask.agent == 1]
-
-
-def test_finished_text_beyond_the_limit_is_summarized_oldest_first() -> None:
-    given = parts("a" * 15, "b" * 15, "c").subtasks
-    for limit, summarized in ((8, []), (7, [True, False, False])):
-        authors = Authors()
-        writing = write_whole(authors, rules(3, context_tokens=limit), given)
-        assert [each.summary is not None for each in writing.in_order] == (summarized or [False] * 3)
 
 
 # -- what attacks found --------------------------------------------------------------------------------------------------------------

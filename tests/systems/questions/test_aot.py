@@ -10,13 +10,12 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from microagents import Reply, Result, resume, run
+from microagents import Reply, Result, run
 from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader
 from microagents.replies.trajectories import trajectory_of
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.strategies import strategy_of
-from microagents.runs.words.summary import summary
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions.aot import MAX_QUESTION_CHARS, Aot, AotTree, to_contract
 from microagents.systems.questions.problem import Problem
@@ -110,21 +109,6 @@ async def test_a_state_leads_to_the_next_one_until_the_greatest_number_of_transi
     assert answer_of(result) == ("4", [2], ["transitions"])
     assert states() == [QUESTION, NEXT, LAST]
     assert result.calls == 1 + 5 + 4, "the judge is asked only where answers differ"
-
-
-async def test_a_tie_of_the_judge_goes_to_the_next_state() -> None:
-    three = four("4"), four("7"), four("5")
-    script: Script = {
-        "solve/answer": [way("5")] * 3,
-        "solve/1/decompose": [GRAPH] * 3,
-        "solve/1/contract": [Contraction(question=NEXT)] * 3,
-        "solve/1/graph": [way("7")] * 3,
-        "solve/1/answer": [way("4")] * 3,
-        "solve/1/judge/vote": [label(each, *three) for each in reversed(three)],
-    }
-    result = await reduced(script, transitions=1, k=2)
-    assert answer_of(result) == ("4", [1], ["transitions"])
-    assert result.value["argmax"] == ["0/solve/1/judge/vote"]
 
 
 @pytest.mark.parametrize(("length", "transitions"), [(1, 2), (2, 3)])
@@ -276,22 +260,6 @@ async def test_a_judge_that_writes_the_next_states_answer_goes_on_and_is_not_ask
 # -- trees -----------------------------------------------------------------------------------------------------------------------------
 
 
-def three_branches(*answers: str, questions: tuple[str, str, str] = (NEXT, NEXT, NEXT)) -> dict[str, Any]:
-    """Three transitions from a question whose answer is 4; the judge picks the answer of the next state."""
-    script: dict[str, Any] = {"solve/answer": [way("4")]}
-    for number, (answer, question) in enumerate(zip(answers, questions, strict=True), 1):
-        picked = None if answer == "4" else label(four(answer), four(answer), four("4"))
-        script |= transition(f"solve/{number}", question, followed=answer, solved=answer, judged=picked)
-    return script
-
-
-async def test_every_leaf_votes_its_own_answer_also_where_branches_lead_to_one_question() -> None:
-    result = await reduced(three_branches("7", "21", "21"), strategy=AotTree(transitions=1))
-    assert "picked the contracted question's answer at 3 of 3 transitions" in summary(result)
-    assert answer_of(result) == ("21", [1, 1, 1], ["transitions"] * 3)
-    assert result.value["argmax"] == [], "two of three"
-
-
 # -- ablations -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -364,12 +332,6 @@ def test_decisions_do_not_depend_on_time_nor_on_where_roles_run(strategy: Aot) -
         for runtime in ("local", "linked")
     }
     assert len(found) == 1
-
-
-async def test_a_finished_run_is_answered_from_its_journal() -> None:
-    first = await run(WordProblem(depth=4), models=MODEL, strategy=Aot(k=2), run_id="again")
-    again = await resume("again")
-    assert (again.value, digests(again), again.calls) == (first.value, digests(first), first.calls)
 
 
 @pytest.mark.parametrize(

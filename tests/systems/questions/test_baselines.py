@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from microagents import Call, InvalidUsage, Result, run
+from microagents import InvalidUsage, Result, run
 from microagents.models.simulation.scripted import ScriptLine
 from microagents.replies.chat import Prompt, Reply, write
 from microagents.runtimes.virtual import run_virtual
@@ -58,23 +58,6 @@ async def test_a_single_shot_is_one_call_and_what_cannot_be_read_is_undecided() 
     assert (many.outcome, many.account.undecided_at) == ("undecided", ("0/answer",))
     step = await run(Drift(length=3), models=scripted_steps("111", "???"), strategy=SelfConsistency(samples=3))
     assert (step.outcome, step.account.undecided_at) == ("undecided", ("0/step/1",))
-
-
-@pytest.mark.parametrize(
-    ("strategy", "said"),
-    [("cot", "every intermediate result"), ("chain-of-draft", "five words"), ("analogical", "three problems")],
-)
-async def test_baselines_with_reasoning_differ_by_their_instruction_alone(strategy: str, said: str) -> None:
-    systems = []
-
-    async def model(call: Call) -> str:
-        systems.append(call.prompt.system)
-        return '{"reasoning": "It is so.", "answer": {"answer": "A"}}'
-
-    result = await run(Ask(text="Which letter?"), models=model, strategy=strategy)
-    assert (result.value["answer"], result.calls) == ({"answer": "A"}, 1)
-    (system,) = systems
-    assert said in system
 
 
 class EvenlyHard(Multiplication):

@@ -6,18 +6,9 @@ from collections import Counter
 from itertools import permutations
 
 import pytest
-from hypothesis import strategies as st
 
-from microagents.systems.questions.candidates import LABEL_CHARS, labels_of, leader_of, merged, shuffled
-from microagents.systems.questions.questions import Choice, Decomposition
-
-replies = st.lists(st.binary(min_size=1, max_size=3), min_size=1, max_size=40, unique=True)
-
-
-def test_decompositions_that_differ_in_blanks_are_one_and_so_are_all_ways_to_say_do_not_decompose() -> None:
-    spaced = [("a  b", "c", "d"), ("a b", "c\n", "d")]
-    for ways in (spaced, permutations(["", "x", " \n"])):
-        assert len(merged([Decomposition(first=a, second=b, compose=c) for a, b, c in ways])) == 1
+from microagents.systems.questions.candidates import LABEL_CHARS, labels_of, leader_of, shuffled
+from microagents.systems.questions.questions import Choice
 
 
 def test_labels_grow_where_short_ones_would_be_equal() -> None:

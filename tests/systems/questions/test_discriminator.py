@@ -39,19 +39,6 @@ async def test_where_nobody_comes_to_k_votes_the_one_with_most_is_taken_and_mark
     assert rows()["solve/answer/vote"] == ("argmax", {"choice": label(candidates[1], *candidates).choice})
 
 
-async def test_a_tie_goes_to_the_candidate_with_more_copies_then_to_the_first_launched() -> None:
-    a, b, c = four("A"), four("B"), four("C")
-    script: Script = {
-        "solve/answer": [a, b, c, b, c],
-        "solve/answer/vote": [label(each, a, b, c) for each in (a, c, b, c, b)],
-    }
-    result = await solved(script, depth=0, k=3)
-    assert result.value["answer"] == {"answer": "B"}  # C was named first, B was launched first
-    assert rows()["solve/answer/vote"] == ("argmax", {"choice": label(b, a, b, c).choice})
-    await solved(script, depth=0, k=3)  # a completed run, from its journal
-    assert rows()["solve/answer/vote"] == ("argmax", {"choice": label(b, a, b, c).choice})
-
-
 async def test_a_tie_is_broken_in_the_same_way_when_the_run_is_taken_up_again() -> None:
     a, b, c = four("A"), four("B"), four("C")
     votes = [label(each, a, b, c) for each in (a, c, b, c, b)]

@@ -70,11 +70,6 @@ def test_the_strip_has_for_each_step_its_samples_and_whether_one_was_flagged_or_
     assert not any(byte >> 6 for byte in strip)
 
 
-def test_an_undecided_step_is_marked() -> None:
-    microagents("run", *UNDECIDED)
-    assert get("/api/run/r/strip")[2][-1] >> 6 == 1
-
-
 def test_the_pages_tell_of_a_run_and_a_decision_what_the_terminal_does() -> None:
     microagents("run", *NOISY)
     (listed,) = get("/api/runs")[2]
