@@ -147,9 +147,9 @@ class AnthropicModel(HttpModel):
 
 
 def _thinking(given: str | None) -> dict[str, Any] | None:
-    if given is None or given in ("adaptive", "disabled"):
-        if given is None:
-            return None
+    if given is None:
+        return None
+    if given in ("adaptive", "disabled"):
         return {"type": given}
     if not given.isascii() or not given.isdigit() or int(given[:9]) < _LEAST_BUDGET:
         raise InvalidUsage(

@@ -34,6 +34,10 @@ WIRES = {"openai": "/v1", "anthropic": "", "openai-responses": "/v1"}
 PLAIN, TAGGED = r"Result: ' + message.content + '", r"<tool_response>\n' + message.content + '\n</tool_response>"
 LEAST = 0.1
 SIGMAS_95 = 1.96
+TOGETHER = 8
+"""Calls at the same time: the server takes four of them in one batch."""
+SHOWN_EVERY = 12
+"""Questions after which the figures so far are shown: all of a wire take half an hour of a processor."""
 ALONE = Act(k_read=1, max_draws=1)
 ELECTED = Act(k_read=3, max_draws=30)
 
@@ -90,7 +94,7 @@ class Order(AgentTask[Any]):
 
 async def rights(model: str, questions: Sequence[Order], strategy: Act) -> tuple[list[bool], int]:
     """Answer questions; returns which answers are right, and the number of calls."""
-    result = await run(questions, models=model, strategy=strategy, concurrency=2, runs_dir=None)
+    result = await run(questions, models=model, strategy=strategy, concurrency=TOGETHER, runs_dir=None)
     return [bool(value and value["correct"]) for value in result.value], result.account.calls
 
 
@@ -101,17 +105,23 @@ def interval(differences: Sequence[int]) -> tuple[float, float]:
 
 
 async def measure(address: str, wires: Sequence[str], number: int, seed: int) -> bool:
-    """Print a line for each wire; returns whether voting helped enough on all of them."""
+    """Print for each wire a line for all questions so far; returns whether voting helped enough on all wires."""
     random, helps = Random(seed), True
     questions = [Order(name=random.choice([*SAID]), order=random.randrange(40, 100)) for _ in range(number)]
     for wire in wires:
-        model = f"{wire}:smollm2@base_url={address}{WIRES[wire]},timeout_s=600"
-        alone, asked = await rights(model, questions, ALONE)
-        elected, drawn = await rights(model, questions, ELECTED)
-        low, high = interval([int(two) - int(one) for one, two in zip(alone, elected, strict=True)])
-        calls = f"{asked / number:.2f} and {drawn / number:.2f} calls"
-        print(f"{wire}: {number} questions, right alone {sum(alone)}, elected {sum(elected)}, {calls} a question; "
-              f"elected - alone {low:.2f} to {high:.2f}", flush=True)  # fmt: skip
+        model = f"{wire}:smollm2@base_url={address}{WIRES[wire]},timeout_s=3600"
+        alone, elected, low = list[bool](), list[bool](), 0.0
+        asked = drawn = 0
+        for first in range(0, number, SHOWN_EVERY):
+            some = questions[first : first + SHOWN_EVERY]
+            right, calls = await rights(model, some, ALONE)
+            alone, asked = [*alone, *right], asked + calls
+            right, calls = await rights(model, some, ELECTED)
+            elected, drawn = [*elected, *right], drawn + calls
+            low, high = interval([int(two) - int(one) for one, two in zip(alone, elected, strict=True)])
+            done = len(alone)
+            print(f"{wire}: {done} questions, right alone {sum(alone)}, elected {sum(elected)}, {asked / done:.2f} and {drawn / done:.2f} "
+                  f"calls a question; elected - alone {low:.2f} to {high:.2f}", flush=True)  # fmt: skip
         helps &= low >= LEAST
     return helps
 

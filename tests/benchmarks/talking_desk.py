@@ -19,6 +19,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from math import sqrt
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -59,6 +60,8 @@ BOUNDED = "mostly arguments and tools"
 MISTAKES = {BOUNDED: (5, 3, 1, 1), "all kinds alike": (1, 1, 1, 1)}
 """Weights of a wrong argument, a wrong tool, an effect too early, and the end too early."""
 WHICH, SHALL = "Which order is it, and what do you want?", "Shall I do this?"
+LEAST_RIGHT = 0.99
+"""The least share of right trials with the margins by harm; the trials of a command may have two standard errors less."""
 MOST_CALLS = {"read": 1.1, "idempotent": 2.7, "destructive": 5.3, "end": 4.1}
 """The greatest means of calls of an action, by its effect, where arguments and tools are most of the errors."""
 Outcome = Literal["done", "declined", "left"]
@@ -483,8 +486,13 @@ def main(trials: int, seeds: Sequence[int]) -> None:
     for kinds, mistakes in MISTAKES.items():
         for name, strategy in (("margins by harm", Act()), ("single calls", single)):
             found = [done_of(trials, strategy, seed, mistakes, f"{kinds}, {name}") for seed in seeds]
-            assert strategy is single or sum(each.right for each in found) >= 0.99 * trials * len(seeds)
-            if strategy is not single and kinds == BOUNDED:
+            if strategy is single:
+                continue
+            number = trials * len(seeds)
+            assert sum(each.right for each in found) >= LEAST_RIGHT * number - 2 * sqrt(
+                number * LEAST_RIGHT * (1 - LEAST_RIGHT)
+            )
+            if kinds == BOUNDED:
                 assert all(each.calls[kind] <= most for each in found for kind, most in MOST_CALLS.items())
     with TemporaryDirectory() as folder:
         shared(trials * len(seeds), seeds[0], Path(folder))

@@ -150,6 +150,7 @@ class NativeTools:
 
     def __init__(self, tools: str) -> None:
         self._tools: dict[str, str] = {}
+        self._properties: dict[str, dict[str, Any]] = {}
         self.names: dict[str, str] = {}
         """By the name of a tool its name on the wire: a letter or underscore, then letters, digits, underscores and hyphens."""
         self.described: list[tuple[str, str, dict[str, Any]]] = []
@@ -158,7 +159,9 @@ class NativeTools:
             schema, written = each.get("parameters") or {}, self._name_on_wire(each["name"])
             self._tools[written], self.names[each["name"]] = each["name"], written
             plain = _plain(schema, {**schema.get("definitions", {}), **schema.get("$defs", {})}, ())
-            self.described.append((written, each.get("description", ""), {"type": "object", "properties": {}, **plain}))
+            whole = {"type": "object", "properties": {}, **plain}
+            self.described.append((written, each.get("description", ""), whole))
+            self._properties[each["name"]] = whole["properties"]
 
     def _name_on_wire(self, name: str) -> str:
         plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
@@ -182,10 +185,7 @@ class NativeTools:
 
     def _decoded(self, call: ToolCall) -> ToolCall:
         """Decode the lists and objects that stand as text, where the schema has a list or an object and no text."""
-        written = self.names.get(call.tool)
-        of_tool = (schema["properties"] for name, _, schema in self.described if name == written)
-        properties: dict[str, Any] = next(of_tool, {})
-        arguments = dict(call.arguments)
+        properties, arguments = self._properties.get(call.tool, {}), dict(call.arguments)
         for name, value in call.arguments.items():
             types = _types_of(properties.get(name))
             if isinstance(value, str) and "string" not in types:

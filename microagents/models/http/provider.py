@@ -18,7 +18,8 @@ from weakref import WeakKeyDictionary
 from msgspec import structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
-from microagents.elections.red_flags import EMPTY, ONLY_REASONING, OTHER
+from microagents.base.logs import log
+from microagents.elections.red_flags import CONTENT_FILTER, EMPTY, ONLY_REASONING, OTHER, REFUSAL, known_finish
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.events import found_in
@@ -34,7 +35,6 @@ from microagents.models.http.refusals import (
     TOOLS,
     UNREASONED,
     Redaction,
-    Samples,
     Substitutes,
     error_in,
     failure_kind,
@@ -43,7 +43,7 @@ from microagents.models.http.refusals import (
     retry_after_s,
     status_told,
 )
-from microagents.models.http.replies import UNREADABLE, Said, object_in
+from microagents.models.http.replies import UNREADABLE, Said, finish_of, name_in, object_in
 from microagents.models.http.sending import MAX_BODY_BYTES, Client, Response, Sender, address_of
 from microagents.models.http.spec_options import (
     check_length,
@@ -140,7 +140,7 @@ class HttpModel(Model, ABC):
         self._meter = Meter(self._tariff)
         self._key = self._find_key(options)
         self._redaction = Redaction(self._key)
-        self._samples_of = Samples(self.name, self._redaction)
+        self._has_told_end = False
         self.max_in_flight = connections_allowed()  # a call beyond them waits unsent, so that its timeout does not run
         self._rates: Mapping[str, Rate] = {}
         secret = self._key or ""
@@ -469,7 +469,7 @@ class HttpModel(Model, ABC):
 
     def _sample(self, said: Said, reason: Any, usage: Usage, call: Call) -> Sample:
         """Make the sample of a reply, with its native calls."""
-        sample = self._samples_of.make(said, reason, usage)
+        sample = self._sample_in_text(said, name_in(reason), usage)
         if not call.prompt.tools or sample.finish not in ENDED_BY_CALLS:
             return sample
         tools, text, calls = native_tools(call.prompt.tools), said.text, said.calls
@@ -492,6 +492,30 @@ class HttpModel(Model, ABC):
         shown = f"{text}\n\n{write(Calls(calls=list(read)))}".lstrip("\n")
         made = structs.replace(sample, text=shown, finish="stop", turn=turn)
         return self._redaction.of_sample(made)
+
+    def _sample_in_text(self, said: Said, reason: str, usage: Usage) -> Sample:
+        """Make the sample of a reply that ended for a reason, by whatever name."""
+        finish = finish_of(reason)
+        text = said.text or said.refusal
+        if said.refusal and finish != CONTENT_FILTER:
+            finish = REFUSAL
+        elif finish is None:
+            self._tell_unknown_end(reason)
+            finish = "stop" if said else known_finish(reason or "stop")
+        elif finish == "tool_calls" and text.strip():
+            finish = "stop"  # no call was asked for, and the text is there
+        if finish == "stop" and said.reasoning.strip() and not text.strip():
+            finish, text = ONLY_REASONING, said.reasoning
+        # Halves of a character may come in two pieces; one alone is no text.
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return Sample(text=self._redaction.without_key(text), finish=finish, usage=usage, model=self.name)
+
+    def _tell_unknown_end(self, name: str) -> None:
+        """Tell once that the end of replies has an unknown name, or none."""
+        if not self._has_told_end:
+            self._has_told_end = True
+            told = repr(self._redaction.sanitize(name)) if name else "none"
+            log().warning("replies end for an unknown reason; whole texts are used", model=self.name, reason=told)
 
     def _items(self, said: Said, calls: Sequence[NativeCall]) -> Any:  # noqa: ARG002 - for wires that give more than calls
         """Return what the wire wants back with the calls of a reply; None for nothing."""

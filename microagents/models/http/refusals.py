@@ -16,12 +16,11 @@ from msgspec import Struct, structs
 
 from microagents.base.foreign_text import printable_line
 from microagents.base.logs import log
-from microagents.elections.red_flags import CONTENT_FILTER, ONLY_REASONING, REFUSAL, known_finish
 from microagents.models.http.histories import USER_BEHIND_RESULTS
-from microagents.models.http.replies import UNREADABLE, Said, finish_of, name_in, object_in
+from microagents.models.http.replies import UNREADABLE, finish_of, name_in, object_in
 from microagents.models.http.sending import MAX_ERROR_BYTES, Response
 from microagents.models.http.spec_options import either
-from microagents.replies.chat import Prompt, Sample, Usage
+from microagents.replies.chat import Prompt, Sample
 from microagents.replies.turns import Turn
 
 MAX_MESSAGE_CHARS = 300
@@ -119,45 +118,6 @@ class Redaction:
         clean = self.without_key(written)
         turn = sample.turn if clean == written else msgspec.json.decode(clean, type=Turn)
         return structs.replace(sample, text=self.without_key(sample.text), turn=turn)
-
-
-class Samples:
-    """Makes samples of replies.
-
-    Args:
-        model: name of the model.
-        redaction: keeps the key out of them.
-    """
-
-    def __init__(self, model: str, redaction: Redaction) -> None:
-        self._model = model
-        self._redaction = redaction
-        self._has_told_end = False
-
-    def make(self, said: Said, reason: Any, usage: Usage) -> Sample:
-        """Make the sample of a reply that ended for a reason, by whatever name."""
-        name = name_in(reason)
-        finish = finish_of(name)
-        text = said.text or said.refusal
-        if said.refusal and finish != CONTENT_FILTER:
-            finish = REFUSAL
-        elif finish is None:
-            self._tell_unknown_end(name)
-            finish = "stop" if said else known_finish(name or "stop")
-        elif finish == "tool_calls" and text.strip():
-            finish = "stop"  # no call was asked for, and the text is there
-        if finish == "stop" and said.reasoning.strip() and not text.strip():
-            finish, text = ONLY_REASONING, said.reasoning
-        # Halves of a character may come in two pieces; one alone is no text.
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return Sample(text=self._redaction.without_key(text), finish=finish, usage=usage, model=self._model)
-
-    def _tell_unknown_end(self, name: str) -> None:
-        """Tell once that the end of replies has an unknown name, or none."""
-        if not self._has_told_end:
-            self._has_told_end = True
-            told = repr(self._redaction.sanitize(name)) if name else "none"
-            log().warning("replies end for an unknown reason; whole texts are used", model=self._model, reason=told)
 
 
 class Substitutes:

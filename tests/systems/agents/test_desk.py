@@ -15,12 +15,12 @@ MODEL = "sim:perfect@error=0.03,alternatives=9"
 @pytest.mark.slow
 def test_votes_by_harm_close_tickets_right_where_single_calls_often_do_not_as_a_monte_carlo_says() -> None:
     """The short form of ``python -m tests.benchmarks.desk``."""
-    (_, _, single, single_expected), (_, _, act, act_expected) = rows(tickets=15, trials=4, seed=0)
+    (_, _, single, single_expected), (_, _, act, act_expected) = rows(tickets=45, trials=4, seed=0)
     assert single.agrees(single_expected)
     assert act.agrees(act_expected)
     assert not act.agrees(single_expected)
-    assert single.pass_1[0] < 0.95
-    assert single.pass_4[0] < 0.75
+    assert single.pass_1[0] < 0.9
+    assert single.pass_4[0] < 0.65
     assert act.pass_1[0] >= 0.99
     assert act.pass_4[0] >= 0.96
     assert act.calls[0] <= 2.2 * single.calls[0]
