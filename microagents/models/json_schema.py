@@ -68,7 +68,7 @@ def _closed(part: Any, left_out: tuple[str, ...]) -> Any:
 
 
 def _as_plain_array(part: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a fixed tuple as that of an array of so many items: servers refuse ``items: false``."""
+    """Write the schema of a fixed tuple as an array of so many items: servers refuse ``items: false``."""
     kinds = []
     for kind in part["prefixItems"]:
         if kind not in kinds:

@@ -1,4 +1,4 @@
-"""Bodies of servers as JSON, also those that are streamed: on each wire the events of a stream are put together into one reply."""
+"""Bodies of servers as JSON, streamed ones too: on each wire the events of a stream are put together into one reply."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A small transformer in numpy: pre-norm layers without biases, four heads, and keys and values kept by slot.
 
-The slots of a sequence are those of the prompt, some of them empty, then those of the reply, so rows with prompts of different lengths
+The slots of a sequence hold the prompt, some of them empty, then the reply, so rows with prompts of different lengths
 move on together. It computes in double precision: how many rows do so changes no digit that matters.
 """
 
