@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from statistics import fmean
 
 from msgspec import Struct
 
 from microagents.base.messages import address_of
 from microagents.elections.election import Ballot
-from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
 from microagents.replies.chat import decoder_of
 from microagents.web.endpoint.acts import Acts, shares_of
@@ -33,14 +31,8 @@ def agreement_in(reader: Reader) -> list[Agreement] | None:
     """Read the agreement of the samples of an endpoint's run, by tool; None for any other run."""
     if reader.experiment.recipe.strategy != address_of(Voted):
         return None
-    decisions, _ = reader.of_input(0)
-    return agreement_of(decisions.values())
-
-
-def agreement_of(decisions: Iterable[Recalled]) -> list[Agreement]:
-    """Compute the agreement of samples, by tool."""
     shares: dict[tuple[str, str], list[float]] = {}
-    for decision in decisions:
+    for decision in reader.of_input(0)[0].values():
         samples = [decoder_of(Acts).decode(each.value) for each in decision.ballots if isinstance(each, Ballot)]
         tools = {call.tool for acts in samples for call in acts.calls} - {TEXT}
         for tool in sorted(tools) if len(samples) > 1 else ():

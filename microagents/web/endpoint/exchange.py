@@ -83,11 +83,6 @@ class Exchange:
         """Output tokens of a reply at most."""
         return self.asked.cap(self.ceiling)
 
-    def sample(self, seq: int, model: str) -> Sample:
-        """Return the acts of a reply as a sample."""
-        reply = self.replies[seq]
-        return Sample(text=reply.acts, usage=reply.usage, model=model, mass=reply.mass)
-
     def taken(
         self, answer: Response, provider: HttpModel, law: LawOfMass | None = None
     ) -> ForwardedReply | ModelUnavailable:
@@ -202,7 +197,8 @@ class ForwardingModel(Model):
                 raise ModelUnavailable(kind, *error.args[1:]) from None
             exchange.replies[seq] = reply
             exchange.keep(seq)
-        return exchange.sample(seq, self._provider.name)
+        found = exchange.replies[seq]
+        return Sample(text=found.acts, usage=found.usage, model=self._provider.name, mass=found.mass)
 
     async def _paid(self, exchange: Exchange, call: Call) -> ForwardedReply:
         """Forward the request once the caps have room for its cost, and note the cost."""

@@ -23,7 +23,7 @@ from microagents.web.endpoint.marks import headers_of, marked, sums_of
 from microagents.web.endpoint.owed import Debt, Debts
 from microagents.web.endpoint.policy import Policy
 from microagents.web.endpoint.served_elections import Elected, Endpoint, ServedElections
-from microagents.web.endpoint.wires import CHAT, MESSAGES, WIRES, Wire, Withheld
+from microagents.web.endpoint.wires import CHAT, WIRES, Wire, Withheld
 from microagents.web.listening import admit, busy, host_of, is_loopback, listening, wait_of
 
 __all__ = ["Endpoint", "Serving", "serving"]
@@ -40,20 +40,6 @@ OK = 200
 NO_RETRY = {"x-should-retry": "false"}
 COMMENT_S = 5.0
 """Seconds between two comments of a stream without an event: proxies cut silent ones."""
-
-
-class Serving:
-    """An endpoint while it is being served."""
-
-    def __init__(self, debts: Debts) -> None:
-        self.url = ""
-        """Its address, such as ``http://127.0.0.1:8399``."""
-        self.counts = Counter[str]()
-        """Requests, elections, and replies that were not elected."""
-        self.debts = debts
-        """Replies that are owed."""
-        self.cost_usd: float | None = 0.0
-        """Cost of all samples; None if a price is unknown."""
 
 
 @asynccontextmanager
@@ -78,36 +64,47 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
         stack.push_async_callback(held.close)
         debts = Debts(held.hold, ledger)
         stack.push_async_callback(debts.close)
-        handler = _Handler(endpoint, held, debts, has_caps=caps.are_set)
-        application = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[handler.admit])
-        application.router.add_get("/v1/models", handler.models)
-        application.router.add_post(COUNT_TOKENS, handler.count_tokens)
+        served = Serving(endpoint, held, debts, has_caps=caps.are_set)
+        application = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[served.admit])
+        application.router.add_get("/v1/models", served.models)
+        application.router.add_post(COUNT_TOKENS, served.count_tokens)
         for wire in WIRES:
-            application.router.add_post(wire.path, handler.answering(wire))
-        handler.served.url = await stack.enter_async_context(listening(application, endpoint.host, endpoint.port))
-        yield handler.served
+            application.router.add_post(wire.path, served.answer)
+        served.url = await stack.enter_async_context(listening(application, endpoint.host, endpoint.port))
+        yield served
 
 
-class _Handler:
-    """Handles the requests to one endpoint."""
+class Serving:
+    """An endpoint while it is being served.
+
+    Args:
+        endpoint: its models and settings.
+        held: holds the elections.
+        debts: the replies that are owed.
+        has_caps: whether a cap bounds the cost.
+    """
 
     def __init__(self, endpoint: Endpoint, held: ServedElections, debts: Debts, *, has_caps: bool) -> None:
         self._endpoint = endpoint
         self._elections = held
-        self._debts = debts
+        self.debts = debts
+        self.url = ""
+        """Its address, such as ``http://127.0.0.1:8399``."""
+        self.counts = Counter[str]()
+        """Requests, elections, and replies that were not elected."""
+        self.cost_usd: float | None = 0.0
+        """Cost of all samples; None if a price is unknown."""
         self._ceiling = endpoint.ceiling
         if self._ceiling is None and has_caps:
             self._ceiling = CAPPED_TOKENS
         self._bytes_in_hand = 0
-        self.served = Serving(debts)
 
     @web.middleware
     async def admit(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         """Refuse requests without the token, and requests that a web page in a browser of this machine could send."""
-        wire = next((wire for wire in WIRES if request.path.startswith(wire.path)), CHAT)
-        caller = self._caller(request)
+        wire, caller = _wire_of(request), self._caller(request)
         if caller is None:
             return _error(wire, 401, "the token is missing or wrong")
         if caller.token is None and not is_loopback(host_of(request)):
@@ -138,51 +135,42 @@ class _Handler:
 
     async def count_tokens(self, request: web.Request) -> web.Response:
         """Forward a count of tokens, which is no election."""
-        self._check_wire(MESSAGES)
-        asked = ForwardedRequest.read(MESSAGES, await self._body(request), request.headers, request.query_string)
-        answer = await self._elections.passed_on(asked, COUNT_TOKENS)
+        answer = await self._elections.passed_on(await self._read(request), COUNT_TOKENS)
         return web.Response(body=answer.content, status=answer.status_code, content_type="application/json")
 
-    def answering(self, wire: Wire) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Return the handler of the requests on a wire."""
-
-        async def answer(request: web.Request) -> web.StreamResponse:
-            self.served.counts["requests"] += 1
-            self._check_wire(wire)
-            size = MAX_REQUEST_BYTES if request.content_length is None else request.content_length
-            if self._bytes_in_hand and self._bytes_in_hand + size > MAX_BYTES_IN_HAND:
-                raise busy("the requests in hand are too large together; try again later", BUSY_S)
-            self._bytes_in_hand += size
-            try:
-                caller = self._caller(request)
-                assert caller is not None
-                body = await self._body(request)
-                asked = ForwardedRequest.read(wire, body, request.headers, request.query_string, caller.name)
-                return await self._answered(request, asked, caller.policy)
-            finally:
-                self._bytes_in_hand -= size
-
-        return answer
-
-    def _check_wire(self, wire: Wire) -> None:
-        if wire not in self._elections.wires:
-            speaks = " and ".join(each.path for each in self._elections.wires)
-            raise InvalidUsage(f"no model here speaks this wire: requests go on as they came, to {speaks}")
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request with the reply that is elected."""
+        self.counts["requests"] += 1
+        size = MAX_REQUEST_BYTES if request.content_length is None else request.content_length
+        if self._bytes_in_hand and self._bytes_in_hand + size > MAX_BYTES_IN_HAND:
+            raise busy("the requests in hand are too large together; try again later", BUSY_S)
+        self._bytes_in_hand += size
+        try:
+            caller = self._caller(request)
+            assert caller is not None
+            return await self._answered(request, await self._read(request, caller.name), caller.policy)
+        finally:
+            self._bytes_in_hand -= size
 
     def _caller(self, request: web.Request) -> Caller | None:
         sent = request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
         return caller_of(self._endpoint.callers, sent)
 
-    async def _body(self, request: web.Request) -> bytes:
+    async def _read(self, request: web.Request, caller: str = "") -> ForwardedRequest:
+        wire = _wire_of(request)
+        if wire not in self._elections.wires:
+            speaks = " and ".join(each.path for each in self._elections.wires)
+            raise InvalidUsage(f"no model here speaks this wire: requests go on as they came, to {speaks}")
         async with asyncio.timeout(BODY_S):
-            return await request.read()
+            body = await request.read()
+        return ForwardedRequest.read(wire, body, request.headers, request.query_string, caller)
 
     async def _answered(self, request: web.Request, asked: ForwardedRequest, policy: Policy) -> web.StreamResponse:
         """Answer with the reply of an election, or with the replies of one for each choice; a stream has comments until then."""
         stream = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
         with ExitStack() as stack:
             exchanges = [Exchange(asked, policy, self._ceiling) for _ in range(asked.choices)]
-            debts = [stack.enter_context(self._debts.taken(each)) for each in exchanges]
+            debts = [stack.enter_context(self.debts.taken(each)) for each in exchanges]
             elections = [debt.election for debt in debts]
             while (await asyncio.wait(elections, timeout=COMMENT_S if asked.streams else None))[1]:
                 if not stream.prepared:
@@ -219,14 +207,18 @@ class _Handler:
     def _noted(self, elected: Elected) -> dict[str, str]:
         """Count and log an answered election; returns its headers."""
         sums = sums_of(elected)
-        self.served.counts["elections"] += 1
+        self.counts["elections"] += 1
         if not elected.is_elected:
-            self.served.counts["not elected"] += 1
-        if self.served.cost_usd is not None:
+            self.counts["not elected"] += 1
+        if self.cost_usd is not None:
             cost_usd: float | None = sums["cost_usd"]
-            self.served.cost_usd = None if cost_usd is None else self.served.cost_usd + cost_usd
+            self.cost_usd = None if cost_usd is None else self.cost_usd + cost_usd
         log().info("answered", wire=elected.exchange.asked.wire.name, **sums)
         return headers_of(sums)
+
+
+def _wire_of(request: web.Request) -> Wire:
+    return next((wire for wire in WIRES if request.path.startswith(wire.path)), CHAT)
 
 
 def _refusal(wire: Wire, error: MicroagentsError, exchange: Exchange | None) -> web.Response:
