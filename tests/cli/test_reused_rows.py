@@ -65,6 +65,7 @@ def test_a_run_that_was_stopped_keeps_the_samples_though_the_earlier_run_is_gone
     assert "verified: every row was read" in microagents("show", "c", "--verify").out
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -114,6 +114,7 @@ RULES: dict[str, Rule] = {
 }
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("runtime", ["local", "linked"])
 @pytest.mark.parametrize(
     "votes", [(True, True, False), (True, False, True), (False, False, True), (False, True, False)]

@@ -109,6 +109,7 @@ async def test_a_body_of_100_mb_is_not_read_to_its_end(provider: Provider, statu
     assert server.sent_bytes < 32 * 2**20
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("status", [200, 401])
 async def test_a_key_is_in_no_error_and_no_log(
     provider: Provider, status: int, caplog: pytest.LogCaptureFixture

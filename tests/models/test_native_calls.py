@@ -130,6 +130,7 @@ async def test_a_strict_server_refuses_no_history_of_an_agent(pool: list[tuple[s
 REASONING = {"responses": '"encrypted_content"', "messages": '"signature"', "chat": '"reasoning_content"'}
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("asked_of", [DEEPSEEK, OF_RESPONSES, OF_MESSAGES], ids=["chat", "responses", "messages"])
 async def test_the_winners_reasoning_goes_back_also_after_a_stop(asked_of: tuple[str, str]) -> None:
     async with strict_wires(next_call) as server:

@@ -101,6 +101,7 @@ async def test_a_run_goes_on_through_every_hostile_reply_and_counts_each_by_its_
     assert "3 calls timed out" in summary(result)
 
 
+@pytest.mark.slow_after(1)
 async def test_a_usage_that_cannot_be_true_costs_the_most_and_one_that_is_missing_is_unknown(
     provider: Provider,
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_mistake_is_wrong_and_well_formed(task: Puzzle) -> None:
             assert parse(write(wrong), type(right)) == wrong
 
 
+@pytest.mark.slow_after(4)
 @by_puzzle
 def test_after_any_row_of_mistakes_there_is_a_next_prompt_and_a_reply_to_it(task: Puzzle) -> None:
     for seed in range(20):

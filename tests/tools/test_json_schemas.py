@@ -107,6 +107,7 @@ def _nested(depth: int) -> dict[str, Any]:
     return {"items": _nested(depth - 1)} if depth else {}
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
