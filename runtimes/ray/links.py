@@ -122,8 +122,10 @@ class RayLink:
     async def _deliver(self, data: bytes) -> None:
         argument: object = data
         while argument is data and len(data) >= STORED_BYTES:
-            with suppress(PeerLost):  # Ray takes long
+            try:
                 argument = await aside(ray.put, data)
+            except (PeerLost, RayError):  # Ray takes long, or its store is full
+                await asyncio.sleep(AGAIN_S)
         await call_again(self._actor.deliver, argument)
 
 

@@ -9,14 +9,23 @@ from itertools import permutations
 from typing import Self
 
 import pytest
-from ray.exceptions import ActorDiedError, ActorUnavailableError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, ObjectStoreFullError
 from structlog.testing import capture_logs
 
 from microagents import Context, Deployment
+from microagents.base.errors import PeerLost
 from microagents.runtimes.ray import actor_group, links, starting
 from microagents.runtimes.ray.actor_group import ActorGroup
 from microagents.runtimes.ray.calls import NEVER_RAN
-from microagents.runtimes.ray.links import ENOUGH_BYTES, Arrivals, Delivery, RayLink, UpLink, decode_delivery
+from microagents.runtimes.ray.links import (
+    ENOUGH_BYTES,
+    STORED_BYTES,
+    Arrivals,
+    Delivery,
+    RayLink,
+    UpLink,
+    decode_delivery,
+)
 from microagents.runtimes.ray.placement import ActorSlot
 from microagents.runtimes.ray.starting import ActorStarter
 from microagents.systems import Maker
@@ -79,6 +88,24 @@ async def test_a_delivery_takes_no_more_batches_once_it_is_large() -> None:
     await actor.end(0)
     await actor.end(2)
     assert actor.batches[2:] == [[large], [b"3", b"4"]]
+
+
+async def test_a_delivery_that_finds_ray_s_store_full_waits_for_room_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([ObjectStoreFullError("full"), PeerLost("Ray", "it is slow"), None])
+
+    async def aside(_: object, data: bytes) -> bytes:
+        if (error := next(answers)) is not None:
+            raise error
+        return bytes(bytearray(data))
+
+    monkeypatch.setattr(links, "AGAIN_S", 0.0)
+    monkeypatch.setattr(links, "aside", aside)
+    large = b"x" * STORED_BYTES
+    actor, _ = await linked(large)
+    async with asyncio.timeout(5):
+        while not actor.deliveries:  # noqa: ASYNC110 - the stand-in tells nobody
+            await asyncio.sleep(0)
+    assert actor.batches == [[large]]
 
 
 async def test_a_delivery_that_may_not_have_arrived_is_made_again_at_once_and_counts_once_in_its_place(
