@@ -24,7 +24,9 @@ import psutil
 
 from microagents.web.endpoint.callers import CostLimit
 from microagents.web.endpoint.server import Endpoint, serving
+from tests.benchmarks.endpoint_bodies import measure_bodies
 from tests.benchmarks.endpoint_clients import Loop, clients
+from tests.benchmarks.endpoint_kills import measure_kills, measure_soak
 from tests.benchmarks.harness import options_of
 from tests.benchmarks.quick_server import quick_server
 from tests.doubles.dialects import Call, Said
@@ -40,7 +42,7 @@ AT_ONCE = 8
 """Loops in flight."""
 
 
-def brain_of(seed: int, *, alike: bool) -> Callable[[Heard], Said]:
+def brain_of(seed: str, *, alike: bool) -> Callable[[Heard], Said]:
     """A model that knows the next step, and is wrong in some of its calls."""
     random = Random(seed)
 
@@ -75,16 +77,17 @@ async def is_right(loop: Loop, url: str) -> bool:
     return made == list(range(STEPS))
 
 
-async def measure_loops(loops: int, ks: list[int], *, alike: bool) -> None:
+async def measure_loops(loops: int, ks: list[int], only: str, *, alike: bool) -> None:
     """Print the share of loops that are right by client and k, and the samples that a call took."""
     found, missing = clients()
+    found = {name: each for name, each in found.items() if only in name}
     if missing:
         print(f"not installed, and skipped: {', '.join(missing)}")
     right, total = Counter[int](), Counter[int]()
     for name, (_, loop) in found.items():
         shown = []
         for k in ks:
-            async with strict_wires(brain_of(k, alike=alike)) as double, endpoint(double, k) as url:
+            async with strict_wires(brain_of(f"{name} {k}", alike=alike)) as double, endpoint(double, k) as url:
                 gate = asyncio.Semaphore(AT_ONCE)
 
                 async def one(loop: Loop = loop, url: str = url, gate: asyncio.Semaphore = gate) -> bool:
@@ -188,14 +191,31 @@ def main() -> None:
     warnings.simplefilter("ignore")
     os.environ.setdefault("OPENAI_API_KEY", "none")
     given = options_of(
-        __doc__, part={"loops", "cap", "processor"}, loops=100, k=[1, 3, 5], runs=500, requests=1000, alike=False
+        __doc__,
+        part={"loops", "bodies", "cap", "processor", "kills", "soak"},
+        loops=100,
+        only="",
+        k=[1, 3, 5],
+        alike=False,
+        peer="",
+        runs=500,
+        requests=1000,
+        kills=100,
+        minutes=30.0,
+        rate=100,
     )
     if "loops" in given.part:
-        asyncio.run(measure_loops(given.loops, given.k, alike=given.alike))
+        asyncio.run(measure_loops(given.loops, given.k, given.only, alike=given.alike))
+    if "bodies" in given.part:
+        asyncio.run(measure_bodies(given.peer))
     if "cap" in given.part:
         asyncio.run(measure_cap(given.runs))
     if "processor" in given.part:
         asyncio.run(measure_processor(given.requests))
+    if "kills" in given.part:
+        asyncio.run(measure_kills(given.kills))
+    if "soak" in given.part:
+        asyncio.run(measure_soak(given.minutes, given.rate))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -115,16 +115,14 @@ async def openai_agents(url: str, step: Callable[[int], str], *, on: str, stream
             await agents.Runner.run(agent, TASK, max_turns=MOST_TURNS)
 
 
-async def pydantic_ai(url: str, step: Callable[[int], str], *, on: str) -> None:
+async def pydantic_ai(url: str, step: Callable[[int], str], *, on: str, streams: bool) -> None:
     """An agent of pydantic-ai."""
     module: Any = import_module("pydantic_ai")
-    if on == "messages":
-        provider = import_module("pydantic_ai.providers.anthropic").AnthropicProvider(api_key="none", base_url=url)
-        model = import_module("pydantic_ai.models.anthropic").AnthropicModel("m", provider=provider)
-    else:
-        provider = import_module("pydantic_ai.providers.openai").OpenAIProvider(api_key="none", base_url=f"{url}/v1")
-        models: Any = import_module("pydantic_ai.models.openai")
-        model = (models.OpenAIResponsesModel if on == "responses" else models.OpenAIChatModel)("m", provider=provider)
+    sdk = "Anthropic" if on == "messages" else "OpenAI"
+    made_by: Any = getattr(import_module(f"pydantic_ai.providers.{sdk.lower()}"), f"{sdk}Provider")
+    provider = made_by(api_key="none", base_url=url if on == "messages" else f"{url}/v1")
+    kind = {"chat": "OpenAIChatModel", "responses": "OpenAIResponsesModel", "messages": "AnthropicModel"}[on]
+    model = getattr(import_module(f"pydantic_ai.models.{sdk.lower()}"), kind)("m", provider=provider)
     agent = module.Agent(model)
 
     @agent.tool_plain(name="step")  # type: ignore[untyped-decorator]
@@ -132,10 +130,18 @@ async def pydantic_ai(url: str, step: Callable[[int], str], *, on: str) -> None:
         """Make a step."""
         return step(number)
 
-    await agent.run(TASK)
+    if streams:
+        async with agent.iter(TASK) as running:
+            async for node in running:
+                if module.Agent.is_model_request_node(node):
+                    async with node.stream(running.ctx) as events:
+                        async for _ in events:
+                            pass
+    else:
+        await agent.run(TASK)
 
 
-async def langgraph(url: str, step: Callable[[int], str], *, streams: bool) -> None:
+async def langgraph(url: str, step: Callable[[int], str], *, on: str, streams: bool) -> None:
     """A ReAct agent of LangGraph."""
     openai: Any = import_module("langchain_openai")
     tools: Any = import_module("langchain_core.tools")
@@ -144,27 +150,38 @@ async def langgraph(url: str, step: Callable[[int], str], *, streams: bool) -> N
         """Make a step."""
         return step(number)
 
-    model = openai.ChatOpenAI(model="m", api_key="none", base_url=f"{url}/v1", streaming=streams)
+    form: Any = {"use_responses_api": on == "responses", "streaming": streams}
+    model = openai.ChatOpenAI(model="m", api_key="none", base_url=f"{url}/v1", **form)
     tool = tools.StructuredTool.from_function(make, name="step")
     agent = import_module("langgraph.prebuilt").create_react_agent(model, [tool])
     await agent.ainvoke({"messages": [("user", TASK)]}, {"recursion_limit": 3 * MOST_TURNS})
 
 
+SDKS: Mapping[str, tuple[str, Loop]] = {
+    f"{name}{how}": (on, partial(loop, streams=streams))
+    for streams, how in ((False, ""), (True, ", streamed"))
+    for name, on, loop in (
+        ("openai, chat", "chat", chat),
+        ("openai, responses", "responses", responses),
+        ("anthropic", "messages", messages),
+    )
+}
+"""Loops on the bare SDKs by name, each with its wire."""
+FRAMEWORKS: Mapping[str, tuple[str, tuple[str, ...], Callable[..., Awaitable[None]]]] = {
+    "openai-agents": ("agents", ("chat", "responses"), openai_agents),
+    "pydantic-ai": ("pydantic_ai", ("chat", "responses", "messages"), pydantic_ai),
+    "langgraph": ("langgraph", ("chat", "responses"), langgraph),
+}
+"""By name, the module of a framework, its wires and its loop."""
+
+
 def clients() -> tuple[dict[str, tuple[str, Loop]], list[str]]:
-    """Return the loops by name, each with its wire, and the frameworks that are not installed."""
+    """Return the loops of frameworks, on each wire, streamed and not, and the frameworks that are not installed."""
     found: dict[str, tuple[str, Loop]] = {}
-    for streams, how in ((False, ""), (True, ", streamed")):
-        found[f"openai, chat{how}"] = "chat", partial(chat, streams=streams)
-        found[f"openai, responses{how}"] = "responses", partial(responses, streams=streams)
-        found[f"anthropic{how}"] = "messages", partial(messages, streams=streams)
-    missing = [name for name in ("agents", "pydantic_ai", "langgraph") if find_spec(name) is None]
-    for streams, how in ((False, ""), (True, ", streamed")):
-        if "agents" not in missing:
-            for on in ("chat", "responses"):
-                found[f"openai-agents, {on}{how}"] = on, partial(openai_agents, on=on, streams=streams)
-        if "langgraph" not in missing:
-            found[f"langgraph, chat{how}"] = "chat", partial(langgraph, streams=streams)
-    if "pydantic_ai" not in missing:
-        for on in ("responses", "messages"):  # on chat it checks ids and totals that the double leaves out
-            found[f"pydantic-ai, {on}"] = on, partial(pydantic_ai, on=on)
-    return found, missing
+    missing = [name for name, (module, _, _) in FRAMEWORKS.items() if find_spec(module) is None]
+    for name, (_, wires, loop) in FRAMEWORKS.items():
+        if name not in missing:
+            for on in wires:
+                found[f"{name}, {on}"] = on, partial(loop, on=on, streams=False)
+                found[f"{name}, {on}, streamed"] = on, partial(loop, on=on, streams=True)
+    return found or dict(SDKS), missing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 import time
 import traceback
@@ -72,6 +73,12 @@ def until(holds: Callable[[], object], what: str, every_s: float = 0.02, wait_s:
 def sent(purchases: Path) -> int:
     """Count the calls that reached a simulated seller."""
     return purchases.read_text().count("sent ") if purchases.exists() else 0
+
+
+def free_port() -> int:
+    """A port of this machine that no program listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
 
 
 def is_killed(work: Callable[[], object]) -> bool:

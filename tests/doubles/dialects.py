@@ -60,7 +60,7 @@ def written(wire: str, family: str, dialect: str, replies: Sequence[Said], body:
     for reply in standard:
         edit(reply)
     if wire == "chat":
-        return _chat(standard, stream)
+        return _chat(standard, stream, model)
     if stream is None:
         return standard[0]
     return b"".join(map(data, stream(standard[0])))
@@ -223,20 +223,24 @@ def _chat_call(call: Call, family: str, model: str) -> Object:
     return found
 
 
-def _chat(choices: list[Object], stream: Stream | None) -> Object | bytes:
-    usage = {"prompt_tokens": 50, "completion_tokens": 10 * len(choices)}
+def _chat(choices: list[Object], stream: Stream | None, model: str) -> Object | bytes:
+    written = 10 * len(choices)
+    usage = {"prompt_tokens": 50, "completion_tokens": written, "total_tokens": 50 + written}
+    base = {"id": f"chatcmpl-{next(_serial)}", "created": 1, "model": model}
     if stream is None:
-        return {"object": "chat.completion", "choices": choices, "usage": usage}
+        return {**base, "object": "chat.completion", "choices": choices, "usage": usage}
     events = list[Object]()
     for choice in choices:
         message = choice.pop("message")
         first = {name: value for name, value in message.items() if name not in ("content", "tool_calls")}
         texts = [{"content": piece} for piece in cut(message["content"] or "", 5)]
         deltas = [first, *texts, *({"tool_calls": row} for row in stream(message))]
-        events += [{"choices": [{"index": choice["index"], "delta": delta}]} for delta in deltas]
+        events += [
+            {"choices": [{"index": choice["index"], "delta": delta, "finish_reason": None}]} for delta in deltas
+        ]
         events.append({"choices": [{**choice, "delta": {}}]})
     events.append({"choices": [], "usage": usage})
-    chunks = [data({"object": "chat.completion.chunk", **event}) for event in events]
+    chunks = [data({**base, "object": "chat.completion.chunk", **event}) for event in events]
     return b"".join([*chunks, b"data: [DONE]\n\n"])
 
 

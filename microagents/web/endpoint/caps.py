@@ -92,7 +92,9 @@ class Caps:
 
     @asynccontextmanager
     async def reserved(self, caller: str, most_usd: float) -> AsyncIterator[Reserved]:
-        """Hold the most that a sample can cost as long as the block, and note its cost. A server that is killed has spent all of it.
+        """Hold the most that a sample can cost as long as the block, and note its cost if there is a cap.
+
+        A server that is killed has spent all of it.
 
         Raises:
             Withheld: a cap has no room for it, and will have none.
@@ -104,9 +106,10 @@ class Caps:
             for name in dict.fromkeys((caller, EVERYONE)):
                 if name in self._caps:
                     await stack.enter_async_context(self._caps[name].held(reserved))
-            day = today()
-            self._ledger.spend(day, caller, amount)
-            stack.callback(lambda: self._ledger.spend(day, caller, reserved.spent - amount))
+            if self.are_set:
+                day = today()
+                self._ledger.spend(day, caller, amount)
+                stack.callback(lambda: self._ledger.spend(day, caller, reserved.spent - amount))
             yield reserved
 
 

@@ -86,6 +86,8 @@ class Ledger:
     def take(self, question: bytes) -> tuple[int, dict[int, bytes]]:
         """Return a number for the debt of a reply, and the replies that an earlier server has received for an equal request."""
         debt = next(self._debts)
+        if not self._before:
+            return debt, {}
         with suppress(sqlite3.Error):
             self._db.execute(_TAKE, (debt, question, self._before))
             return debt, dict(self._db.execute(_TAKEN, (debt,)))

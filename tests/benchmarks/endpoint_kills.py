@@ -1,0 +1,147 @@
+"""The server of a voted endpoint, killed while clients ask, and at work for long: parts `kills` and `soak` of `endpoint`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import aiohttp
+import psutil
+
+from microagents.journal.messages import Recalled
+from microagents.journal.reading import SUFFIX, Reader
+from tests.benchmarks.harness import free_port
+from tests.benchmarks.quick_server import quick_server
+from tests.doubles.acting import Request, Said, acting
+
+CLIENTS = 8
+"""Clients that ask side by side, and again with the same bytes when the server is gone."""
+MOST_BETWEEN = 40
+"""Requests to the double between two kills, at most."""
+LATENCY_S = 0.1
+"""Seconds of a sample, at most."""
+WRONG = 0.2
+READINGS = 20
+BODY: dict[str, Any] = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "Go on."}]}
+
+
+@asynccontextmanager
+async def server(model: str, folder: Path, port: int) -> AsyncIterator[tuple[psutil.Process, str]]:
+    """`microagents serve` in a process of its own, which is killed at the end of the block."""
+    words = ["serve", "--model", model, "--port", str(port), "--runs-dir", str(folder), "--json"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "microagents", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        assert process.stdout is not None
+        ready = json.loads(await process.stdout.readline())
+        yield psutil.Process(process.pid), ready["url"]
+    finally:
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+
+async def measure_kills(kills: int) -> None:
+    """Print what clients got and what was paid while the server was killed again and again."""
+    random, sent, in_flight = Random(kills), Counter[str](), 0
+    delivered: dict[str, tuple[str, dict[str, Any], int]] = {}
+    """By request, the run, the sums and the value of the reply that its client got."""
+    is_over = False
+
+    async def answer(request: Request) -> Said:
+        sent[request.json["user"]] += 1
+        value = 1 if random.random() < WRONG else 0
+        await asyncio.sleep(LATENCY_S * random.random())
+        return [("act", {"value": value})]
+
+    async with acting(answer) as double, aiohttp.ClientSession() as session:
+        port, runs, folder = free_port(), list[str](), Path(tempfile.mkdtemp())
+        address = f"http://127.0.0.1:{port}/v1/chat/completions"
+
+        async def client(number: int) -> None:
+            for turn in range(10**9):
+                name = f"{number}-{turn}"
+                while name not in delivered and not is_over:
+                    try:
+                        async with session.post(address, json={**BODY, "user": name}) as response:
+                            reply = await response.json()
+                        (call,) = reply["choices"][0]["message"]["tool_calls"]
+                        value = json.loads(call["function"]["arguments"])["value"]
+                        delivered[name] = runs[-1], reply["usage"]["microagents"], value
+                    except aiohttp.ClientError:
+                        await asyncio.sleep(0.02)
+                if is_over:
+                    return
+
+        clients = [asyncio.create_task(client(number)) for number in range(CLIENTS)]
+        for _ in range(kills):
+            before = {each.name for each in folder.iterdir()}
+            async with server(f"openai:m@base_url={double.url}/v1", folder, port):
+                (made,) = {each.name for each in folder.glob(f"*{SUFFIX}")} - before
+                runs.append(made)
+                wanted = len(double.requests) + random.randint(1, MOST_BETWEEN)
+                while len(double.requests) < wanted:
+                    await asyncio.sleep(0.001)
+                in_flight += double.in_flight
+        is_over = True
+        await asyncio.gather(*clients)
+        again = sum(sent[name] - sums["samples"] for name, (_, sums, _) in delivered.items())
+        decided: dict[str, dict[str, int | None]] = {run: _winners(folder / run) for run in runs}
+    found = [decided[run].get(f"0/request/{sums['election']}") for run, sums, _ in delivered.values()]
+    differing = sum(one not in (None, value) for one, (_, _, value) in zip(found, delivered.values(), strict=True))
+    print(
+        f"{kills} kills, {len(delivered)} replies delivered: {differing} other than their decision, {found.count(None)} without one; "
+        f"{again} samples paid twice, {in_flight} were in flight at the kills"
+    )
+
+
+def _winners(journal: Path) -> dict[str, int | None]:
+    """Return the values of the decisions in a journal."""
+    with Reader(journal) as reader:
+        decisions, _ = reader.of_input(0)
+    return {path: _value(each) for path, each in decisions.items()}
+
+
+def _value(decision: Recalled) -> int | None:
+    if decision.value is None:
+        return None
+    value: int = json.loads(decision.value)["calls"][0]["arguments"]["value"]
+    return value
+
+
+async def measure_soak(minutes: float, rate: int) -> None:
+    """Print memory, open files and bytes of a server at work for long, in parts of the time."""
+    with quick_server() as upstream, tempfile.TemporaryDirectory() as name:
+        async with server(f"anthropic:m@base_url={upstream}", Path(name), 0) as (process, url), asyncio.TaskGroup() as group:
+            began_s, asked, done = time.monotonic(), 0, Counter[int]()
+            async with aiohttp.ClientSession() as session:
+
+                async def ask(number: int) -> None:
+                    body = {**BODY, "metadata": {"user_id": str(number)}}
+                    async with session.post(f"{url}/v1/messages", json=body) as response:
+                        done[response.status] += 1
+                        await response.read()
+
+                for reading in range(1, READINGS + 1):
+                    while time.monotonic() - began_s < 60 * minutes * reading / READINGS:
+                        while asked < rate * (time.monotonic() - began_s) and asked - done.total() < 10 * rate:
+                            asked += 1
+                            group.create_task(ask(asked))
+                        await asyncio.sleep(0.01)
+                    memory_mb, files = process.memory_info().rss / 1e6, process.num_fds()
+                    kept = sum(each.stat().st_size for each in Path(name).iterdir()) / max(1, done[200])
+                    print(
+                        f"{minutes * reading / READINGS:5.1f} min: {done.total()} requests, {dict(done)}; {memory_mb:.0f} MB, "
+                        f"{files} open files, {kept:.0f} bytes kept a request",
+                        flush=True,
+                    )
