@@ -14,8 +14,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
-from subprocess import DEVNULL, run
+from subprocess import DEVNULL
 from typing import Any
 
 import aiohttp
@@ -25,7 +24,7 @@ from tests.benchmarks.endpoint_clients import SDKS, clients
 from tests.benchmarks.harness import free_port
 from tests.doubles.acting import Acting, Request, Said, acting
 
-CLIENT_S = 120.0
+CLIENT_S = 300.0
 """Seconds of one client at most."""
 OURS = {"model", "stream_options", "n", "store", "temperature", "seed", "include", "logprobs", "top_logprobs"}
 """Fields that are the endpoint's to set, beside the caps on output tokens, which it leaves here."""
@@ -81,20 +80,23 @@ async def inspecting(url: str, wire: str) -> None:
     await models.get_model(f"{wire}/m", base_url=base, api_key="none").generate("Go on.")
 
 
-async def structured(url: str, module: str, name: str, end: str) -> None:
+async def structured(url: str, sdk: str, end: str) -> None:
     """A structured reply of LangChain."""
-    model = getattr(import_module(module), name)(model="m", api_key="none", base_url=f"{url}{end}")
+    made_by: Any = getattr(import_module(f"langchain_{sdk.lower()}"), f"Chat{sdk}")
+    model = made_by(model="m", api_key="none", base_url=f"{url}{end}")
     schema = {"title": "Answer", "type": "object", "properties": {"answer": {"type": "string"}}}
     await model.with_structured_output(schema, include_raw=True).ainvoke("Is it done?")
 
 
 async def claude_code(url: str, *, program: str, home: str, words: str = "Say done by the shell.") -> None:
     """Claude Code, as a command."""
-    given = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+    given = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none", "CLAUDE_CODE_AUTO_COMPACT_WINDOW": "200000"}
     await commanded(program, "-p", words, "--allowedTools", "Bash", home=home, given=given)
 
 
-async def codex(url: str, *, program: str, home: str, words: str = "Say done by the shell.", settings: str = "") -> None:
+async def codex(
+    url: str, *, program: str, home: str, words: str = "Say done by the shell.", settings: str = ""
+) -> None:
     """Codex, as a command."""
     provider = f'{{name="voted", base_url="{url}/v1", wire_api="responses"}}'
     options = ["-c", "model_provider=voted", "-c", f"model_providers.voted={provider}", *settings.split()]
@@ -138,9 +140,9 @@ def programs(home: str) -> dict[str, Client]:
         ("dspy", "dspy", predicting),
         ("inspect_ai", "inspect, chat", partial(inspecting, wire="openai")),
         ("inspect_ai", "inspect, messages", partial(inspecting, wire="anthropic")),
-        ("langchain_openai", "langchain, schema", partial(structured, module="langchain_openai", name="ChatOpenAI", end="/v1")),
-        ("langchain_anthropic", "langchain-anthropic, schema", partial(structured, module="langchain_anthropic", name="ChatAnthropic", end="")),
-    ]  # fmt: skip
+        ("langchain_openai", "langchain, schema", partial(structured, sdk="OpenAI", end="/v1")),
+        ("langchain_anthropic", "langchain-anthropic, schema", partial(structured, sdk="Anthropic", end="")),
+    ]
     for module, name, client in more:
         if find_spec(module) is None:
             print(f"not installed, and skipped: {name}")
@@ -175,7 +177,7 @@ async def answered(session: aiohttp.ClientSession, url: str, asked: Request) -> 
     except aiohttp.ClientError:
         return 0, False
     if asked.json.get("stream"):
-        return response.status, any(end in body for end in ENDS) and b'"error": ' not in body
+        return response.status, any(end in body for end in ENDS) and b'"error": {' not in body
     found = json.loads(body) if response.status == 200 else {}
     return response.status, any(found.get(name) for name in ("choices", "output", "content"))
 
@@ -191,20 +193,26 @@ def changes(asked: Request, forwarded: list[Request]) -> list[str]:
     return sorted(found)
 
 
+async def finished(*command: str) -> int:
+    """Run a command without its output; returns its exit code."""
+    made = await asyncio.create_subprocess_exec(*command, stdout=DEVNULL, stderr=DEVNULL)
+    return await made.wait()
+
+
 @asynccontextmanager
 async def peer(double: Acting, folder: str) -> AsyncIterator[str]:
     """The voter `its_hub` before the double, in an environment of its own; an empty address if it cannot be installed."""
-    python = Path(folder, "bin", "python")
-    if not python.exists():
-        run([sys.executable, "-m", "venv", folder], check=True)
-    installed = run([python, "-m", "pip", "install", "-q", "its_hub[iaas]==1.2.0"], check=False, capture_output=True)
-    if installed.returncode:
+    if await finished(sys.executable, "-m", "venv", folder):
+        print("there is no venv here, and its_hub 1.2 is skipped")
+        yield ""
+        return
+    if await finished(f"{folder}/bin/python", "-m", "pip", "install", "-q", "its_hub[iaas]==1.2.0"):
         print("its_hub 1.2 cannot be installed, and is skipped")
         yield ""
         return
     port = free_port()
     process = await asyncio.create_subprocess_exec(
-        Path(folder, "bin", "its-iaas"), "--port", str(port), stdout=DEVNULL, stderr=DEVNULL
+        f"{folder}/bin/its-iaas", "--port", str(port), stdout=DEVNULL, stderr=DEVNULL
     )
     settings = {"endpoint": f"{double.url}/v1", "api_key": "none", "model": "m", "alg": "self-consistency", "budget": 3}
     voting = {"regex_patterns": ["(?s)(.*)"], "tool_vote": "tool_hierarchical"}

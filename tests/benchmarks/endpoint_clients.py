@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,9 +23,9 @@ Loop = Callable[[str, Callable[[int], str]], Awaitable[None]]
 """Runs one loop against an address, without ``/v1``; the function makes a step and gives its result."""
 
 
-async def chat(url: str, step: Callable[[int], str], *, streams: bool) -> None:
-    """A loop on chat completions."""
-    tools: Any = [{"type": "function", "function": {"name": "step", "parameters": PARAMETERS}}]
+async def chat(url: str, step: Callable[[int], str], *, streams: bool, names: Sequence[str] = ("step",)) -> None:
+    """A loop on chat completions, with tools of some names."""
+    tools: Any = [{"type": "function", "function": {"name": name, "parameters": PARAMETERS}} for name in names]
     messages: list[Any] = [{"role": "user", "content": TASK}]
     async with AsyncOpenAI(api_key="none", base_url=f"{url}/v1") as client:
         for _ in range(MOST_TURNS):
@@ -38,7 +38,7 @@ async def chat(url: str, step: Callable[[int], str], *, streams: bool) -> None:
             if not message.tool_calls:
                 return
             calls = [
-                {"id": each.id, "type": "function", "function": {"name": "step", "arguments": each.function.arguments}}
+                {"id": each.id, "type": "function", "function": each.function.model_dump(include={"name", "arguments"})}
                 for each in message.tool_calls
             ]
             messages.append({"role": "assistant", "content": message.content, "tool_calls": calls})

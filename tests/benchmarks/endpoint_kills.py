@@ -36,9 +36,9 @@ BODY: dict[str, Any] = {"model": "m", "max_tokens": 100, "messages": [{"role": "
 
 
 @asynccontextmanager
-async def server(model: str, folder: Path, port: int) -> AsyncIterator[tuple[psutil.Process, str]]:
+async def server(model: str, folder: Path, port: int, k: int = 3) -> AsyncIterator[tuple[psutil.Process, str]]:
     """`microagents serve` in a process of its own, which is killed at the end of the block."""
-    words = ["serve", "--model", model, "--port", str(port), "--runs-dir", str(folder), "--json"]
+    words = ["serve", "--model", model, "-k", str(k), "--port", str(port), "--runs-dir", str(folder), "--json"]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "microagents", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
@@ -85,12 +85,11 @@ async def measure_kills(kills: int) -> None:
 
         clients = [asyncio.create_task(client(number)) for number in range(CLIENTS)]
         for _ in range(kills):
-            before = {each.name for each in folder.iterdir()}
+            before = journals_in(folder)
             async with server(f"openai:m@base_url={double.url}/v1", folder, port):
-                (made,) = {each.name for each in folder.glob(f"*{SUFFIX}")} - before
-                runs.append(made)
+                runs += journals_in(folder) - before
                 wanted = len(double.requests) + random.randint(1, MOST_BETWEEN)
-                while len(double.requests) < wanted:
+                while len(double.requests) < wanted:  # noqa: ASYNC110 - of what clients come to
                     await asyncio.sleep(0.001)
                 in_flight += double.in_flight
         is_over = True
@@ -103,6 +102,16 @@ async def measure_kills(kills: int) -> None:
         f"{kills} kills, {len(delivered)} replies delivered: {differing} other than their decision, {found.count(None)} without one; "
         f"{again} samples paid twice, {in_flight} were in flight at the kills"
     )
+
+
+def journals_in(folder: Path) -> set[str]:
+    """Return the names of the journals in a folder."""
+    return {each.name for each in folder.glob(f"*{SUFFIX}")}
+
+
+def bytes_in(folder: Path) -> int:
+    """Return the size of the files in a folder."""
+    return sum(each.stat().st_size for each in folder.iterdir())
 
 
 def _winners(journal: Path) -> dict[str, int | None]:
@@ -122,7 +131,10 @@ def _value(decision: Recalled) -> int | None:
 async def measure_soak(minutes: float, rate: int) -> None:
     """Print memory, open files and bytes of a server at work for long, in parts of the time."""
     with quick_server() as upstream, tempfile.TemporaryDirectory() as name:
-        async with server(f"anthropic:m@base_url={upstream}", Path(name), 0) as (process, url), asyncio.TaskGroup() as group:
+        async with (
+            server(f"anthropic:m@base_url={upstream}", Path(name), 0) as (process, url),
+            asyncio.TaskGroup() as group,
+        ):
             began_s, asked, done = time.monotonic(), 0, Counter[int]()
             async with aiohttp.ClientSession() as session:
 
@@ -139,7 +151,7 @@ async def measure_soak(minutes: float, rate: int) -> None:
                             group.create_task(ask(asked))
                         await asyncio.sleep(0.01)
                     memory_mb, files = process.memory_info().rss / 1e6, process.num_fds()
-                    kept = sum(each.stat().st_size for each in Path(name).iterdir()) / max(1, done[200])
+                    kept = bytes_in(Path(name)) / max(1, done[200])
                     print(
                         f"{minutes * reading / READINGS:5.1f} min: {done.total()} requests, {dict(done)}; {memory_mb:.0f} MB, "
                         f"{files} open files, {kept:.0f} bytes kept a request",

@@ -47,6 +47,10 @@ class Acting:
     gate: asyncio.Event | None = None
     """What a request waits for before its answer."""
     numbers: Iterator[int] = field(default_factory=count)
+    tokens: Callable[[Request], int] = lambda _: USAGE[0]
+    """Tokens of a prompt."""
+    pause_s: float = 0.0
+    """Seconds between the first event of a stream and the others."""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         number = next(self.numbers)
@@ -76,11 +80,13 @@ class Acting:
         if request.path.endswith("count_tokens"):
             return web.json_response({"input_tokens": USAGE[0]})
         wire = next(name for name in WIRES if request.path.endswith(name))
-        whole, events = WIRES[wire](said, number, asked.json)
+        whole, events = WIRES[wire](said, number, asked.json, self.tokens(asked))
         if not asked.json.get("stream"):
             return web.json_response(whole)
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
+        await response.write(next(events))
+        await asyncio.sleep(self.pause_s)
         for event in events:
             await response.write(event)
         await response.write_eof()
@@ -110,8 +116,8 @@ def _event(data: dict[str, Any], name: str = "") -> bytes:
     return f"{head}data: {json.dumps(data)}\n\n".encode()
 
 
-def _chat(said: Any, number: int, asked: dict[str, Any]) -> tuple[dict[str, Any], Iterator[bytes]]:
-    read, written = USAGE
+def _chat(said: Any, number: int, asked: dict[str, Any], read: int) -> tuple[dict[str, Any], Iterator[bytes]]:
+    written = USAGE[1]
     usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
     calls = [] if isinstance(said, str) else said
     made: list[dict[str, Any]] = [
@@ -152,8 +158,8 @@ def _chat(said: Any, number: int, asked: dict[str, Any]) -> tuple[dict[str, Any]
     return whole, chunks()
 
 
-def _responses(said: Any, number: int, asked: dict[str, Any]) -> tuple[dict[str, Any], Iterator[bytes]]:
-    read, written = USAGE
+def _responses(said: Any, number: int, asked: dict[str, Any], read: int) -> tuple[dict[str, Any], Iterator[bytes]]:
+    written = USAGE[1]
     items: list[dict[str, Any]] = [
         {"type": "reasoning", "id": f"rs_{number}", "summary": [], "encrypted_content": f"sealed-{number}"}
     ]
@@ -219,8 +225,8 @@ def _responses(said: Any, number: int, asked: dict[str, Any]) -> tuple[dict[str,
     return whole, events()
 
 
-def _messages(said: Any, number: int, asked: dict[str, Any]) -> tuple[dict[str, Any], Iterator[bytes]]:
-    read, written = USAGE
+def _messages(said: Any, number: int, asked: dict[str, Any], read: int) -> tuple[dict[str, Any], Iterator[bytes]]:
+    written = USAGE[1]
     blocks: list[dict[str, Any]] = [{"type": "thinking", "thinking": "hm", "signature": f"signed-{number}"}]
     if isinstance(said, str):
         blocks.append({"type": "text", "text": said})
@@ -261,7 +267,7 @@ def _messages(said: Any, number: int, asked: dict[str, Any]) -> tuple[dict[str, 
     return whole, events()
 
 
-WIRES: dict[str, Callable[[Any, int, dict[str, Any]], tuple[dict[str, Any], Iterator[bytes]]]] = {
+WIRES: dict[str, Callable[[Any, int, dict[str, Any], int], tuple[dict[str, Any], Iterator[bytes]]]] = {
     "/chat/completions": _chat,
     "/responses": _responses,
     "/messages": _messages,

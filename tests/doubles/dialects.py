@@ -235,9 +235,7 @@ def _chat(choices: list[Object], stream: Stream | None, model: str) -> Object | 
         first = {name: value for name, value in message.items() if name not in ("content", "tool_calls")}
         texts = [{"content": piece} for piece in cut(message["content"] or "", 5)]
         deltas = [first, *texts, *({"tool_calls": row} for row in stream(message))]
-        events += [
-            {"choices": [{"index": choice["index"], "delta": delta, "finish_reason": None}]} for delta in deltas
-        ]
+        events += [{"choices": [{"index": choice["index"], "delta": delta, "finish_reason": None}]} for delta in deltas]
         events.append({"choices": [{**choice, "delta": {}}]})
     events.append({"choices": [], "usage": usage})
     chunks = [data({**base, "object": "chat.completion.chunk", **event}) for event in events]

@@ -179,6 +179,8 @@ class Serving:
             answer = self._answer(asked, debts)
             is_refusal = answer.status != OK
             if not asked.streams or (is_refusal and not stream.prepared):
+                await answer.prepare(request)
+                await answer.write_eof()
                 return answer
             assert isinstance(answer.body, bytes)
             if not stream.prepared:

@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from microagents.base.errors import InvalidUsage
 from microagents.web.endpoint.ledger import LEDGER, Ledger
@@ -78,6 +79,22 @@ async def test_another_body_is_another_question() -> None:
         double.gate.set()
         _, reply, _ = await posted(served, "chat/completions", {**ASKED, "user": "other"})
     assert reply["usage"]["microagents"]["election"] == 2
+
+
+async def test_a_reply_that_could_not_be_written_is_owed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_eof, failures = web.Response.write_eof, [ConnectionResetError("the client is gone")]
+
+    async def breaking(self: web.Response, data: bytes = b"") -> None:
+        if "x-microagents-votes" in self.headers and failures:
+            raise failures.pop()
+        await write_eof(self, data)
+
+    monkeypatch.setattr(web.Response, "write_eof", breaking)
+    async with voted(saying("x")) as (double, served):
+        with pytest.raises(aiohttp.ClientError):
+            await posted(served, "chat/completions", ASKED)
+        _, reply, _ = await posted(served, "chat/completions", ASKED)
+    assert (reply["usage"]["microagents"]["election"], len(double.requests)) == (1, 3)
 
 
 async def test_an_error_is_told_once_and_owed_to_nobody() -> None:
