@@ -20,7 +20,7 @@ from typing import Any
 import aiohttp
 
 from microagents.web.endpoint.server import Endpoint, serving
-from tests.benchmarks.endpoint_clients import SDKS, clients
+from tests.benchmarks.endpoint_clients import SDKS, Loop, clients
 from tests.benchmarks.harness import free_port
 from tests.doubles.acting import Acting, Request, Said, acting
 
@@ -126,12 +126,21 @@ def large_clients(home: str) -> dict[str, Client]:
     return found
 
 
+def looping(loop: Loop) -> Client:
+    """Return a loop whose steps all succeed."""
+
+    async def run(url: str) -> None:
+        await loop(url, lambda _: "done")
+
+    return run
+
+
 def programs(home: str) -> dict[str, Client]:
     """Return the programs that are installed, by name."""
     loops, _ = clients()
     found: dict[str, Client] = {}
     for name, (_, loop) in {**SDKS, **loops}.items():
-        found[name] = partial(loop, step=lambda _: "done")
+        found[name] = looping(loop)
     more: list[tuple[str, str, Client]] = [
         ("litellm", "litellm, chat", partial(lite, wire="openai", streams=False, n=2)),
         ("litellm", "litellm, chat, streamed", partial(lite, wire="openai", streams=True)),

@@ -187,8 +187,9 @@ def working(tool: str, arguments: Mapping[str, Any]) -> Answer:
 
     def answer(request: Request) -> Said:
         asked = request.json
-        last = json.dumps((asked.get("messages") or asked.get("input"))[-1])
-        seen.add(json.dumps(asked.get("messages") or asked.get("input")).encode())
+        turns: Any = asked.get("messages") or asked.get("input")
+        last = json.dumps(turns[-1])
+        seen.add(json.dumps(turns).encode())
         if SUMMARY.search(last) or tool not in request.body.decode() or len(seen) > TURNS:
             return "This is the summary: go on."
         return [(tool, dict(arguments))]
