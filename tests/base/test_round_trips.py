@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from datetime import date
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from microagents.base.round_trips import NotGivenBack, RoundTrip, lost_part
+from microagents.base.round_trips import NotGivenBack, RoundTrip
 
 SCALARS = (
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(st.characters()) | st.binary()
@@ -37,11 +35,6 @@ class Pair(Struct, frozen=True):
 
 class Longer(Pair, frozen=True):
     more: int = 1
-
-
-@dataclass
-class Box:
-    held: Any
 
 
 def exact(value: Any) -> Any:
@@ -85,26 +78,6 @@ def test_a_part_that_would_not_come_back_is_named_with_its_place(kind: Any, valu
     assert str(refused.value).startswith(said)
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        (Any, [2**70, -(2**70), -0.0, True, 1, 1.0, 5e-324, None, "\0"]),
-        (dict[int, str], {2: "b", 1: "a"}),
-        (Decimal, Decimal("1.50")),
-        (datetime, datetime(2030, 1, 2, tzinfo=UTC)),
-        (Pair, Pair([1], 2.5)),
-        (Box, Box(None)),
-    ],
-)
-def test_a_value_of_the_declared_type_comes_back(kind: Any, value: Any) -> None:
-    assert RoundTrip[Any](kind, "state")(value)[1] == value
-
-
 def test_a_whole_number_where_a_float_is_declared_goes_on_as_one() -> None:
     written, read = RoundTrip[list[float]](list[float], "state")([1, 0.5])
     assert (written, repr(read)) == (b"[1.0,0.5]", "[1.0, 0.5]")
-
-
-def test_a_result_may_have_tuples_and_sets_but_no_infinity() -> None:
-    assert lost_part({"a": (1, {2})}, "result") is None
-    assert lost_part({"a": (1, Pair(1, math.inf))}, "result") == "result['a'][1].right is inf, which JSON lacks"

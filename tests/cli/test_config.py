@@ -59,20 +59,6 @@ def test_prices_are_an_option_like_any_other_and_stay_with_the_run() -> None:
     assert microagents("resume", "r", "--max-calls", "99").code == COMPLETED
 
 
-def test_a_default_that_the_strategy_has_no_option_for_is_left_out_and_a_typed_one_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    words = ("run", "drift", "-o", "length=1", "--model", "sim:perfect", "--strategy", "lead")
-    write("microagents.toml", "k = 4")
-    assert microagents(*words).code == COMPLETED
-    monkeypatch.setenv("MICROAGENTS_K", "5")
-    monkeypatch.setenv("MICROAGENTS_NO_SPECULATE", "true")
-    assert microagents(*words).code == COMPLETED
-    ran = microagents(*words, "-k", "4")
-    assert (ran.code, ran.out) == (WRONG_USAGE, "")
-    assert "no option of strategy 'lead' named 'k'" in ran.err
-
-
 def test_variables_of_the_file_end_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONE_API_KEY", "real")
     write(".env", "ONE_API_KEY=1\nTWO_API_KEY=2")

@@ -316,9 +316,3 @@ def test_the_summary_says_what_voting_did() -> None:
     )
     chain.outvoted = 0
     assert voting(chain) == "k = 3; no sample was outvoted"
-
-
-@pytest.mark.parametrize("fields", [{"k": None}, {"k": 1}])
-def test_without_a_vote_the_summary_says_nothing_of_it(fields: dict[str, object]) -> None:
-    assert voting(Account(steps=9, decided=9, votes=9, valid=9, outvoted=0), **fields) is None
-    assert voting(Account(steps=9, samples=9, valid=9, outvoted=0)) is None

@@ -24,7 +24,6 @@ from microagents.elections.rules import (
     certain,
     without_doubt,
 )
-from microagents.replies.chat import Prompt
 from microagents.replies.masses import LawOfMass, Mass, digest_of_text
 from tests.roles.voting import a_question
 
@@ -182,14 +181,6 @@ def test_one_vote_is_enough_for_a_certain_reply_and_else_the_other_rule_says() -
     assert (voted.outcome, voted.probability) == ("decided", None)
     assert count(question, ("b", None), ("a", mass("a1", 0.9))).verdict().leader == 1
     assert count(question, ("a", mass("a1", 0.3)), (".", mass(".", 0.65))).tally.votes_needed == 0
-
-
-def test_each_model_and_prompt_of_a_question_has_its_share() -> None:
-    both = a_question(Certain(FirstToAheadBy(3)), models=("x", "y"), prompts=(Prompt(user="?"), Prompt(user="!")))
-    sure = mass("a1", 0.99)
-    assert [count(both, *[("a", sure)] * n).tally.outcome for n in (1, 2, 3)] == [None, None, "decided"]
-    one = a_question(Certain(FirstToAheadBy(3)), models=("x", "x"))
-    assert count(one, ("a", sure)).tally.outcome == "decided"
 
 
 def test_the_masses_of_an_audited_election_are_tested_and_its_votes_decide() -> None:

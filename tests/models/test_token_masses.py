@@ -12,8 +12,7 @@ from msgspec import structs
 
 from microagents import Sample
 from microagents.base.errors import InvalidUsage
-from microagents.models.model import Call, ModelSpec
-from microagents.models.openai import OpenAIModel
+from microagents.models.model import Call
 from microagents.models.token_masses import Token, mass_of, tokens_in
 from microagents.replies.masses import Mass, digest_of_text
 from tests.models import server as scripted
@@ -204,13 +203,6 @@ async def test_a_reply_that_is_not_all_there_is_has_no_mass(name: str, given: An
     assert (await sample_of(given)).mass is None, name
 
 
-async def test_several_choices_of_one_request_have_no_mass() -> None:
-    several = structs.replace(wanting(), samples=2)
-    async with asking(OPENAI, choice(), votes_per_request="2") as (model, server):
-        assert (await anext(model.complete_several([several, several])))[1].mass is None
-    assert "logprobs" not in server.received[0].json
-
-
 async def test_a_refused_parameter_costs_the_mass_or_its_exactness_and_no_call() -> None:
     """A sampler that is refused for its value leaves a bound, as SGLang does; log-probabilities that are refused leave nothing."""
     value = scripted.reply({"error": {"message": "top_k must be -1 (disable), or at least 1, got 0."}}, 400)
@@ -227,12 +219,6 @@ async def test_a_refused_parameter_costs_the_mass_or_its_exactness_and_no_call()
 async def test_at_an_unknown_temperature_there_is_no_mass() -> None:
     refusal = scripted.reply({"error": {"message": "Unsupported parameter: temperature", "param": "temperature"}}, 400)
     assert (await sample_of(refusal, choice())).mass is None
-
-
-def test_openai_is_sent_no_sampler_that_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "k3y-Zebra-Quartz-77")
-    model = OpenAIModel(ModelSpec.parse("openai:a-new-one"))
-    assert {**ASKED, **OFF}.keys() & model._parameters(wanting()).keys() == ASKED.keys()
 
 
 def test_another_kind_of_log_probabilities_is_refused() -> None:

@@ -132,13 +132,6 @@ class Choosing(Model):
         return Sample(text=text, usage=Usage(input_tokens=1, output_tokens=5, cost_usd=1.0))
 
 
-def test_samples_become_ballots_as_they_arrive_and_a_late_one_is_waited_for_as_a_single_draw_is() -> None:
-    model = Choosing(lambda _: 3.0)
-    result = run_virtual(drifting(model, steps=1, strategy=Maker(k=4, speculate=False), runs_dir=None))
-    assert (result.outcome, model.requests, model.cancelled) == ("completed", [[0], [1, 2, 3]], 0)
-    assert (result.account.cost_usd, result.account.joined) == (4.0, 2)
-
-
 def test_a_request_that_takes_too_long_is_given_up_and_what_it_owes_is_drawn_singly() -> None:
     model = Choosing(lambda call: 1000.0 if call.id.election.path == "0/step/25" else 1.0)
     result = run_virtual(drifting(model, steps=30, runs_dir=None))

@@ -152,15 +152,3 @@ def test_nine_of_ten_mistakes_are_of_the_board_the_others_are_moves(options: tup
     assert min(lengths.values()) > 500
     assert all(each in replies(task, state) for each in wrong if each.move != right.move)
     assert all((task.flag(state, each) is not None) == (task.check_counts and len(each.board) != 13) for each in wrong)
-
-
-@pytest.mark.parametrize(
-    "board",
-    [("R", "_", "R", "B"), ("R", "_", "R", "B", "B", "B"), ("R", "_", "R", "R", "B"), ("R", "_", "_", "B", "B")],
-)
-def test_check_counts_flags_a_board_with_a_checker_too_many_or_too_few(board: tuple[str, ...]) -> None:
-    reply = CheckersStep(move=("R", 1, 2), board=board)
-    assert task_of(2).flag(task_of(2).start(), reply) is None
-    checking = Checkers(n=2, check_counts=True)
-    assert checking.flag(checking.start(), reply) == "checkers_missing_or_extra"
-    assert checking.flag(checking.start(), CheckersStep(move=("R", 1, 2), board=("B", "_", "R", "B", "R"))) is None

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from microagents import run
 from microagents.replies.chat import Reply, write
 from microagents.replies.parsing import parse
-from microagents.replies.rollouts import rollout_of
 from microagents.tasks.blocks import Blocks
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.drift import Drift
@@ -69,21 +68,6 @@ def test_the_prompts_of_a_step_and_of_a_rollout_show_the_whole_state(task: Puzzl
     for state, _ in walked(task):
         assert task.state_in(task.prompt(state)) == state
         assert task.state_in(task.rollout_prompt(state, horizon)) == state
-
-
-@by_puzzle
-def test_a_rollout_made_from_its_prompt_alone_is_the_oracles_way_up_to_the_end(task: Puzzle) -> None:
-    way = [reply for _, reply in walked(task)]
-    rollout = rollout_of(type(way[0]), 8)
-    for at, (start, _) in enumerate(walked(task)):
-        state = task.state_in(task.rollout_prompt(start, 8))
-        steps: list[Reply] = []
-        while len(steps) < 8 and not task.done(state):
-            steps.append(task.expert(task.prompt(state), type(way[0])))
-            state = task.advance(state, steps[-1])
-        assert steps == way[at : at + 8]
-        reply = rollout(steps=tuple(steps))
-        assert parse(write(reply), rollout) == reply
 
 
 @by_puzzle

@@ -100,17 +100,6 @@ async def test_a_step_on_which_samples_differ_is_decided_by_rollouts_from_it_and
     assert result.calls - result.account.wasted_calls == 8 * LENGTH + 3
 
 
-async def test_rollouts_from_before_mend_a_step_that_the_model_fails_at_alone() -> None:
-    def from_before(start: int, _number: int, right: list[int]) -> Steps:
-        return [WRONG, *right[1:]] if start == HARD else right
-
-    wrong = {HARD: lambda seq: RIGHT[HARD + 1] if seq == 3 else WRONG}
-    voted = await run(Drift(length=LENGTH), models=Puzzler(wrong), k=3)
-    assert voted.account.errors
-    result = await led(Puzzler(wrong, from_before), history=4)
-    assert result.account.errors == 0
-
-
 async def test_a_horizon_reaches_past_the_end() -> None:
     model = Puzzler({LENGTH - 1: torn}, lambda _, __, right: right)
     assert (await led(model)).outcome == "completed"

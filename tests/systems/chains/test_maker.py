@@ -28,7 +28,6 @@ from microagents.journal.messages import Account
 from microagents.runs.strategies import Models, strategy_of
 from microagents.systems import Maker
 from microagents.tasks.drift import RING, Drift, Onward, Place
-from microagents.tasks.hanoi import Hanoi
 
 FALSE_ALARMS = 1e-4
 """How often a check against a law would fail with a fresh seed although the law holds; seeds here are fixed."""
@@ -77,21 +76,6 @@ class Stumble(Drift):
 
 
 # -- chains ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("disks", "runtime"),
-    [(1, "local"), (2, "local"), (5, "linked")],
-)
-async def test_a_tower_of_hanoi_is_solved_without_an_error(disks: int, runtime: str) -> None:
-    result = await run(
-        Hanoi(disks=disks), models="sim:gpt-4.1-mini@error=0.02,flag=0.1", runtime=runtime, speculate=False
-    )
-    steps = 2**disks - 1
-    assert (result.outcome, result.reason) == ("completed", None)
-    assert result.value == {"solved": True, "moves": steps, "pegs": [[], [], list(range(disks, 0, -1))]}
-    assert (result.account.errors, result.account.steps, result.account.decided) == (0, steps, steps)
-    assert result.account.wasted_calls == 0
 
 
 async def test_a_chain_ends_undecided_at_a_step_that_is_undecided() -> None:

@@ -40,30 +40,7 @@ def test_a_segment_passes_with_the_approvals_of_more_than_half(agents: int, appr
     assert writing.records["write"].agreed is passes
 
 
-def test_a_judgement_without_a_valid_reply_counts_as_no_and_one_of_an_absent_agent_casts_no_vote() -> None:
-    replies: dict[int, Answer] = {0: yes(), 1: Missing.FLAGGED, 2: Missing.ABSENT}
-    writing = write_whole(Authors(validate=lambda ask, _: replies[ask.agent or 0]), rules(3, depth=0, rounds=1))
-    first = writing.records["write"].rounds[0][0]
-    assert (first.approvals, first.objections, [each.missing for each in first.validations]) == (
-        1,
-        1,
-        ["", "flagged", "absent"],
-    )
-
-
 # -- rounds --------------------------------------------------------------------------------------------------------------------------
-
-
-def test_rounds_go_on_until_every_agent_is_complete_and_each_writes_on_top_of_its_own_text() -> None:
-    authors = Authors(
-        write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round > (ask.agent or 0) else "ongoing")
-    )
-    writing = write_whole(authors, rules(3))
-    assert [len(drafts) for drafts in writing.records["write"].rounds] == [3, 2, 1]
-    last = authors.asked_at("round/3/draft")[0].asked
-    assert isinstance(last, ToWrite)
-    assert last.written == "whole by 2 in 1\nwhole by 2 in 2"
-    assert len(authors.asked_at("round/3/check")) == 3, "agents that are complete go on judging"
 
 
 def test_an_agent_that_is_never_complete_is_ranked_only_if_nobody_is_and_then_the_text_is_marked() -> None:
@@ -147,13 +124,6 @@ def test_points_for_places_and_ties_by_first_places(ranks: Mapping[int | None, t
     for ask in authors.asked_at("rank"):
         assert isinstance(ask.asked, ToRank)
         assert LABELS[ask.agent or 0] not in [each.label for each in ask.asked.versions], "nobody ranks its own version"
-
-
-def test_a_neutral_call_ranks_the_versions_of_two_agents() -> None:
-    authors = different({None: (1, 0)})
-    writing = write_whole(authors, rules(2))
-    assert [ask.at for ask in authors.asked_at("rank")] == ["write/rank/neutral"]
-    assert writing.records["write"].author == 1
 
 
 def test_versions_are_shown_in_another_order_to_each_ranker() -> None:

@@ -111,18 +111,6 @@ async def test_a_state_leads_to_the_next_one_until_the_greatest_number_of_transi
     assert result.calls == 1 + 5 + 4, "the judge is asked only where answers differ"
 
 
-@pytest.mark.parametrize(("length", "transitions"), [(1, 2), (2, 3)])
-async def test_adaptive_takes_the_transitions_of_the_longest_first_path(length: int, transitions: int) -> None:
-    """The released code takes the shortest path."""
-    wide = Subquestions(nodes=(*chain(length).nodes, node(), node(length - 1, length)))
-    questions = [f"Given {number}, how many limbs?" for number in range(transitions)]
-    script: dict[str, Any] = {"solve/answer": [way("4")]}
-    for number, text in enumerate(questions):
-        script |= transition("solve" + "/1" * (number + 1), text, followed="4", solved="4")
-    result = await reduced({**script, "solve/1/decompose": [wide]}, transitions="adaptive")
-    assert answer_of(result) == ("4", [transitions], ["transitions"])
-
-
 # -- faults of replies -----------------------------------------------------------------------------------------------------------------
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from microagents import resume, run
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.replies.chat import write
 from microagents.runs.inspection.runs import decide
-from microagents.systems.questions.questions import ToChoose, asked_in
-from microagents.tasks.ask import Answer
 from microagents.tasks.multiplication import Multiplication
 from tests.systems.scripted import CUT, Script, four, label, noted_draws, rows, solved
 
@@ -53,23 +50,6 @@ async def test_a_tie_is_broken_in_the_same_way_when_the_run_is_taken_up_again() 
     result = await solved({**script, "solve/compose": [four()] * 5}, k=3)
     assert result.value["argmax"] == ["0/solve/1/answer/vote"]
     assert rows()["solve/1/answer/vote"] == ("argmax", {"choice": label(b, a, b, c).choice})
-
-
-@pytest.mark.parametrize("show_copies", [False, True])
-async def test_ballots_see_how_many_samples_gave_a_candidate_only_where_asked_for(
-    monkeypatch: pytest.MonkeyPatch, *, show_copies: bool
-) -> None:
-    drawn, a, b = noted_draws(monkeypatch), four("A"), four("B")
-    script: Script = {"solve/answer": [a, b, b], "solve/answer/vote": [label(b, a, b)] * 2}
-    await solved(script, depth=0, strategy={"show_copies": show_copies})
-    votes = [draw.prompt for draw in drawn if isinstance(asked_in(draw.prompt), ToChoose)]
-    for prompt in votes:
-        asked = asked_in(prompt)
-        assert isinstance(asked, ToChoose)
-        copies = {msgspec.json.decode(each.reply, type=Answer): each.copies for each in asked.candidates}
-        assert copies == ({a: 1, b: 2} if show_copies else {a: None, b: None})
-        assert ("copies" in prompt.system, "copies" in prompt.user) == (show_copies, show_copies)
-    assert len(votes) == 2
 
 
 async def test_a_person_can_only_decide_for_a_candidate() -> None:

@@ -153,19 +153,6 @@ async def test_a_reply_that_a_further_worker_repeats_is_drawn_as_picked_all_the_
     assert (turn.workers, turn.judged, turn.copies, turn.by, turn.flags) == (3, 1, 2, "skeptic", {"malformed": 1})
 
 
-async def test_what_is_under_way_is_drawn_without_a_choice_and_with_its_cost(tmp_path: Path) -> None:
-    await swarm(
-        folder=tmp_path, run_id="cut", max_calls=4
-    )  # the plan by two, the first step by two, and no check of it
-    (loop,) = record(tmp_path, "cut").loops
-    (step,) = loop.steps
-    assert (step.turns[0].workers, step.turns[0].copies, step.turns[0].passed) == (2, 2, None)
-    assert (loop.calls, step.calls, loop.whole) == (4, 2, None)
-    await swarm(folder=tmp_path, run_id="half", max_calls=1)
-    (loop,) = record(tmp_path, "half").loops
-    assert (loop.plan.workers, loop.plan.picked, loop.plan.calls, loop.steps) == (2, None, 1, [])
-
-
 @pytest.mark.parametrize(
     ("reply", "flag"),
     [
@@ -232,17 +219,6 @@ async def test_a_step_without_a_valid_result_ends_the_loop_and_a_run_of_such_loo
     result = await swarm(lambda _, question: "nothing" if is_number(question, 2) else None)
     assert result.outcome == "undecided"
     assert "step 2 (Write letter 2.) had no valid result" in str(result.reason)
-
-
-async def test_older_steps_are_in_the_summary_and_the_last_ones_in_full() -> None:
-    asked: list[AskedInSteps] = []
-    await run(Letters(steps=8), models=model(asked=asked), strategy=Swarm(), runs_dir=None)
-    seen = {
-        each.number: (each.summary, [done.number for done in each.recent]) for each in asked if isinstance(each, ToWork)
-    }
-    assert seen[6] == ("", [1, 2, 3, 4, 5])
-    assert seen[8] == ("ab", [3, 4, 5, 6, 7])
-    assert next((each.summary, len(each.recent)) for each in asked if isinstance(each, ToAssemble)) == ("abc", 5)
 
 
 async def test_a_lossy_summary_is_found() -> None:
