@@ -21,7 +21,7 @@ UNSTATED_CAP = 2**17
 """Output tokens of a request without a cap, for limits by the minute: no model writes more."""
 MOST_CHOICES = 128
 SEALED, LISTED = "reasoning.encrypted_content", "message.output_text.logprobs"
-"""What a response may include: the reasoning itself, which clients send back since nothing is stored, and log-probabilities."""
+"""Further parts of a response: the reasoning itself, which clients send back since nothing is stored, and log-probabilities."""
 _CALLS = ("tools", "functions", "mcp_servers", "prompt")
 """Fields by which a reply may have calls."""
 _STORED = ("previous_response_id", "conversation")
@@ -32,7 +32,7 @@ class _StreamOptions(Struct):
     include_usage: bool | None = None
 
 
-class Named(Struct):
+class NamedFields(Struct):
     """The fields of a request that the endpoint reads; all others go on unread."""
 
     stream: bool | None = None
@@ -51,7 +51,7 @@ class Named(Struct):
 
 
 _top_level = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_named = msgspec.json.Decoder(Named)
+_named = msgspec.json.Decoder(NamedFields)
 
 
 class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
@@ -60,7 +60,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
     wire: Wire
     fields: Mapping[str, bytes]
     """The fields of its body as they came."""
-    named: Named
+    named: NamedFields
     headers: Mapping[str, str]
     """Its headers that go on."""
     query: str = ""
@@ -138,7 +138,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def included(self) -> Sequence[str]:
-        """Names of what a reply is to include."""
+        """Further parts of a reply that its client names."""
         return self.named.include or ()
 
     @cached_property
@@ -169,7 +169,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
             seq: place of the sample in the order of launches.
             temperature: least temperature of the samples after the first.
             more: further fields.
-            includes: what a reply is to include beside what the client names.
+            includes: further parts of a reply, beside the ones that the client names.
         """
         fields = dict(self.fields)
         fields.pop("n", None)

@@ -155,7 +155,7 @@ class ForwardingModel(Model):
         self._caps = caps
         self._is_staggered = is_staggered
         self._refused: set[str] = set()
-        """What it refuses to include."""
+        """Further parts of replies that it refuses."""
         self._provider = provider
         self._exchanges = exchanges
         self.priced = provider.priced
