@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
 from microagents import InvalidUsage
 from microagents.runs.driver.reuse import _served
 from microagents.studies.measure import measure
+from tests.benchmarks.equal_rows import has_ended
 from tests.benchmarks.fields import judged_task_of
-from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, Ran, microagents, write
+from tests.benchmarks.harness import until
+from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, Ran, microagents, started, write
 from tests.cli.test_filled_tables import JUDGED
 
 
@@ -63,6 +69,47 @@ def test_a_run_that_was_stopped_keeps_the_samples_though_the_earlier_run_is_gone
     for name in ("calls", "reused", "decisions_sha256", "ballots_sha256"):
         assert resumed[name] == whole[name], name
     assert "verified: every row was read" in microagents("show", "c", "--verify").out
+
+
+SLOW = """
+    import asyncio, json, os
+    from random import Random
+
+    from microagents import Model, Sample
+
+
+    class Slow(Model):
+        async def complete(self, call):
+            word = call.prompt.user.partition("\\n")[0].partition(" ")[2]
+            with open("asked", "a") as log:
+                log.write(f"{word}\\n")
+            await asyncio.sleep(0.05)
+            is_wrong = Random(f"{word}/{call.id.seq}").random() < 0.2
+            return Sample(text=json.dumps({"answer": "wrong" if is_wrong else word.lower()}))
+"""
+
+
+@pytest.mark.slow
+def test_a_reusing_run_that_is_killed_again_and_again_decides_as_undisturbed_and_buys_no_reused_sample() -> None:
+    write("slow.py", dedent(SLOW))
+    old, new = [f"OLD{number}" for number in range(40)], [f"NEW{number}" for number in range(80)]
+    write("old.csv", "\n".join(["word", *old]))
+    write("all.csv", "\n".join(["word", *new[:40], *reversed(old), *new[40:]]))
+    words = ("run", "rows", "-o", "ask=Say {word}", "-o", "columns=answer", "--model", "slow.py:Slow", "-k", "3")
+    assert started(*words, "--inputs", "old.csv", "--run-id", "paid").code == COMPLETED
+    reusing = (*words, "--inputs", "all.csv", "--reuse", "paid", "--concurrency", "8", "--json")
+    whole = started(*reusing, "--run-id", "whole").json
+    Path("asked").unlink()
+    for rows in (1, 30, 60, 90):
+        killed = [sys.executable, "-m", "microagents", *reusing, "--run-id", "killed"]
+        with subprocess.Popen(killed, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            until(partial(has_ended, Path("runs/killed.sqlite"), rows), f"{rows} rows")
+            process.kill()
+    found = started(*reusing, "--run-id", "killed").json
+    for name in ("inputs_done", "reused", "decisions_sha256", "ballots_sha256"):
+        assert found[name] == whole[name], name
+    assert whole["reused"] >= 3 * len(old)
+    assert not set(Path("asked").read_text().split()) & {*old}, "a reused sample is never bought"
 
 
 @pytest.mark.slow_after(2)
