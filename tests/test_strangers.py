@@ -1,4 +1,4 @@
-"""A stranger adds a setting, an option and a command, and touches the files that CONTRIBUTING.md names and no other."""
+"""A stranger adds a setting, an option, a command and a message, and touches the files that CONTRIBUTING.md names and no other."""
 
 from __future__ import annotations
 
@@ -121,3 +121,23 @@ def test_a_command_is_listed_explained_and_found_by_its_name_and_its_file(packag
     assert python(package, "-m", "microagents", "greet", "--person", "Ann").returncode == 0
     refused = python(package, "-m", "microagents", "greet", "--bogus")
     assert (refused.returncode, "No such option" in refused.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_message_is_added_where_it_is_handled_and_where_it_is_sent(package: Path) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert (
+        "| message | its class and its handler in the file of the role that takes it; `asks` in the file of the" in text
+    )
+    handles, sends = package / "roles" / "redflagger.py", package / "roles" / "voter.py"
+    message = 'class Judged(Request[int], frozen=True, kw_only=True):\n    """Count the judged replies."""\n\n\n'
+    insert(handles, f"from microagents.base.messages import Request\n\n\n{message}", "class RedFlagger(Role):")
+    handler = "    async def judged(self, request: Judged) -> int:\n        return len(self._judged)\n\n"
+    insert(handles, handler, "    @eager\n    async def screen")
+    insert(sends, "from microagents.roles.redflagger import Judged\n", "from microagents.roles.sampler import Sampler")
+    insert(sends, "Judged, ", "Draw, Screen, Record, Recall")
+    asks = '        log().warning("judged", replies=await self.ask(Judged()))\n'
+    insert(sends, asks, "        self.draws_are_eager = self.reaches_eager(Draw)")
+    done = python(package, "-m", "microagents", *DRIFT)
+    assert done.returncode == 0, done.stderr
+    assert "judged" in done.stderr

@@ -277,7 +277,7 @@ Written = Entry | AllotCalls | CallsOver
 
 
 class Record(Batched, frozen=True, kw_only=True):
-    """Record facts. A role sends those of one iteration of the event loop together: one message each would cost as much as an election."""
+    """Record facts. A role sends all of one turn of the event loop together: one message each would cost as much as an election."""
 
     entries: tuple[Entry, ...]
     valid: int = 0
