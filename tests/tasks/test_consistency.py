@@ -15,6 +15,7 @@ from microagents.replies.data_prompts import prompt_of
 from microagents.systems.documents import (
     Part,
     Ranking,
+    Segment,
     Text,
     ToRank,
     ToSplit,
@@ -202,3 +203,9 @@ async def test_validation_and_splits_stop_the_errors_of_authors() -> None:
     task = Consistency(error=0.3, accuracy=0.95)
     assert task.contradictions(await written(task, Sequential())) > 1
     assert task.contradictions(await written(task, SeqCV())) == 0
+
+
+def test_validators_err_as_often_as_the_task_says_or_else_as_their_models_do() -> None:
+    prompt = prompt_of("", to_validate(USED))
+    assert Consistency(accuracy=0.7).difficulty(prompt, Segment) == pytest.approx(0.3)
+    assert Consistency(accuracy=None).difficulty(prompt, Segment) is None

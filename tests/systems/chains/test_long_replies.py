@@ -43,6 +43,12 @@ async def walked(steps_of: Callable[[int], int | None], strategy: Any, **options
     return await run(Drift(length=LENGTH), models=Steady(steps_of), strategy=strategy, **options)
 
 
+async def test_a_single_shot_gives_all_steps_of_a_chain_and_its_result_in_one_reply() -> None:
+    result = await walked(lambda _: LENGTH, "single-shot")
+    assert (result.outcome, result.calls, result.account.steps, result.account.errors) == ("completed", 1, LENGTH, 0)
+    assert result.value is not None
+
+
 @pytest.mark.parametrize(
     ("steps", "why"),
     [(12, "it has 12 of 30 steps"), (None, "the last could not be read")],
