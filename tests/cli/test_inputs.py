@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -113,6 +115,25 @@ def test_decisions_do_not_depend_on_how_many_are_open_or_on_where_roles_live(wor
 def test_an_input_decides_the_same_whatever_stands_beside_it() -> None:
     second = microagents("run", *NOISY, "--inputs", walks([5, 7]), "--json").json["result"][1]
     assert second == microagents("run", *NOISY, "--inputs", walks([9, 7, 11]), "--json").json["result"][1]
+
+
+def test_an_option_from_a_file_holds_for_every_line_and_is_kept_once() -> None:
+    write("quoted.py", "from microagents.tasks.drift import Drift\n\nclass Quoted(Drift):\n    text: str\n")
+    write("text.txt", "a word " * 500)
+    ran = microagents(
+        *("run", "quoted.py:Quoted", *PERFECT, "-o", "text=@text.txt", "--inputs"),
+        walks([2, 3, 4]),
+        "--run-id",
+        "quoted",
+        "--json",
+    )
+    assert ran.code == COMPLETED
+    with closing(sqlite3.connect("runs/quoted.sqlite")) as db:
+        kept = db.execute(
+            "SELECT content FROM run WHERE part = 'record' UNION ALL SELECT options FROM input"
+        ).fetchall()
+    assert sum(text.count("a word " * 500) for (text,) in kept) == 1
+    assert microagents("resume", "quoted", "--json").json["result"] == ran.json["result"]
 
 
 def test_stdin_is_read_for_a_dash() -> None:
