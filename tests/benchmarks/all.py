@@ -211,6 +211,7 @@ LEFT_OUT = {
     "trained_rows": "has no shorter form yet",
     "turns": "has no shorter form yet",
     "recursive": "takes six minutes",
+    "side_by_side": "installs another package",
     "against": "compares two commits",
     "marks": "takes an hour",
     "native_calls": "needs llama.cpp, and takes long",

@@ -409,7 +409,7 @@ def test_an_option_of_the_experiment_is_refused_with_the_command_that_changes_it
 def test_a_limit_stops_a_run_and_a_higher_one_takes_it_on(limit: tuple[str, str], higher: tuple[str, str]) -> None:
     words = CASES["drift"]
     ran, first = shopping("run", *words, "--run-id", "limited", *limit)
-    assert (ran.code, ran.err) == (STOPPED, "")
+    assert ran.code == STOPPED, ran.err
     assert ran.rows["why"].startswith(f"{' '.join(limit)} is reached")
     assert "; all decisions so far are kept; resume " in ran.rows["why"]
     doubled = {
