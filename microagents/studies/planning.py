@@ -392,7 +392,7 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
     enough = sure or [(model, run) for model, run in by_row if not few and model.is_enough_if(run)]
     best = marked = None
     if not enough and not few:
-        needed = next((model.asked for model in planned if model.would_tell), None)
+        needed = next((model.asked for model, run in by_row if model.is_allowed(run) and model.would_tell), None)
     if enough:
         model, best = min(enough, key=lambda each: _rank(each[1]))
         marked = structs.replace(best, is_best=bool(sure), enough_if=None if sure else model.condition)
@@ -417,11 +417,11 @@ class _Planned:
 
     def is_enough(self, run: PlannedRun) -> bool:
         """Return whether the interval of a row is above the target, within budget and deadline."""
-        return self._is_allowed(run) and run.chance.low >= self.target
+        return self.is_allowed(run) and run.chance.low >= self.target
 
     def is_enough_if(self, run: PlannedRun) -> bool:
         """Return whether a lead of k votes is enough under `condition`, within budget and deadline."""
-        if run.k is None or run.independent is None or not self._is_allowed(run):
+        if run.k is None or run.independent is None or not self.is_allowed(run):
             return False
         return self._low_if(run.k) >= self.target
 
@@ -437,7 +437,7 @@ class _Planned:
     def _chance(self, rates: StepRates, k: int) -> Interval:
         return (rates.decided if self._is_of_input else rates.chance)(k)
 
-    @property
+    @cached_property
     def would_tell(self) -> bool:
         """Whether more draws of the sampled steps probably make a k enough under `condition`."""
         if not self.rates.unseen or self.rates.hidden < HARD:
@@ -449,7 +449,8 @@ class _Planned:
         """Rates under `condition`."""
         return self.rates.if_none_is_worse()
 
-    def _is_allowed(self, run: PlannedRun) -> bool:
+    def is_allowed(self, run: PlannedRun) -> bool:
+        """Return whether a run is within budget and deadline."""
         bounds = ((run.cost_usd, self.wanted.max_cost_usd), (run.duration_s, self.wanted.max_time_s))
         return all(most is None or (amount is not None and amount <= most) for amount, most in bounds)
 
