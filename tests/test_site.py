@@ -31,7 +31,7 @@ ASK = """async ([code, index, questions]) => {
 QUESTIONS = {
     "api key": "starting.html#a-real-model",
     "approve": "agents.html",
-    "azure": "models.html#real-models",
+    "azure": "how-do-i.html#vllm",
     "budget": "planning.html",
     "cancel": "operating.html#control",
     "cluster": "files/cluster/README.md.html",
@@ -50,7 +50,7 @@ QUESTIONS = {
     "opentelemetry": "operating.html",
     "pandas": "tables.html#with-code",
     "price": "providers.html#prices",
-    "rate limit": "models.html#real-models",
+    "rate limit": "how-do-i.html#rate-limit",
     "red flag": "measuring.html#red-flags",
     "retry": "providers.html#options-of-a-spec",
     "small model": "models.html#a-small-model",

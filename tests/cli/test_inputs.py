@@ -136,6 +136,13 @@ def test_an_option_from_a_file_holds_for_every_line_and_is_kept_once() -> None:
     assert microagents("resume", "quoted", "--json").json["result"] == ran.json["result"]
 
 
+def test_a_limit_that_many_inputs_reach_together_stops_the_run() -> None:
+    words = ("--model", "sim:perfect@error=0.3,alternatives=1", "--max-calls", "60")
+    ran = microagents("run", "drift", "--inputs", walks([9] * 20), *words)
+    assert ran.code == STOPPED
+    assert "--max-calls 60 is reached" in ran.err
+
+
 def test_stdin_is_read_for_a_dash() -> None:
     ran = microagents("run", "drift", *PERFECT, "--inputs", "-", stdin='{"length": 2}\n{"length": 1}\n')
     assert [line["steps_done"] for line in lines(ran)] == [2, 1]

@@ -120,6 +120,8 @@ class Limiter:
         """Whether leases are dealt in the next iteration of the loop."""
         self._is_stopped = False
         """Whether the run was told to stop."""
+        self._is_dismissed = False
+        """Whether no call is sent any more."""
         self._is_counting = False
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
@@ -170,7 +172,7 @@ class Limiter:
     async def acquire(self, request: Acquire) -> dict[str, int] | None:
         """Wait for room for a call; returns its share of each bound, or None if no call is sent any more."""
         holder = self._holders.get(request.holder)
-        if holder is None:  # it died meanwhile
+        if holder is None or self._is_dismissed:  # it died meanwhile, or had not heard yet that the run ends
             return None
         if request.number in holder.ended:  # it was cancelled before this came
             holder.ended.remove(request.number)
@@ -204,7 +206,8 @@ class Limiter:
         self._deal_soon()
 
     def dismiss(self) -> None:
-        """Refuse the calls that wait."""
+        """Refuse the calls that wait, and all later ones."""
+        self._is_dismissed = True
         for holder in self._holders.values():
             for held in list(holder.leases.values()):
                 held.end()
