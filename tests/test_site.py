@@ -55,7 +55,7 @@ QUESTIONS = {
     "retry": "providers.html#options-of-a-spec",
     "small model": "models.html#a-small-model",
     "spreadsheet": "tables.html#the-output",
-    "structured output": "models.html#real-models",
+    "structured output": "how-do-i.html#structured-output",
     "temperature": "models.html#temperature",
     "tool": "how-do-i.html#tool-calling",
     "try a model": "models.html#try-a-model",
