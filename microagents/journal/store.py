@@ -121,7 +121,7 @@ class Store:
         return record.verdict.outcome == "once" and record.id.path in self._persons
 
     def end(self, outcome: RunOutcome, reason: str | None, traceback: str, result: bytes | None) -> None:
-        """Written the ending of this sitting of the run: the reason in one sentence, the traceback of a user's code, the result as JSON."""
+        """Record the ending of this sitting of the run: the reason in one sentence, the traceback of a user's code, the result as JSON."""
         text = None if result is None else result.decode()
         with self._recording():
             ending = RunEnding(outcome=outcome, reason=reason, traceback=traceback, result=text, ended_at=now())
@@ -207,7 +207,7 @@ class Store:
     # -- requests of other processes --------------------------------------------------------------------------------------------------
 
     def take_request(self, request: LiveRequest, *, is_left: bool) -> str | None:
-        """Written a request, maybe left before this sitting, with its effect; returns why it has none, or None."""
+        """Record a request, maybe left before this sitting, with its effect; returns why it has none, or None."""
         with self._recording():
             refused = take_effect(self._rows, self.books.totals, request, is_left=is_left)
             self.records.write_books()

@@ -45,7 +45,8 @@ def accuracy_of(tasks: Sequence[Task], results: Iterable[Any]) -> Accuracy | Non
     verdicts = [each for each in found if each is not None]
     if not verdicts:
         return None
-    right, pairs = sum(each.is_right for each in verdicts), list(chain.from_iterable(each.wrong for each in verdicts))
+    right = sum(each.is_right for each in verdicts)
+    pairs = list(chain.from_iterable(each.wrong for each in verdicts))
     wrong = Counter(name for name, _, _ in pairs)
     of_fields = Counter(chain.from_iterable(each.known for each in verdicts))
     return Accuracy(
