@@ -99,6 +99,10 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         written = msgspec.msgpack.encode((self.wire.name, self.caller, self.query, list(self.fields.items())))
         return blake2b(written, digest_size=16).digest()
 
+    def behind(self, path: str) -> str:
+        """Return a path with the query of the request."""
+        return f"{path}?{self.query}" if self.query else path
+
     @property
     def streams(self) -> bool:
         """Whether the client reads events."""

@@ -224,7 +224,7 @@ class ForwardingModel(Model):
 
     async def _forwarded(self, exchange: Exchange, call: Call) -> ForwardedReply:
         asked, policy = exchange.asked, exchange.policy
-        path = f"{asked.wire.upstream}?{asked.query}" if asked.query else asked.wire.upstream
+        path = asked.behind(asked.wire.upstream)
         while True:
             law = self.law_of(exchange) if call.needs_mass else None
             added = []

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from microagents.elections.election import total_usd
 from microagents.models.http.replies import decode
 from microagents.web.endpoint.exchange import ForwardedReply
 from microagents.web.endpoint.served_elections import Elected
@@ -23,23 +22,8 @@ _object = msgspec.json.Decoder(dict[str, Raw])
 _list = msgspec.json.Decoder(list[Raw])
 
 
-def sums_of(elected: Elected) -> dict[str, Any]:
-    """Return how a reply came about, and what all samples of its election used."""
-    usages = [each.usage for each in elected.exchange.replies.values()]
-    cost_usd = total_usd([each.cost_usd for each in usages])
-    return {
-        "election": elected.number,
-        "elected": elected.is_elected,
-        "votes": elected.votes,
-        "samples": len(usages),
-        "input_tokens": sum(each.input_tokens or 0 for each in usages),
-        "output_tokens": sum(each.output_tokens or 0 for each in usages),
-        "cost_usd": None if cost_usd is None else round(cost_usd, 9),
-    }
-
-
 def headers_of(sums: dict[str, Any]) -> dict[str, str]:
-    """Write the same as headers."""
+    """Write the sums of an election as headers."""
     return {f"x-microagents-{name.replace('_', '-')}": str(value).lower() for name, value in sums.items()}
 
 
@@ -58,7 +42,7 @@ def _marked(elected: Sequence[Elected], index: int) -> bytes:
     one = elected[index]
     reply, asked = one.reply, one.exchange.asked
     is_last = one is elected[-1]
-    extras: dict[str, Any] = {EXTRAS: sums_of(one)}
+    extras: dict[str, Any] = {EXTRAS: one.sums}
     written = sum([each.reply.usage.output_tokens or 0 for each in elected])
 
     def edit(fields: Fields) -> Fields:

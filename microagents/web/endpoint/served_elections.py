@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Struct, json
 from pydantic import Field
@@ -19,7 +19,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage, ModelUnavailable, Undecided
 from microagents.base.messages import address_of
 from microagents.elections.count import Count
-from microagents.elections.election import Ballot, Elect, ElectionId, Question, Verdict
+from microagents.elections.election import Ballot, Elect, ElectionId, Question, Verdict, total_usd
 from microagents.elections.rules import PortableRule, certain
 from microagents.journal.messages import Record, RecordDecision
 from microagents.journal.reading import journal_of
@@ -50,7 +50,6 @@ OUTAGE_S = 5.0
 """Seconds for which a call is tried again: a client waits for it, and tries again itself."""
 CALL_S = "600"
 """Seconds of a whole call, unless the spec of the model says otherwise: agents ask for long replies."""
-
 STAGGER = "stagger"
 """Option of a model's spec, ``on`` or ``off``: whether the other samples wait for the first one to begin."""
 PROVIDERS = ("openai", "openai-responses", "anthropic")
@@ -109,6 +108,21 @@ class Elected(Struct, frozen=True, kw_only=True, dict=True):
         assert self.verdict.winner is not None
         found: Acts = decoder_of(Acts).decode(self.verdict.winner)
         return found
+
+    @cached_property
+    def sums(self) -> dict[str, Any]:
+        """How the reply came about, and the usage of all samples of its election."""
+        usages = [each.usage for each in self.exchange.replies.values()]
+        cost_usd = total_usd([each.cost_usd for each in usages])
+        return {
+            "election": self.number,
+            "elected": self.is_elected,
+            "votes": self.votes,
+            "samples": len(usages),
+            "input_tokens": sum(each.input_tokens or 0 for each in usages),
+            "output_tokens": sum(each.output_tokens or 0 for each in usages),
+            "cost_usd": None if cost_usd is None else round(cost_usd, 9),
+        }
 
     def check(self) -> None:
         """Withhold a reply that was not elected and calls a tool that is declared destructive.
@@ -229,8 +243,7 @@ class ServedElections:
             ModelUnavailable: no answer arrived.
         """
         provider = self._providers[self._models[asked.wire.sdk][0]]
-        target = f"{path}?{asked.query}" if asked.query else path
-        answer = await provider.forward(target, asked.body(provider.model), asked.headers)
+        answer = await provider.forward(asked.behind(path), asked.body(provider.model), asked.headers)
         if isinstance(answer, ModelUnavailable):
             raise answer
         return answer

@@ -19,7 +19,7 @@ from microagents.web.endpoint.callers import Caller, caller_of
 from microagents.web.endpoint.caps import Caps
 from microagents.web.endpoint.exchange import Exchange
 from microagents.web.endpoint.ledger import Ledger
-from microagents.web.endpoint.marks import headers_of, marked, sums_of
+from microagents.web.endpoint.marks import headers_of, marked
 from microagents.web.endpoint.owed import Debt, Debts
 from microagents.web.endpoint.policy import Policy
 from microagents.web.endpoint.served_elections import Elected, Endpoint, ServedElections
@@ -208,7 +208,7 @@ class Serving:
 
     def _noted(self, elected: Elected) -> dict[str, str]:
         """Count and log an answered election; returns its headers."""
-        sums = sums_of(elected)
+        sums = elected.sums
         self.counts["elections"] += 1
         if not elected.is_elected:
             self.counts["not elected"] += 1
