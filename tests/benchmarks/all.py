@@ -197,6 +197,7 @@ SHORT: Mapping[str, Benchmark] = {
     "strict_calls": Benchmark(
         words="--tickets 30", figures={"requests refused": Figure(rf"^{NUMBER} of .* requests refused", high=0)}
     ),
+    "promise": Benchmark(words="--worlds 100"),
     "usages": Benchmark(
         words="--replies 100",
         figures={"journals refused": Figure(rf"{NUMBER} journals refused", high=0)},

@@ -1,0 +1,195 @@
+"""Laws of a promise on the share of wrong rows: thresholds by exact tests in a fixed order, the labels that they take, and an audit.
+
+A cascade takes a row from its cheap model if the score there reaches a threshold, else from its strong one if the score there reaches
+another, and leaves it open else. A row is lost if it is taken and wrong. Each pair of thresholds is a hypothesis, "more than the promised
+share of rows is lost". Learn then Test (arXiv 2110.01052) rejects hypotheses by p-values on labelled rows; in a fixed order, up to the
+first that stands, each may use the whole error probability (section 4.2 there).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import count, takewhile
+from typing import NamedTuple
+
+from microagents.base.errors import InvalidUsage
+
+CONFIDENCE = 0.9
+"""Default probability that a promise is kept."""
+OF_AUDITS = 0.95
+"""Confidence of the bound of an audit."""
+POWER = 0.8
+"""Probability with which the labels that are asked for are enough."""
+LIKELY = (0.1, 0.5)
+"""Shares of the promised share that a cascade is taken to lose, for the number of labels."""
+NEVER = 2.0
+"""A threshold that no score reaches."""
+_LEVELS = (1.0, 0.9999, 0.9995, 0.999, 0.995, *[each / 100 for each in range(99, -1, -1)])
+
+
+class Thresholds(NamedTuple):
+    """Least scores with which a row is taken from a model."""
+
+    cheap: float
+    strong: float
+
+
+class LabelledRow(NamedTuple):
+    """A labelled row that went through both models of a cascade."""
+
+    cheap: float
+    """Score of the cheap model, from 0 to 1; below 0 without a decision."""
+    cheap_is_right: bool
+    strong: float
+    strong_is_right: bool
+
+    def path(self, at: Thresholds) -> str | None:
+        """Name the model that it is taken from; None if it stays open."""
+        if self.cheap >= at.cheap:
+            return "cheap"
+        if self.strong >= at.strong:
+            return "strong"
+        return None
+
+    def is_lost(self, at: Thresholds) -> bool:
+        """Whether it is taken and wrong."""
+        path = self.path(at)
+        if path == "cheap":
+            return not self.cheap_is_right
+        return path == "strong" and not self.strong_is_right
+
+
+class Tested(NamedTuple):
+    """Thresholds that keep a promise on the labelled rows."""
+
+    thresholds: Thresholds
+    lost: int
+    """Number of labelled rows that are lost with them."""
+
+
+def fixed_order() -> Iterator[Thresholds]:
+    """Yield the thresholds that are tested, from the strictest: first fewer rows stay open, then the cheap model takes more of them."""
+    for level in _LEVELS:
+        yield Thresholds(cheap=NEVER, strong=level)
+    for level in _LEVELS:
+        yield Thresholds(cheap=level, strong=0.0)
+
+
+def find_thresholds(rows: Sequence[LabelledRow], wrong_at_most: float, confidence: float) -> Tested | None:
+    """Find the last thresholds of the fixed order before the first that fail; None if the strictest fail.
+
+    Args:
+        rows: a random sample of the rows.
+        wrong_at_most: the promised share of lost rows.
+        confidence: the probability that the promise is kept, at least.
+
+    Raises:
+        InvalidUsage: a share is not between 0 and 1.
+    """
+    most, passed = most_lost(len(rows), wrong_at_most, confidence), None
+    for at in fixed_order():
+        lost = sum(row.is_lost(at) for row in rows)
+        if lost > most:
+            break
+        passed = Tested(at, lost)
+    return passed
+
+
+def most_lost(labels: int, wrong_at_most: float, confidence: float = CONFIDENCE) -> int:
+    """Return the most lost rows among so many labelled ones with which the exact binomial test passes; -1 if it cannot.
+
+    Raises:
+        InvalidUsage: a share is not between 0 and 1.
+    """
+    for name, share in (("the promised share of wrong rows", wrong_at_most), ("the confidence", confidence)):
+        if not 0 < share < 1:
+            raise InvalidUsage(f"{name} must be above 0 and below 1, not {share!r}")
+    passing = takewhile(lambda lost: binomial_cdf(lost, labels, wrong_at_most) <= 1 - confidence, count())
+    return sum(1 for _ in passing) - 1
+
+
+def labels_needed(wrong_at_most: float, wrong: float, confidence: float = CONFIDENCE) -> int:
+    """Return the least number of labels with which the test passes with probability `POWER`.
+
+    Args:
+        wrong_at_most: the promised share of lost rows.
+        wrong: the share that the cascade loses; near the promised one the number grows without end.
+        confidence: the probability that the promise is kept.
+
+    Raises:
+        InvalidUsage: a share is not between 0 and 1.
+    """
+    most = most_lost(1, wrong_at_most, confidence)
+    for labels in count(1):
+        if binomial_cdf(most + 1, labels, wrong_at_most) <= 1 - confidence:
+            most += 1
+        if binomial_cdf(most, labels, wrong) >= POWER:
+            break
+    return labels
+
+
+def least_open(lost: int, labels: int, wrong_at_most: float) -> float:
+    """Estimate the least share of rows that stay open: the share that a cascade loses without thresholds, less the promised one."""
+    return max(0.0, lost / labels - wrong_at_most)
+
+
+def wrong_bound(wrong: int, judged: int, population: int | None = None, confidence: float = OF_AUDITS) -> float:
+    """Bound the share of wrong ones from above, by a random sample of them: Clopper and Pearson's one-sided bound (1934).
+
+    Args:
+        wrong: number of wrong ones in the sample.
+        judged: size of the sample.
+        population: size of the finite population that it was drawn from without replacement; None for one without end, which is also
+            right for cells of which no two are of one row.
+        confidence: probability that the bound holds, at least.
+
+    Raises:
+        InvalidUsage: nothing was judged, or the numbers contradict each other.
+    """
+    if not 0 <= wrong <= judged or judged < 1 or (population is not None and population < judged):
+        raise InvalidUsage(f"a sample of {judged} with {wrong} wrong ones of {population} is none")
+    alpha = 1 - confidence
+    if population is not None:
+        most = range(wrong, population - judged + wrong + 1)
+        first = bisect_left(most, x=True, key=lambda each: hypergeometric_cdf(wrong, each, judged, population) <= alpha)
+        return most[first - 1] / population
+    if wrong == judged:
+        return 1.0
+    low, high = wrong / judged, 1.0
+    while high - low > 1e-9:  # noqa: PLR2004 - no digit is shown there
+        middle = (low + high) / 2
+        if binomial_cdf(wrong, judged, middle) > alpha:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def binomial_cdf(successes: int, trials: int, p: float) -> float:
+    """Compute the probability of at most so many successes."""
+    if successes < 0:
+        return 0.0
+    if successes >= trials or p <= 0:
+        return 1.0
+    if p >= 1:
+        return 0.0
+    ln_odds, ln_none = math.log(p) - math.log1p(-p), trials * math.log1p(-p)
+    terms = [math.exp(_ln_choose(trials, each) + each * ln_odds + ln_none) for each in range(successes + 1)]
+    return min(1.0, math.fsum(terms))
+
+
+def hypergeometric_cdf(drawn: int, marked: int, sample: int, population: int) -> float:
+    """Compute the probability that a sample without replacement has at most so many of the marked ones."""
+    least, most = max(0, sample + marked - population), min(drawn, sample, marked)
+    ln_all = _ln_choose(population, sample)
+    terms = [
+        math.exp(_ln_choose(marked, each) + _ln_choose(population - marked, sample - each) - ln_all)
+        for each in range(least, most + 1)
+    ]
+    return min(1.0, math.fsum(terms))
+
+
+def _ln_choose(total: int, chosen: int) -> float:
+    return math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)
