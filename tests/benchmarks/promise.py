@@ -23,6 +23,7 @@ ROWS, CELLS, SAMPLE = 5_000, 4, 100
 BROKEN, HOLDS = 0.13, 0.93
 VOTES = Path(__file__).parent / "votes" / "gsm8k-gpt-4o-mini.txt"
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
@@ -45,7 +46,7 @@ class World(Struct, frozen=True):
         """The largest share of rows that the cheap model could take in hindsight, with all others decided by the strong one."""
         order = np.argsort(-self.cheap, kind="stable")
         cheap_lost = np.cumsum(~self.cheap_right[order])
-        strong_lost = np.sum(~self.strong_right) - np.cumsum(~self.strong_right[order])
+        strong_lost: Ints = np.sum(~self.strong_right) - np.cumsum(~self.strong_right[order])
         is_last = np.append(np.diff(self.cheap[order]) != 0, True)  # rows of one score are taken together
         allowed = np.nonzero(is_last & (cheap_lost + strong_lost <= most * len(order)))[0]
         return float(allowed[-1] + 1) / len(order) if len(allowed) else 0.0
@@ -200,10 +201,10 @@ def main() -> int:
             print(line_of(said, found), flush=True)
             broken = sum(each.is_broken for each in found) / len(found)
             failed |= (broken <= BROKEN) if first_rows else (broken > BROKEN)
-    for kind in ("rows", "cells", "cells together"):
-        rng = np.random.default_rng([options.seed, len(kind)])
-        holds = sum(audited(rng, kind) for _ in range(options.worlds)) / options.worlds
-        print(f"audit of {kind:<23} holds {holds:.3f}")
+    for unit in ("rows", "cells", "cells together"):
+        rng = np.random.default_rng([options.seed, len(unit)])
+        holds = sum(audited(rng, unit) for _ in range(options.worlds)) / options.worlds
+        print(f"audit of {unit:<23} holds {holds:.3f}")
         failed |= holds < HOLDS
     return int(failed)
 
