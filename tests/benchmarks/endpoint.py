@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import tempfile
 import time
 import warnings
@@ -204,8 +205,8 @@ async def _served_ms(upstream: str, k: int, body: dict[str, Any], requests: int)
     return 1e3 * best_s / (requests // BATCHES)
 
 
-def main() -> None:
-    """Measure."""
+def main() -> int:
+    """Measure; returns the exit code."""
     warnings.simplefilter("ignore")
     os.environ.setdefault("OPENAI_API_KEY", "none")
     given = options_of(
@@ -224,6 +225,7 @@ def main() -> None:
         minutes=30.0,
         rate=100,
     )
+    code = 0
     if "loops" in given.part:
         asyncio.run(measure_loops(given.loops, given.k, given.only, alike=given.alike))
     if "agent" in given.part:
@@ -239,10 +241,11 @@ def main() -> None:
     if "processor" in given.part:
         asyncio.run(measure_processor(given.requests))
     if "kills" in given.part:
-        asyncio.run(measure_kills(given.kills))
+        code = asyncio.run(measure_kills(given.kills))
     if "soak" in given.part:
         asyncio.run(measure_soak(given.minutes, given.rate))
+    return code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -22,7 +22,7 @@ from microagents.journal.messages import Recalled
 from microagents.journal.reading import SUFFIX, Reader
 from tests.benchmarks.harness import free_port
 from tests.benchmarks.quick_server import quick_server
-from tests.doubles.acting import Request, Said, acting
+from tests.doubles.acting import Acting, Request, Said, acting
 
 CLIENTS = 8
 """Clients that ask side by side, and again with the same bytes when the server is gone."""
@@ -51,12 +51,16 @@ async def server(model: str, folder: Path, port: int, k: int = 3) -> AsyncIterat
         await process.wait()
 
 
-async def measure_kills(kills: int) -> None:
-    """Print what clients got and what was paid while the server was killed again and again."""
+async def measure_kills(kills: int) -> int:
+    """Print what clients got and what was paid while the server was killed again and again; returns an exit code.
+
+    It is 1 if a reply differs from its decision or was delivered before its decision was durable, or if more samples were paid twice than
+    were in flight.
+    """
     random, sent, in_flight = Random(kills), Counter[str](), 0
-    delivered: dict[str, tuple[str, dict[str, Any], int]] = {}
-    """By request, the run, the sums and the value of the reply that its client got."""
-    is_over = False
+    delivered: dict[str, tuple[int, dict[str, Any], int]] = {}
+    """By request, the number of the server, the sums and the value of the reply that its client got."""
+    is_over, kill = False, 0
 
     async def answer(request: Request) -> Said:
         sent[request.json["user"]] += 1
@@ -77,31 +81,48 @@ async def measure_kills(kills: int) -> None:
                             reply = await response.json()
                         (call,) = reply["choices"][0]["message"]["tool_calls"]
                         value = json.loads(call["function"]["arguments"])["value"]
-                        delivered[name] = runs[-1], reply["usage"]["microagents"], value
+                        delivered[name] = kill, reply["usage"]["microagents"], value
                     except aiohttp.ClientError:
                         await asyncio.sleep(0.02)
                 if is_over:
                     return
 
         clients = [asyncio.create_task(client(number)) for number in range(CLIENTS)]
-        for _ in range(kills):
+        for kill in range(kills):
             before = journals_in(folder)
-            async with server(f"openai:m@base_url={double.url}/v1", folder, port):
+            async with server(f"openai:m@base_url={double.url}/v1", folder, port) as (process, _):
                 runs += journals_in(folder) - before
                 wanted = len(double.requests) + random.randint(1, MOST_BETWEEN)
                 while len(double.requests) < wanted:  # noqa: ASYNC110 - of what clients come to
                     await asyncio.sleep(0.001)
-                in_flight += double.in_flight
+                in_flight += await _stopped(process, double)
         is_over = True
         await asyncio.gather(*clients)
         again = sum(sent[name] - sums["samples"] for name, (_, sums, _) in delivered.items())
         decided: dict[str, dict[str, int | None]] = {run: _winners(folder / run) for run in runs}
-    found = [decided[run].get(f"0/request/{sums['election']}") for run, sums, _ in delivered.values()]
+    found = [decided[runs[by]].get(f"0/request/{sums['election']}") for by, sums, _ in delivered.values()]
     differing = sum(one not in (None, value) for one, (_, _, value) in zip(found, delivered.values(), strict=True))
+    early = found.count(None)
     print(
-        f"{kills} kills, {len(delivered)} replies delivered: {differing} other than their decision, {found.count(None)} without one; "
+        f"{kills} kills, {len(delivered)} replies delivered: {differing} other than their decision, {early} before it was durable; "
         f"{again} samples paid twice, {in_flight} were in flight at the kills"
     )
+    return int(differing > 0 or early > 0 or again > in_flight)
+
+
+async def _stopped(process: psutil.Process, double: Acting) -> int:
+    """Stop a server where it stands, as its kill would; returns the number of its samples without a reply that it has read."""
+    process.suspend()
+    await asyncio.sleep(2 * LATENCY_S)  # what it has sent arrives at the double, and is answered
+    assert not double.in_flight
+    return _unread(int(double.url.rpartition(":")[2]))
+
+
+def _unread(port: int) -> int:
+    """Count the connections to a port of this machine whose client has bytes to read."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    waiting = [row[4].partition(":")[2] for row in rows if row[2].endswith(f":{port:04X}")]
+    return sum(int(each, 16) > 0 for each in waiting)
 
 
 def journals_in(folder: Path) -> set[str]:

@@ -74,7 +74,7 @@ class DayRun:
             Withheld: it is rejected, or nobody has answered in time.
         """
         verdict = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
-        self._record(path, verdict)
+        await self._record(path, verdict)
         log().warning(
             "a call waits for an approval", tool=tool, decide=f"microagents decide {self._run_id} {path} approve"
         )
@@ -84,16 +84,27 @@ class DayRun:
         except TimeoutError:
             answer = encode_reply(UNANSWERED)
             settled = structs.replace(verdict, outcome="leader")
-        self._record(path, settled.won_by(answer))
+        await self._record(path, settled.won_by(answer))
         approval = decoder_of(Approval).decode(answer)
         if not approval.approved:
             raise Withheld(403, f"a call of {tool} was not approved: {approval.text or 'a person has rejected it'}")
 
-    def _record(self, path: str, verdict: Verdict) -> None:
+    async def record(self, decision: RecordDecision) -> None:
+        """Record a decision; returns once it is durable.
+
+        Raises:
+            Stopped: the journal cannot be written.
+        """
+        messenger = self.runtime.messenger
+        messenger.tell(Record(entries=(decision,)))
+        await messenger.ask(Recall(path=decision.id.path))  # the keeper answers once it has written all that came before
+
+    async def _record(self, path: str, verdict: Verdict) -> None:
         place = ElectionId(path=path, question_digest=bytes(16))
         settled = None if verdict.outcome == "undecided" else verdict.outcome
-        record = RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(Approval), settled=settled)
-        self.runtime.messenger.tell(Record(entries=(record,)))
+        await self.record(
+            RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(Approval), settled=settled)
+        )
 
     async def _decision_at(self, path: str) -> bytes:
         """Wait for the decision of a person at a place; `TimeoutError` if there is none in time."""

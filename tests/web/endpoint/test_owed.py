@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 
 from microagents.base.errors import InvalidUsage
+from microagents.journal.reading import Reader, journal_of
 from microagents.web.endpoint.ledger import LEDGER, Ledger
 from microagents.web.endpoint.server import Serving
 from tests.doubles.acting import Acting
@@ -119,6 +120,16 @@ async def test_after_a_crash_a_client_that_asks_again_pays_for_no_reply_a_second
         assert len(double.requests) == 4
         assert (await posted(served, "chat/completions", ASKED))[0] == 200
         assert len(double.requests) == 7  # it was delivered, so this is another question
+
+
+async def test_a_reply_is_answered_once_its_decision_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("microagents.journal.commits.COMMIT_EVERY_S", 0.1)
+    async with voted(saying("x"), runs_dir=tmp_path, run_id="served") as (_, served):
+        assert (await posted(served, "chat/completions", ASKED))[0] == 200
+        with Reader(journal_of(tmp_path, "served")) as reader:
+            assert "0/request/1" in reader.of_input(0)[0]
 
 
 async def test_a_delivered_reply_is_not_owed_after_a_restart(tmp_path: Path) -> None:
