@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.base.messages import address_of, register, resolve
+from microagents.elections.betting import sure_votes
 from microagents.elections.certainty import SeenMasses
 from microagents.elections.dissent import is_improbable
 
@@ -23,6 +24,8 @@ AT_LEAST = 0.9
 """Probability from which an option is decided, unless the spec of the model says otherwise."""
 MARGIN = 0.05
 """How much likelier than any other a vote that masses decide is at least: room for the noise of servers."""
+LEAST_LEVEL = 1e-9
+"""The smallest level of a test that says which reply is the likeliest."""
 BEYOND = 6
 """Votes that each model of a pool casts beyond those with which it decides alone, all alike, before an election is contested."""
 
@@ -125,6 +128,25 @@ class FirstTo(Rule, frozen=True):
         if tally.leading >= self.k:
             return "decided"
         return "argmax"
+
+
+class Certify(Rule, frozen=True):
+    """Decided once a test by betting says that the leader is the likeliest reply; see `microagents.elections.betting`.
+
+    It passes the test against the second reply, so against every other, also one without a vote. Each wrong reply passes it against
+    the likeliest one with a chance of at most the level. With several of them the leader has to pass against all.
+    """
+
+    level: float = 0.05
+    """Greatest chance that it decides for another reply than the likeliest."""
+
+    def __post_init__(self) -> None:
+        if not LEAST_LEVEL <= self.level < 0.5:  # noqa: PLR2004
+            raise InvalidUsage(f"level must be at least {LEAST_LEVEL:g} and below 0.5, not {self.level!r}")
+
+    def votes_needed(self, tally: Tally) -> int:
+        """Votes that the leader lacks to pass the test against the second."""
+        return max(0, sure_votes(tally.second, self.level) - tally.leading)
 
 
 class FirstValid(Rule, frozen=True):
@@ -293,7 +315,7 @@ def certain(rule: PortableRule, *, branches: bool) -> PortableRule:
             return Certain(rule, max(MARGIN, 2 * share - 1))
         case Unanimity(n=votes):
             return Certain(rule, max(MARGIN, 2 * 0.5 ** (1 / votes) - 1))
-        case FirstToAheadBy() | AheadByHarm() | FirstTo() | UntilImprobable():
+        case FirstToAheadBy() | AheadByHarm() | FirstTo() | Certify() | UntilImprobable():
             return Certain(rule, branches=branches)
     return rule
 
@@ -339,7 +361,7 @@ class ByField(Rule, frozen=True):
 
 def by_field(rule: PortableRule, fields: tuple[tuple[str, ...], ...]) -> PortableRule:
     """Return a rule by which the fields of a reply vote; the rule itself if it decides by no majority, or there is one part only."""
-    majority = FirstToAheadBy | FirstTo | UntilImprobable | RuleByAddress
+    majority = FirstToAheadBy | FirstTo | Certify | UntilImprobable | RuleByAddress
     inner = rule.otherwise if isinstance(rule, Certain) else rule
     if len(fields) > 1 and isinstance(inner, majority):
         return ByField(rule, fields)
@@ -420,6 +442,7 @@ PortableRule = (
     FirstToAheadBy
     | AheadByHarm
     | FirstTo
+    | Certify
     | FirstValid
     | Unanimity
     | UntilImprobable

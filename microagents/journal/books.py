@@ -297,6 +297,7 @@ class Books:
         account.first_wrong += has_won if record.correct is False else not has_won
         if record.correct is False:
             account.misled += winners
+            account.unanimous_errors += winners == valid > 1
         else:
             account.outvoted += valid - winners
 

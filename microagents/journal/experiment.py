@@ -52,7 +52,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     def deciding_votes(self) -> int | None:
         """Strategy's `deciding_votes`, which are recorded as its option ``k``."""
         k = self.strategy_options.get("k")
-        if not isinstance(k, int):
+        if not isinstance(k, int) or self.strategy_options.get("rule") == "certify":
             return None
         return k
 

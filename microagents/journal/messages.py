@@ -348,8 +348,10 @@ class Account(Struct, kw_only=True):
     """Decided elections."""
     errors: int | None = None
     """Decisions that the task's oracle calls wrong; None without an oracle."""
+    unanimous_errors: int = 0
+    """Wrong decisions of two votes or more on which all votes agreed."""
     wrong_at: str | None = None
-    """Path of the first of them, by the numbers of inputs and steps."""
+    """Path of the first error, by the numbers of inputs and steps."""
     checked: int = 0
     """Decisions and final answers that the task's oracle could judge."""
     calls: int = 0

@@ -1,7 +1,8 @@
 """When to stop drawing votes: ``python -m tests.benchmarks.stopping [VOTES]``.
 
 Stopping rules as they were published, written from their papers alone, on the same votes: the first to be ahead by k, adaptive
-consistency (arXiv 2305.11860), early-stopping self-consistency (arXiv 2401.10480), and the majority of all.
+consistency (arXiv 2305.11860), early-stopping self-consistency (arXiv 2401.10480), and the majority of all. Also a test by betting on the
+first two, level .05 (a uniform mixture of stakes), which leaves a question open where it is not sure: below, in three orders of the votes.
 
 A line of the file is a question: ``{"right": "12", "votes": ["12", "11", ...]}``, and ``"seconds": [...]`` if arrivals are known; or a
 character for each vote, 0 for the right one (``tests/benchmarks/votes`` has such votes of a real model), which are
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from math import comb
 from pathlib import Path
+from random import Random
 from statistics import fmean
 
 import msgspec
@@ -72,10 +74,27 @@ def window(size: int) -> Rule:
     return decided
 
 
+def wealth(votes: int, rival: int) -> float:
+    """Wealth of bets on a reply against an equal rival, 2^n times the integral of q^votes (1 - q)^rival over q from 1/2 to 1, twice."""
+    bets = votes + rival
+    return sum(comb(bets + 1, each) for each in range(votes + 1)) / ((bets + 1) * comb(bets, votes))
+
+
+def certify(level: float) -> Rule:
+    """Decide once the first of two replies passes the test against the second."""
+
+    def decided(votes: Sequence[str]) -> str | None:
+        (leader, most), *others = Counter(votes).most_common(2)
+        return leader if wealth(most, others[0][1] if others else 0) >= 1 / level else None
+
+    return decided
+
+
 RULES: dict[str, Rule] = {
     **{f"ahead by {k}": ahead_by(k) for k in range(1, 6)},
     **{f"adaptive, {share:g}": adaptive(share) for share in (0.9, 0.95)},
     **{f"windows of {size}": window(size) for size in (3, 5)},
+    "certify, .05": certify(0.05),
     "majority of all": lambda _: None,
 }
 
@@ -86,6 +105,36 @@ def decide(rule: Rule, votes: Sequence[str]) -> tuple[str, int]:
         if (found := rule(votes[:count])) is not None:
             return found, count
     return Counter(votes).most_common(1)[0][0], len(votes)
+
+
+class Decisions(Struct, frozen=True, kw_only=True):
+    """How a rule ends elections on recorded votes."""
+
+    elections: int
+    calls: float
+    open: float
+    right: float
+    """Share of the decided ones that are right."""
+    not_the_mode: int
+    """Number of decisions for a reply that fewer of all votes of the question give than another."""
+
+
+def decisions(questions: Sequence[Recorded], rule: Rule, orders: int = 3) -> Decisions:
+    """Hold elections on the votes in some random orders."""
+    counts, decided, right, others = list[int](), 0, 0, 0
+    for question in [each for order in range(orders) for each in questions]:
+        votes = [*question.votes]
+        Random(f"{len(counts)}").shuffle(votes)
+        reply, count = decide(rule, votes)
+        counts.append(count)
+        if rule(votes[:count]) is not None:
+            decided += 1
+            right += reply == question.right
+            others += votes.count(reply) < max(Counter(votes).values())
+    number = len(counts)
+    return Decisions(
+        elections=number, calls=fmean(counts), open=1 - decided / number, right=right / decided, not_the_mode=others
+    )
 
 
 def by_arrival(question: Recorded) -> list[str]:
@@ -121,6 +170,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             right = fmean(end == each.right for (end, _), each in zip(ends, questions, strict=True))
             row.append(f"{right:.4f} {fmean(count for _, count in ends):6.2f}")
         print(f"  {name:<16} " + "    ".join(row))
+    for name in ("ahead by 3", "certify, .05"):
+        found = decisions(questions, RULES[name])
+        print(f"  {name}: {found.calls:.2f} votes, open {found.open:.4f}, right of decided {found.right:.4f}, ", end="")
+        print(f"not the most frequent of all {found.not_the_mode:,} of {found.elections:,}")
 
 
 if __name__ == "__main__":

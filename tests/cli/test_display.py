@@ -277,10 +277,11 @@ def test_how_a_run_stands_is_one_sentence_and_what_is_wrong_comes_first(
 
 
 def test_votes_that_were_unanimous_and_wrong_are_called_beyond_more_votes() -> None:
-    unanimous = Account(steps=9, decided=9, votes=40, checked=9, errors=2, misled=6)
-    assert "the votes for 2 wrong decisions were unanimous: more votes do not mend that" in (voting(unanimous) or "")
+    unanimous = Account(steps=9, decided=9, votes=40, checked=9, errors=3, misled=10, unanimous_errors=2)
+    assert "; 2 of 3 wrong decisions unanimous: more votes do not mend that; smaller steps" in (voting(unanimous) or "")
     contested = Account(steps=9, decided=9, votes=40, checked=9, errors=2, misled=9)
-    assert "unanimous" not in (voting(contested) or "")
+    assert "; no wrong decision was unanimous" in (voting(contested) or "")
+    assert "unanimous" not in (voting(Account(steps=9, decided=9, votes=40, checked=9, errors=0)) or "")
 
 
 def test_the_summary_tells_the_share_of_cached_input() -> None:
@@ -312,7 +313,7 @@ def test_the_summary_says_what_voting_did() -> None:
     wrong = Account(steps=10, decided=10, votes=40, valid=40, outvoted=3, misled=20, errors=6)
     assert voting(wrong) == (
         "k = 3; 3 wrong samples outvoted; at least 23 of 40 votes were for wrong replies: voting does not help a model that is wrong more "
-        "often than right; make the steps smaller, or ask another"
+        "often than right; make the steps smaller, or ask another; no wrong decision was unanimous"
     )
     chain.outvoted = 0
     assert voting(chain) == "k = 3; no sample was outvoted"

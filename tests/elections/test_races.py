@@ -15,7 +15,7 @@ from microagents.base.messages import address_of
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Question
 from microagents.elections.races import race_end
-from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, Rule, Tally, portable
+from microagents.elections.rules import BestOf, Certify, FirstTo, FirstToAheadBy, Rule, Tally, portable
 from microagents.replies.chat import Prompt, Sampling, fingerprint
 from tests.roles.voting import Say
 
@@ -32,7 +32,7 @@ class Unopposed(Rule, frozen=True):
 
 RULES = [
     FirstToAheadBy(1), FirstToAheadBy(2), FirstToAheadBy(3), FirstTo(2), FirstTo(3), FirstTo(3, at_most=4),
-    BestOf(3), BestOf(4), Unopposed(3),
+    BestOf(3), BestOf(4), Certify(0.3), Unopposed(3),
 ]  # fmt: skip
 
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.panels import Majority
-from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally
+from microagents.elections.rules import BestOf, Certify, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally
+from tests.benchmarks.stopping import wealth
 
-Voted = FirstToAheadBy | FirstTo
+Voted = FirstToAheadBy | FirstTo | Certify
 
 Votes = Sequence[Hashable]
 
@@ -25,7 +26,8 @@ CANDIDATES: Votes = (None, "left", ("right", 2), 0)
 margins = st.integers(1, 6)
 ahead_by = st.builds(FirstToAheadBy, k=margins)
 first_to = st.builds(FirstTo, k=margins, at_most=st.none() | st.integers(1, 12))
-rules: st.SearchStrategy[Voted] = st.one_of(ahead_by, first_to)
+certify = st.builds(Certify, level=st.floats(0.001, 0.4))
+rules: st.SearchStrategy[Voted] = st.one_of(ahead_by, first_to, certify)
 ballots = st.lists(st.sampled_from(CANDIDATES), max_size=40)
 
 
@@ -47,6 +49,8 @@ def outcome_by_recount(rule: Voted, votes: Votes) -> str | None:
     leader, second = [*(n for _, n in Counter(votes).most_common(2)), 0, 0][:2]
     if isinstance(rule, FirstToAheadBy):
         return "decided" if leader - second >= rule.k else None
+    if isinstance(rule, Certify):
+        return "decided" if wealth(leader, second) >= 1 / rule.level else None
     if leader >= rule.k:
         return "decided"
     return "argmax" if rule.at_most is not None and len(votes) >= rule.at_most else None
@@ -95,6 +99,7 @@ def test_numbers_far_beyond_the_digits_of_a_float_are_different_candidates() -> 
     [
         *[(partial(rule, k), f"k must be at least 1, not {k}") for k in (0, -1) for rule in (FirstToAheadBy, FirstTo)],
         *[(partial(FirstTo, 3, at_most), "at_most must be at least 1") for at_most in (0, -1)],
+        *[(partial(Certify, level), "level must be at least 1e-09 and below 0.5") for level in (0, 0.5)],
         (partial(BestOf, 0), None),
         (partial(FirstValid, n=0), None),
     ],

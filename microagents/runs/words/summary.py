@@ -360,12 +360,14 @@ def _picks_text(result: RunFacts) -> str | None:
 def _voting_text(result: RunFacts) -> str | None:
     """Count the outvoted replies, and how often one sample in its place would have been wrong; None without a vote."""
     account = result.account
-    if result.k is None or result.k == 1 or not account.decided:
+    if result.k == 1 or not account.decided or (result.k is None and not account.unanimous_errors):
         return None
     # Of other work the oracle judges answers, not votes.
     wrong = "wrong " if account.errors is not None and account.decided == account.steps else ""
     samples = counted(account.outvoted, f"{wrong}sample") if account.outvoted else "no sample was"
-    parts = [f"k = {result.k}{' or certified' * bool(account.masses or account.certified)}", f"{samples} outvoted"]
+    parts = [f"{samples} outvoted"]
+    if result.k is not None:
+        parts.insert(0, f"k = {result.k}{' or certified' * bool(account.masses or account.certified)}")
     misled = account.outvoted + account.misled
     if account.fields and account.outvoted:
         parts[-1] += f" in some field, by {counted(account.outvoted_fields, 'vote')} on fields"
@@ -376,11 +378,13 @@ def _voting_text(result: RunFacts) -> str | None:
         parts.append(
             f"{share}: voting does not help a model that is wrong more often than right; make the steps smaller, or ask another"
         )
-    elif account.errors and account.misled == account.errors * result.k:
+    if account.unanimous_errors:
         parts.append(
-            f"the votes for {counted(account.errors, 'wrong decision')} were unanimous: more votes do not mend that; smaller steps, a "
-            "check by code (`verify`), or another model do"
+            f"{account.unanimous_errors:,} of {counted(account.errors or 0, 'wrong decision')} unanimous: more votes do not mend that; smaller "
+            "steps, a check by code (`verify`), or another model do"
         )
+    elif account.errors:
+        parts.append("no wrong decision was unanimous")
     if account.first_wrong:
         firsts = f"{account.first_wrong:,} of {counted(account.decided, 'election')}"
         if account.fields:

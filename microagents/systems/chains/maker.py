@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.rules import FirstTo, FirstToAheadBy, Rule
+from microagents.elections.rules import LEAST_LEVEL, Certify, FirstTo, FirstToAheadBy, Rule, Tally
 from microagents.systems.chains.chain import Chain
 from microagents.systems.chains.grouping import GroupedChain
 from microagents.systems.chains.ladder import check_no_ladder
@@ -60,16 +60,27 @@ class Maker(Stepwise):
     """Number of votes that decide: a lead over every other reply, or a total with the rule first-to."""
     steps: Annotated[int, Field(ge=1, le=1_000)] = 1
     """Steps of a chain that one question asks for (the paper's m): all of them are one vote."""
-    rule: Literal["ahead-by", "first-to"] = "ahead-by"
-    """`ahead-by`: the first reply that leads every other by k votes wins. `first-to`: the first reply with k votes wins."""
+    rule: Literal["ahead-by", "first-to", "certify"] = "ahead-by"
+    """`ahead-by`: the first reply that leads every other by k votes wins. `first-to`: the first reply with k votes wins. \
+`certify`: the first reply that is surely the model's likeliest one wins; where none is, the step stays open. k has no effect."""
+    level: Annotated[float, Field(ge=LEAST_LEVEL, lt=0.5)] = 0.05
+    """With the rule certify: greatest chance that another reply than the likeliest wins."""
 
     @model_validator(mode="after")
     def _can_decide(self) -> Self:
-        if self.k > self.max_draws:
-            raise ValueError(f"k = {self.k} votes cannot come from max_draws = {self.max_draws} samples")
+        needed = Tally(self.default_rule).votes_needed
+        if needed > self.max_draws:
+            raise ValueError(f"rule {self.rule}: k = {needed} votes cannot come from max_draws = {self.max_draws} samples")
         if self.steps > 1 and self.rungs:
             raise ValueError("a ladder climbs single steps; give steps or a ladder")
         return self
+
+    @property
+    def deciding_votes(self) -> int | None:
+        """Its k; None with the rule certify."""
+        if self.rule == "certify":
+            return None
+        return self.k
 
     @property
     def draws_rollouts(self) -> bool:
@@ -88,4 +99,6 @@ class Maker(Stepwise):
         """Rule of every step."""
         if self.rule == "first-to":
             return FirstTo(self.k)
+        if self.rule == "certify":
+            return Certify(self.level)
         return FirstToAheadBy(self.k)

@@ -112,6 +112,20 @@ async def test_first_to_k_takes_the_first_reply_with_k_votes() -> None:
     assert (ahead_by.account.votes_per_step or 0) > 5
 
 
+async def test_certify_leaves_a_step_open_that_has_two_equal_replies_and_decides_others() -> None:
+    chain, model = Drift(length=20), "sim:perfect@error=0.5,alternatives=1"
+    result = await run(chain, models=model, strategy=Maker(rule="certify", max_draws=30), known_inputs=True, seed=3)
+    assert (len(result.account.undecided_at) > 10, result.k) == (True, None)
+    sure = await run(chain, models="sim:perfect", strategy=Maker(rule="certify"), known_inputs=True)
+    assert (sure.account.errors, sure.account.votes_per_step) == (0, 7)
+
+
+async def test_votes_that_agree_on_a_wrong_reply_are_counted() -> None:
+    result = await run(Drift(length=6), models="sim:perfect@error=1,alternatives=1", known_inputs=True)
+    assert (result.account.errors, result.account.unanimous_errors) == (6, 6)
+    assert "6 of 6 wrong decisions unanimous" in str(result)
+
+
 # -- known inputs ------------------------------------------------------------------------------------------------------
 
 
