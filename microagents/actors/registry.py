@@ -177,6 +177,7 @@ MODELS = Registry(
         "openai-responses": "microagents.models.responses:ResponsesModel",
         "openai-decisions": "microagents.models.openai_decisions:OpenAIDecisions",
         "anthropic": "microagents.models.anthropic:AnthropicModel",
+        "gemini": "microagents.models.gemini:GeminiModel",
         "scripted": "microagents.models.simulation.scripted:ScriptedModel",
         "tiny": "microagents.models.tiny.trained:TinyModel",
     },

@@ -59,9 +59,9 @@ def capabilities_of(provider: str, name: str) -> Capabilities:
 
 
 def family_of(provider: str) -> str:
-    """Name the vendor of a provider's models: ``openai`` for both of its wires."""
-    if provider == "anthropic":
-        return "anthropic"
+    """Name the vendor of a provider's models: ``openai`` for all of its wires."""
+    if provider in TABLE:
+        return provider
     return "openai"
 
 
@@ -176,8 +176,30 @@ _ANTHROPIC = {
     ),
 }
 
+_FLASH = "gemini-3.8-flash"
+_GEMINI = Capabilities(
+    logprobs="never",
+    efforts=_LOW_TO_HIGH,
+    default_effort="low",
+    max_tokens_name="max_tokens",
+    max_choices=1,
+    json_schema=True,
+    context_window=1_048_576,
+)
+"""Always thinks."""
+
+_GOOGLE = {
+    "gemini-4-argon gemini-4-carbon gemini-4-hydrogen gemini-4-neon gemini-3.1-pro-preview": _GEMINI,
+    "gemini-3.8-flash gemini-3.7-flash gemini-3.6-flash gemini-3.5-flash gemini-3.5-flash-lite gemini-3.1-flash-lite": _with(
+        _GEMINI, efforts=("minimal", *_LOW_TO_HIGH)
+    ),
+    "gemini-2.0-flash gemini-2.0-flash-001 gemini-2.0-flash-lite gemini-2.0-flash-lite-001": _with(
+        _GEMINI, efforts=(), default_effort=None, shutdown=date(2026, 6, 1), successor=_FLASH
+    ),
+}
+
 TABLE = {
     family: {name: found for names, found in table.items() for name in names.split()}
-    for family, table in (("openai", _OPENAI), ("anthropic", _ANTHROPIC))
+    for family, table in (("openai", _OPENAI), ("anthropic", _ANTHROPIC), ("gemini", _GOOGLE))
 }
 """The known models by vendor and exact name."""

@@ -12,7 +12,6 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
 from microagents.actors.role import Context, Strategy
@@ -24,6 +23,7 @@ from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.refusals import NO_SUCH_PATH
 from microagents.models.http.sending import Response
+from microagents.models.listings import Listed, models_in
 from microagents.models.model import Call, ModelSpec, as_taken, open_model
 from microagents.models.openai import OpenAIModel
 from microagents.models.simulation.profiles import profile_of
@@ -52,7 +52,7 @@ MAX_CLOCK_S = 60.0
 """Difference to a provider's clock from which it matters: dates of `Retry-After`, and certificates."""
 PREFIX_COUNTER = rb"(?m)^vllm:prefix_cache_%b(?:_total)?(?:{[^\n]*})? ([0-9.e+]+)$"
 """A counter in what vLLM tells Prometheus, by its last word."""
-KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"}
 """Environment variable with the key of each provider."""
 
 State = Literal["ok", "missing", "optional"]
@@ -198,24 +198,37 @@ def _prefix_cache(text: str, metrics: bytes) -> Iterator[Finding]:
 def _model_known(text: str, spec: ModelSpec, answer: Response | ModelUnavailable, *, is_vendor: bool) -> Finding:
     subject, today = f"{text} model", datetime.now(UTC).date()
     capabilities = capabilities_of(spec.provider, spec.name)
-    instead, listed = _instead(spec, today), _names_in(answer)
-    if has_ended(capabilities, today):
+    instead, listed = _instead(spec, today), models_in(answer)
+    told = listed.get(spec.name, Listed())
+    if told.is_retired:
+        return _missing(subject, f"is retired, its provider says{instead}")
+    if has_ended(capabilities, today) and spec.name not in listed:
         return _missing(subject, f"was shut down on {capabilities.shutdown}{instead}")
     if listed and spec.name not in listed:
-        said = f"is not among the {len(listed)} models of the provider, such as {', '.join(listed[:3])}{instead}"
+        said = f"is not among the {len(listed)} models of the provider, such as {', '.join([*listed][:3])}{instead}"
         return _missing(subject, said, is_needed=is_vendor)  # some servers take any name
     if isinstance(answer, ModelUnavailable):
         return _missing(subject, "cannot be checked, since the endpoint cannot be reached")
-    end = announced_end(spec, today)
-    left = "" if end is None else f"; it {end}"
-    return _ok(subject, f"{'is served' if listed else 'is not checked'}{left}")
+    end = announced_end(spec, today, told.retires)
+    if end is not None:
+        end = f"it {end}"
+    is_served = "is served" if listed else "is not checked"
+    return _ok(subject, "; ".join(filter(None, [is_served, *told.facts, end])))
 
 
-def announced_end(spec: ModelSpec, today: date) -> str | None:
-    """Say when the provider of a model ends it, and what takes its place; None if no end is announced."""
-    end = capabilities_of(spec.provider, spec.name).shutdown
+def announced_end(spec: ModelSpec, today: date, told: date | None = None) -> str | None:
+    """Say when the provider of a model ends it, and what takes its place; None if no end is announced.
+
+    Args:
+        spec: the model.
+        today: the date.
+        told: the end that the provider states; None if it states none, so that the table counts.
+    """
+    end = told or capabilities_of(spec.provider, spec.name).shutdown
     if end is None:
         return None
+    if end < today:
+        return f"is overdue to be shut down since {end}{_instead(spec, today)}"
     return f"will be shut down on {end}, in {(end - today).days} days{_instead(spec, today)}"
 
 
@@ -224,23 +237,6 @@ def _instead(spec: ModelSpec, today: date) -> str:
     if not near:
         return ""
     return f"; today's nearest is {near}"
-
-
-class _Listed(Struct):
-    id: str
-
-
-class _List(Struct):
-    data: list[_Listed] = []
-
-
-def _names_in(answer: Response | ModelUnavailable) -> list[str]:
-    if isinstance(answer, ModelUnavailable) or not answer.is_success:
-        return []
-    try:
-        return [each.id for each in msgspec.json.decode(answer.content, type=_List).data]
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return []
 
 
 def _clock(sent: str) -> Iterator[Finding]:

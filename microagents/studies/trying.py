@@ -146,6 +146,8 @@ class Tried(Struct, frozen=True, kw_only=True):
     """Calls that ``-s certain=on`` would spare, in words; None if it spares none."""
     hard: list[int] = []
     """Numbers of the hard steps that were seen."""
+    served: str = ""
+    """The provider's words on the model: its limits, inputs and end; empty without a provider."""
     rows: tuple[ShownStep, ...] = ()
     """The first rows of a table, each with its prompt and one reply in the best form; empty of other work."""
     is_interrupted: bool = False
@@ -186,7 +188,8 @@ async def try_model(
     first, name = tasks[0], TASKS.name_of(address_of(type(tasks[0])))
     if isinstance(first, AgentTask):
         raise InvalidUsage(f"an agent is measured by trials: microagents measure {name}")
-    missing = [each for each in await examined_model(model) if each.state == "missing"]
+    examined = await examined_model(model)
+    missing = [each for each in examined if each.state == "missing"]
     if missing:
         why = f"{missing[0].subject.removeprefix(model)} {missing[0].said}".lstrip()
         said = SENTENCES["unreachable"].format(why=why)
@@ -209,7 +212,8 @@ async def try_model(
     found = _advised(name, model, tasks, best, forms)
     if best is not None and isinstance(first, RowTask) and not is_ended_by_caller(given):
         found = structs.replace(found, rows=await _first_rows(tasks, best, given))
-    return structs.replace(found, is_interrupted=is_ended_by_caller(given))
+    served = next((each.said for each in examined if each.subject == f"{model} model"), "")
+    return structs.replace(found, served=served, is_interrupted=is_ended_by_caller(given))
 
 
 async def _first_rows(tasks: Sequence[Task], form: TriedForm, given: SharedKeywords) -> tuple[ShownStep, ...]:

@@ -19,6 +19,8 @@ PLAIN, STREAMED = "plain", "streamed"
 Object = dict[str, Any]
 Edit = Callable[[Object], None]
 Stream = Callable[[Object], list[Object]]
+GOOGLES_THOUGHTS = 30
+"""Tokens of thoughts, which Google counts in the total only."""
 _serial = count(1)
 
 
@@ -60,7 +62,7 @@ def written(wire: str, family: str, dialect: str, replies: Sequence[Said], body:
     for reply in standard:
         edit(reply)
     if wire == "chat":
-        return _chat(standard, stream, model)
+        return _chat(standard, stream, model, thoughts=GOOGLES_THOUGHTS if family == "gemini" else 0)
     if stream is None:
         return standard[0]
     return b"".join(map(data, stream(standard[0])))
@@ -223,9 +225,9 @@ def _chat_call(call: Call, family: str, model: str) -> Object:
     return found
 
 
-def _chat(choices: list[Object], stream: Stream | None, model: str) -> Object | bytes:
+def _chat(choices: list[Object], stream: Stream | None, model: str, *, thoughts: int) -> Object | bytes:
     written = 10 * len(choices)
-    usage = {"prompt_tokens": 50, "completion_tokens": written, "total_tokens": 50 + written}
+    usage = {"prompt_tokens": 50, "completion_tokens": written, "total_tokens": 50 + written + thoughts}
     base = {"id": f"chatcmpl-{next(_serial)}", "created": 1, "model": model}
     if stream is None:
         return {**base, "object": "chat.completion", "choices": choices, "usage": usage}

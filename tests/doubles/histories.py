@@ -24,6 +24,10 @@ GOOGLES_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.-]{0,63}")
 NOT_GOOGLES = re.compile(r"'(\$schema|additionalProperties|\$ref)': |'type': \[")
 GOOGLES_DUMMY = "skip_thought_signature_validator"
 """Stands for the signature of a call that another model made, by Google's guide."""
+GOOGLES_FIELDS = frozenset((
+    *("model", "messages", "tools", "tool_choice", "temperature", "top_p", "max_tokens", "max_completion_tokens", "n"),
+    *("stop", "stream", "stream_options", "response_format", "reasoning_effort", "service_tier"),
+))  # fmt: skip
 MISTRALS_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 
@@ -191,6 +195,8 @@ def heard_by_chat(given: Mapping[str, Any], family: str) -> Heard:
         given: the request.
         family: ``openai``, or ``mistral``, ``deepseek``, ``gemini`` for the rules of their servers.
     """
+    if family == "gemini":
+        _check_googles(given)
     body, loop = msgspec.convert(given, ChatBody), Loop(CHAT)
     replies = [each for each in body.messages if isinstance(each, ChatReply)]
     names = [call.function.name for reply in replies for call in reply.tool_calls or ()]
@@ -214,6 +220,17 @@ def heard_by_chat(given: Mapping[str, Any], family: str) -> Heard:
     if isinstance(body.messages[-1], ChatReply):
         raise Refused("Expected last role User or Tool for serving but got assistant")
     return loop.heard
+
+
+def _check_googles(given: Mapping[str, Any]) -> None:
+    """Refuse a request that Google's address for OpenAI's clients refuses."""
+    for name in given:
+        if name not in GOOGLES_FIELDS:
+            raise Refused(f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.')
+    if given.get("n", 1) != 1:
+        raise Refused("Multiple candidates is not enabled for this model")
+    if given.get("tools") == []:
+        raise Refused("tools must not be empty")
 
 
 def _hear_reply(reply: ChatReply, loop: Loop, family: str, model: str, *, is_in_loop: bool) -> None:

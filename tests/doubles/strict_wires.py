@@ -19,6 +19,7 @@ from tests.doubles.histories import Heard, Refused, heard_by_chat, heard_by_mess
 Brain = Callable[[Heard], Said]
 """Gives the reply to a conversation."""
 BAD_REQUEST = 400
+GOOGLE = ("chat", "gemini")
 PROVIDERS = {"chat": "openai", "responses": "openai-responses", "messages": "anthropic"}
 """By wire the provider of a model's spec."""
 
@@ -34,7 +35,8 @@ class StrictWires:
 
     def spec(self, wire: str, family: str = "openai", dialect: str = PLAIN) -> str:
         """The spec of a model."""
-        return f"{PROVIDERS[wire]}:m@base_url={self.base_url(wire, family, dialect)}"
+        named = "gemini:gemini-3.8-flash" if (wire, family) == GOOGLE else f"{PROVIDERS[wire]}:m"
+        return f"{named}@base_url={self.base_url(wire, family, dialect)}"
 
     def base_url(self, wire: str, family: str = "openai", dialect: str = PLAIN) -> str:
         """The address to give to a client of a wire."""
@@ -57,6 +59,19 @@ class StrictWires:
         if isinstance(reply, dict):
             return web.json_response(reply)
         return web.Response(body=reply, content_type="text/event-stream")
+
+
+async def googles_list(_: web.Request) -> web.Response:
+    """Google's list of models."""
+    listed = [
+        {"name": f"models/{name}", "inputTokenLimit": 1_048_576, "modelStatus": status}
+        for name, status in (
+            ("gemini-3.8-flash", {"modelStage": "STABLE", "retirementTime": "2099-01-02T00:00:00Z"}),
+            ("gemini-3.1-pro-preview", {"modelStage": "RETIRED"}),
+            ("gemini-4-argon", {}),
+        )
+    ]
+    return web.json_response({"models": listed})
 
 
 def heard_by(wire: str, family: str, body: Mapping[str, Any]) -> Heard:
@@ -86,6 +101,7 @@ async def strict_wires(brain: Brain) -> AsyncIterator[StrictWires]:
     server = StrictWires(brain)
     app = web.Application(client_max_size=2**26)
     app.router.add_post("/{family}/{dialect}/v1/{wire:chat/completions|responses|messages}", server.answer)
+    app.router.add_get("/gemini/{dialect}/v1/models", googles_list)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -25,7 +25,14 @@ MODELS = {"data": [{"id": "gpt-6-luna"}, {"id": "gpt-6-sol"}]}
 
 @pytest.fixture(autouse=True)
 def without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "RAY_ADDRESS"):
+    for name in (
+        "OPENAI_API_KEY",
+        "ANTHROPIC_API_KEY",
+        "GEMINI_API_KEY",
+        "OPENAI_BASE_URL",
+        "ANTHROPIC_BASE_URL",
+        "RAY_ADDRESS",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 

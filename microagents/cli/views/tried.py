@@ -46,6 +46,8 @@ def _report(found: Tried) -> Iterator[str | Columns]:
         yield f"at k = {found.k} the task takes about {found.calls:,.0f} calls, {price(found.cost_usd)}"
     if found.certain and will_do:
         yield found.certain
+    if found.served:
+        yield f"the model {found.served}"
     if found.hard:
         yield f"hard steps: {', '.join(map(str, found.hard))}"
     yield found.said

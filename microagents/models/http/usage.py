@@ -34,10 +34,12 @@ class Meter:
 
     Args:
         tariff: the price of the model; None if it is unknown.
+        total_has_thoughts: whether its server counts thoughts in the total only, and in no output.
     """
 
-    def __init__(self, tariff: Tariff | None) -> None:
+    def __init__(self, tariff: Tariff | None, *, total_has_thoughts: bool = False) -> None:
         self._tariff = tariff
+        self._total_has_thoughts = total_has_thoughts
 
     def usage(self, reply: Mapping[str, Any], *, has_reasoning: bool, excludes_cached: bool = False) -> Usage:
         """Usage of a reply. Counts that are missing or cannot be right are None, and so is the cost.
@@ -59,10 +61,14 @@ class Meter:
             if all(type(each) is int for each in (read, cached or 0, cache_written or 0)):
                 read += (cached or 0) + (cache_written or 0)
         reasoned = _first(object_in(of_written), "reasoning_tokens", "thinking_tokens")
+        written, total = _first(stated, "output_tokens", "completion_tokens"), stated.get("total_tokens")
+        if self._total_has_thoughts and type(total) is int and type(read) is int and total >= read:
+            thought = total - read - (written if type(written) is int else 0)
+            written, reasoned = total - read, max(thought, reasoned if type(reasoned) is int else 0)
         usage = possible(
             Usage(
                 input_tokens=read,
-                output_tokens=_first(stated, "output_tokens", "completion_tokens"),
+                output_tokens=written,
                 reasoning_tokens=reasoned or 0,
                 cached_tokens=cached or 0,
                 cache_write_tokens=cache_written or 0,

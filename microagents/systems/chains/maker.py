@@ -70,7 +70,9 @@ class Maker(Stepwise):
     def _can_decide(self) -> Self:
         needed = Tally(self.default_rule).votes_needed
         if needed > self.max_draws:
-            raise ValueError(f"rule {self.rule}: k = {needed} votes cannot come from max_draws = {self.max_draws} samples")
+            raise ValueError(
+                f"rule {self.rule}: k = {needed} votes cannot come from max_draws = {self.max_draws} samples"
+            )
         if self.steps > 1 and self.rungs:
             raise ValueError("a ladder climbs single steps; give steps or a ladder")
         return self

@@ -1,0 +1,40 @@
+"""Models of Google, behind its address with OpenAI's chat completions."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from microagents.models.http.sending import Response, Sender
+from microagents.models.http.usage import Meter
+from microagents.models.openai import OpenAIModel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from microagents.base.errors import ModelUnavailable
+    from microagents.models.model import ModelSpec
+
+
+class GeminiModel(OpenAIModel):
+    """A model of Google. The signatures of its thoughts go back with its calls.
+
+    Its counts of output leave the thoughts out, which only the total has and which cost as much as other output.
+    """
+
+    url = "https://generativelanguage.googleapis.com/v1beta/openai"
+    url_env = "GEMINI_BASE_URL"
+    key_env = "GEMINI_API_KEY"
+    models_path = "/models?pageSize=1000"
+
+    def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(spec, prices)
+        self._meter = Meter(self._tariff, total_has_thoughts=True)
+
+    async def listed(self) -> Response | ModelUnavailable:
+        """Return Google's own list of models, which has their limits; the list for OpenAI's clients has names only."""
+        sender = Sender(self.base_url.removesuffix("/openai"), {"x-goog-api-key": self._key or "none"})
+        try:
+            return await sender.get(self.models_path)
+        finally:
+            await sender.close()
