@@ -88,7 +88,7 @@ async def measure_kills(kills: int) -> int:
                     return
 
         clients = [asyncio.create_task(client(number)) for number in range(CLIENTS)]
-        for kill in range(kills):
+        for _ in range(kills):
             before = journals_in(folder)
             async with server(f"openai:m@base_url={double.url}/v1", folder, port) as (process, _):
                 runs += journals_in(folder) - before

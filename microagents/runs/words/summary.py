@@ -379,9 +379,10 @@ def _voting_text(result: RunFacts) -> str | None:
             f"{share}: voting does not help a model that is wrong more often than right; make the steps smaller, or ask another"
         )
     if account.unanimous_errors:
+        wrong = counted(account.errors or 0, "wrong decision")
         parts.append(
-            f"{account.unanimous_errors:,} of {counted(account.errors or 0, 'wrong decision')} unanimous: more votes do not mend that; smaller "
-            "steps, a check by code (`verify`), or another model do"
+            f"{account.unanimous_errors:,} of {wrong} unanimous: more votes do not mend that; smaller steps, a check by code (`verify`), "
+            "or another model do"
         )
     elif account.errors:
         parts.append("no wrong decision was unanimous")
