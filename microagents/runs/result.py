@@ -229,6 +229,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             "result": list(self.recorded) if isinstance(self.recorded, Results) else self.recorded,
             **({"outputs": [str(each) for each in self.outputs]} if self.outputs else {}),
             "journal": None if self.journal is None else str(self.journal),
+            "by_persons": {path: structs.asdict(each) for path, each in self.by_persons.items()},
             "go_on": self.go_on,
         }
 

@@ -78,7 +78,7 @@ def test_no_cost_is_expected_while_the_limit_that_stopped_the_run_is_the_same() 
     )
     ran = microagents(*begun)
     assert "expected cost" in ran.err
-    assert ran.rows["go on"] == "microagents resume r --max-cost 0.000002"
+    assert ran.rows["go on"] == "microagents resume r --max-cost 0.005752", "twice the next call"
     assert "expected cost" not in microagents("resume", "r").err
     assert "expected cost" in microagents("resume", "r", "--max-cost", "0.000002").err
 

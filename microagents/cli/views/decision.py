@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from microagents.base.foreign_text import told_apart
 from microagents.cli.reporting import json_text
 from microagents.cli.views.agent import print_calls
@@ -9,6 +11,7 @@ from microagents.cli.views.parts import Sections
 from microagents.runs.accuracy import in_words
 from microagents.runs.inspection.decision import InspectedDecision, RecordedReply
 from microagents.runs.words.money import prices_of
+from microagents.runs.words.verdict import decided_text
 
 NOT_KEPT, CUT = "(text not kept)", "\n(the rest of the text is not kept)"
 
@@ -43,25 +46,26 @@ def print_decision(shown: InspectedDecision) -> None:
     lines = _votes(shown)
     if shown.probability is not None:
         lines = _likelihood(shown, lines)
-    if shown.replies and shown.value is not None and shown.value not in [value for value, _ in shown.tally]:
-        lines.append(f"decided for {json_text(shown.value)}")
-    lines.append(
-        f"asked of {', '.join(shown.models)}; the run began at {shown.began_at}{_end(shown)}; a decision has no time of its own"
-    )
-    if shown.outcome == "climbed":
-        lines.append(_left_to(shown))
-    if any(reply.text is None and reply.rollout is None and not reply.shares for reply in shown.replies):
-        lines.append(
-            "of replies that agree the journal keeps what was read from them; with --keep-texts all it keeps every text"
-        )
-    if shown.other_replies:
-        lines.append(
-            f"{shown.other_replies} kept replies are to other questions at this path, asked on wrong guesses or before a change"
-        )
+    lines += _remarks(shown)
     is_predicted = any(reply.rollout is not None for reply in shown.replies)
     paid = "predictions, paid as rollouts" if is_predicted else f"samples, {price(shown.cost_usd)}"
     parts.add(f"{shown.outcome}{settled}{checked}; {len(shown.replies)} {paid}", "", "\n".join(lines))
     print_calls(parts, [] if shown.action is None else shown.action.calls)
+
+
+def _remarks(shown: InspectedDecision) -> Iterator[str]:
+    """Say what bears on a decision beside its votes."""
+    if shown.replies and shown.value is not None and shown.value not in [value for value, _ in shown.tally]:
+        yield f"decided for {json_text(shown.value)}"
+    if shown.person is not None:
+        yield f"{decided_text(shown.person)}: {shown.person.value}"
+    yield f"asked of {', '.join(shown.models)}; the run began at {shown.began_at}{_end(shown)}; a decision has no time of its own"
+    if shown.outcome == "climbed":
+        yield _left_to(shown)
+    if any(reply.text is None and reply.rollout is None and not reply.shares for reply in shown.replies):
+        yield "of replies that agree the journal keeps what was read from them; with --keep-texts all it keeps every text"
+    if shown.other_replies:
+        yield f"{shown.other_replies} kept replies are to other questions at this path, asked on wrong guesses or before a change"
 
 
 def _votes(shown: InspectedDecision) -> list[str]:

@@ -15,13 +15,12 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.printing import printable
 from microagents.cli.reporting import echo
 from microagents.cli.views.lines import wrapped_cells
-from microagents.cli.views.tables import local_time
 from microagents.models.model import without_options
 from microagents.runs.inspection.runs import runs_in
 from microagents.runs.result import Result
 from microagents.runs.words.money import prices_of
 from microagents.runs.words.summary import columns_of_stdout
-from microagents.runs.words.verdict import counted, outcome_text, verdict_on
+from microagents.runs.words.verdict import counted, local_time, outcome_text, verdict_on
 
 GAP, INDENT = "  ", "    "
 LOOK_EVERY_S = 1.0
@@ -63,7 +62,7 @@ def _list(runs_dir: Path, columns: int, *, live: bool) -> Iterator[str]:
 
 def _cells(result: Result) -> Iterator[str]:
     account, models = result.account, result.models
-    yield "paused" if account.paused is not None else outcome_text(result)
+    yield "paused" if account.paused and result.outcome == "running" else outcome_text(result)
     yield "" if result.created_at is None else local_time(result.created_at)
     yield result.task
     yield without_options(models[0]) + (f" +{len({*models}) - 1}" if len({*models}) > 1 else "")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Container, Iterable, Iterator, Sequence
-from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
 from microagents.base.printing import printable
 from microagents.runs.words.summary import columns_of_stdout
+from microagents.runs.words.verdict import local_time
 
 
 class Columns(NamedTuple):
@@ -45,14 +45,6 @@ def closing_notes(recorded_at: str | None, reason: str | None, kept: str) -> Ite
         higher = " with a higher limit" if " is reached" in reason else ""
         kept = "" if "decisions so far are kept" in reason else f"all {kept} so far are kept; "
         yield f"{reason}; {kept}the same command{higher} continues"
-
-
-def local_time(at: str) -> str:
-    """Write a recorded time for a person."""
-    try:
-        return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d %H:%M}"
-    except (OverflowError, ValueError):  # a time of the year 1 or 9999, which is none in every zone
-        return at
 
 
 def clock(seconds: float) -> str:

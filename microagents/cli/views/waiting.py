@@ -17,15 +17,18 @@ from microagents.runs.inspection.decision import InspectedDecision, inspect_deci
 from microagents.runs.inspection.runs import WaitingPlace, decide, solution_of, waiting_in
 from microagents.runs.result import calls_waiting_in
 from microagents.runs.words.money import prices_of
-from microagents.runs.words.verdict import counted
+from microagents.runs.words.verdict import counted, local_time
 from microagents.systems.agents.notes import AgentRecord
 
 
 def decide_one(runs_dir: Path, run: str, path: str, value: str, *, again: bool = False) -> tuple[str, str]:
     """Decide for a reply; returns the sentence about it, and how the run goes on."""
-    at, reply, go_on = decide(runs_dir, run, path, value, again=again)
-    then = "the run continues with it" if go_on is None else f"go on: {go_on}"
-    return f"{at} of run {run} is decided by you: {reply}", then
+    decided = decide(runs_dir, run, path, value, again=again)
+    then = "the run continues with it" if decided.go_on is None else f"go on: {decided.go_on}"
+    said = f"{decided.path} of run {run} is decided by you: {decided.reply}"
+    if (before := decided.replaced) is not None:
+        said += f"; it replaces {before.value:.200}, decided by {before.who} at {local_time(before.at)}"
+    return said, then
 
 
 def go_through(runs_dir: Path, run: str | None) -> None:

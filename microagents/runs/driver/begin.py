@@ -40,12 +40,11 @@ from microagents.runs.settings import OptionKeywords, SettingKeywords, Settings,
 from microagents.runs.strategies import Models, check_for_ray, model_pools, strategy_of
 from microagents.runs.task_list import tasks_of
 from microagents.runs.words.money import prices_of, specs_in
+from microagents.runs.words.verdict import WAITS
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.documents.document import text_in
 from microagents.task import Task, V
 
-WAITS = ("undecided", "refused")
-"""Outcomes of runs that ask nothing again until something has changed."""
 NOTHING_NEW = (
     "it was undecided before, and nothing was asked again, because nothing is new: change one of these, or resume with "
     "a higher -s max_draws=N"

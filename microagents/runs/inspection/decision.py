@@ -22,6 +22,7 @@ from microagents.elections.red_flags import MALFORMED
 from microagents.elections.rules import ByField
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import KeptText, Reader
+from microagents.journal.requests import PersonDecision
 from microagents.replies.chat import Reply, decoder_of
 from microagents.replies.parsing import malformed_reason
 from microagents.replies.persons import PERSON_REPLIES
@@ -104,6 +105,8 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     """Time at which the run began."""
     ended_at: str | None
     """Time at which the input ended; None if it has not."""
+    person: PersonDecision | None
+    """A person's decision that the next sitting takes up; None if there is none."""
     settled_at: str | None
     """Time of a person's decision; None if no person decided."""
     probability: float | None = None
@@ -180,6 +183,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         price=mark_of(specs_in(settings_of(reader.experiment)["models"])),
         began_at=reader.created_at,
         ended_at=reader.ended_at(input_of(path)),
+        person=reader.persons().get(path) if path in reader.undecided() else None,
         settled_at=settled_at,
         decided_by=_decided_by(reader, path) if row is not None and row.outcome == "climbed" else None,
         k=reader.experiment.recipe.deciding_votes,

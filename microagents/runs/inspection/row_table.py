@@ -15,6 +15,7 @@ from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.elections.election import ESCALATED
 from microagents.journal.reading import Reader
+from microagents.journal.requests import PersonDecision
 from microagents.replies.chat import fields_of
 from microagents.runs.cells import SHARED, RowVotes, TrustColumns
 from microagents.runs.judging import judged
@@ -43,6 +44,8 @@ class ShownRow(RowVotes, Struct, frozen=True, kw_only=True):
     """Fields of it that the vote had left open, or decided otherwise."""
     waits: bool = False
     """Whether a person may decide it now."""
+    said: PersonDecision | None = None
+    """A person's decision that the next sitting takes up."""
     is_wrong: bool = False
     """Whether gold columns or the task's oracle refuse the result."""
     right: dict[str, Any] = {}
@@ -90,7 +93,8 @@ def table_rows(reader: Reader, numbers: Sequence[int]) -> list[ShownRow]:
         votes = trusted.votes_of(number, ending)
         if votes is not None and votes.path is not None:
             said = persons.get(votes.path) or persons.get(votes.path.removesuffix(ESCALATED))
-            found |= structs.asdict(votes) | {"waits": votes.path in waiting}
+            is_open = votes.path in waiting
+            found |= structs.asdict(votes) | {"waits": is_open and said is None, "said": said if is_open else None}
             if said is not None or votes.by_person:
                 reply = found.get("reply", {}) if said is None else msgspec.json.decode(said.value)
                 found |= {"person": reply, "person_fields": _fields_of_person(votes, reply)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from microagents.journal.lease import Lease
 from microagents.journal.messages import RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import SUFFIX, Reader, journal_of, reader_of
-from microagents.journal.requests import Decide, decided_already, pause_among, said_by
+from microagents.journal.requests import Decide, PersonDecision, decided_already, pause_among, said_by
 from microagents.replies.chat import Reply, decoder_of, encode_reply, json_form
 from microagents.replies.persons import ANSWERED, CustomerAnswer, PersonReply
 from microagents.runs.accuracy import Accuracy
@@ -34,7 +34,6 @@ from microagents.runs.inspection.replay import drawn_work
 from microagents.runs.judging import accuracy_of
 from microagents.runs.plan import plan_of, settings_of
 from microagents.runs.result import Result, Results, WaitingCall, calls_waiting_in, results_of
-from microagents.runs.words.verdict import go_on_text
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import flag_of
 
@@ -70,7 +69,7 @@ def recorded_result(reader: Reader, *, whole: bool = True, imports: bool = False
         failed = tuple(reader.input_endings(unsolved=MAX_UNSOLVED))
     account = structs.replace(
         reader.account(is_cut_off=outcome == "cut off"),
-        paused=said_by(pause_among(reader.requests())) if outcome == "running" else None,
+        paused=said_by(pause_among(reader.requests())),
     )
     if not whole:  # of a run that is looked at; a whole result equals the one that its run returned
         account = structs.replace(account, state=outcome, renewals=reader.lease().renewals)
@@ -90,11 +89,20 @@ def recorded_result(reader: Reader, *, whole: bool = True, imports: bool = False
         accuracy=accuracy,
         by_gold="row" in recipe.options and bool(recipe.options.get("gold")),
         failed_inputs=failed,
+        by_persons=_decided_by_persons(reader, account.undecided_at),
         created_at=reader.created_at,
         needs_program=recipe.needs_program,
         k=recipe.deciding_votes,
         unit=reader.experiment.unit,
     )
+
+
+def _decided_by_persons(reader: Reader, undecided_at: Sequence[str]) -> dict[str, PersonDecision]:
+    """Return the decisions of persons on undecided elections, which the next sitting takes up."""
+    if not undecided_at:
+        return {}
+    persons = reader.persons()
+    return {path: persons[path] for path in undecided_at if path in persons}
 
 
 def _accuracy(reader: Reader, value: Results) -> Accuracy | None:
@@ -193,6 +201,8 @@ class PersonDecided(NamedTuple):
     reply: Any
     go_on: str | None
     """How to continue the run; None if it is under way."""
+    replaced: PersonDecision | None = None
+    """Another decision of a person there, which this one replaces."""
 
 
 def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = False) -> PersonDecided:
@@ -212,14 +222,13 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = 
     """
     with reader_of(runs_dir, run_id, watched=True) as reader:
         is_live, journal = not reader.lease().is_free, reader.path
-        needs_program = reader.experiment.recipe.needs_program
-        go_on = go_on_text(run_id, runs_dir, *_outcome(reader, reader.ending()), needs_program=needs_program)
         path = _place_of(reader, path)
-        if (before := reader.persons().get(path)) is not None and path.endswith(ANSWERED):
+        before = reader.persons().get(path)
+        if before is not None and path.endswith(ANSWERED):
             reply = _parse_reply(value, CustomerAnswer)
             if msgspec.json.encode(reply).decode() != before.value:
                 raise AlreadyDecided(decided_already(path, before))
-            return PersonDecided(path, reply, go_on)
+            return PersonDecided(path, reply, recorded_result(reader, whole=False).go_on)
         undecided = _decidable(reader, path, is_live=is_live)
         task = plan_of(reader).tasks[input_of(path)]  # this imports the module of the reply class, too
         kind = resolve(undecided.reply, Reply)
@@ -242,7 +251,9 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = 
         decide_in(journal, ask)
     elif not ask_live(journal, ask):
         _decide_once_ended(journal, ask)
-    return PersonDecided(path, reply, go_on)
+    replaced = None if before is None or before.value == ask.value else before
+    with reader_of(runs_dir, run_id, watched=True) as reader:
+        return PersonDecided(path, reply, recorded_result(reader, whole=False).go_on, replaced)
 
 
 def _decide_once_ended(journal: Path, ask: Decide) -> None:
@@ -271,14 +282,6 @@ def waiting_in(runs_dir: Path, run_id: str | None = None) -> list[WaitingPlace]:
             task = TASKS.name_of(reader.experiment.recipe.task)
             found += [WaitingPlace(name, path, task) for path in reader.waiting()]
     return found
-
-
-def left_to_decide(result: Result) -> list[str]:
-    """List the undecided elections of a run that no person has decided for its next sitting."""
-    if not result.account.undecided_at or result.journal is None:
-        return []
-    with Reader(result.journal) as reader:
-        return list(reader.waiting())
 
 
 def calls_waiting(runs_dir: Path, run_id: str) -> list[WaitingCall]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from microagents.journal.messages import Account, InputEnding, RunOutcome, verdict_of
+from microagents.journal.requests import PersonDecision
 from microagents.replies.persons import ANSWERED
 from microagents.runs.accuracy import Accuracy
 
@@ -19,6 +21,8 @@ RUNS_DIR = Path("runs")
 """Folder of journals by default."""
 
 
+WAITS = ("undecided", "refused")
+"""Outcomes of runs that ask nothing again until something has changed."""
 ROUNDING_USD = 1e-6
 """Errors of sums of costs are below this."""
 MINUTES_FROM_S = 120.0
@@ -34,13 +38,18 @@ _CHECKS = {
 """What code checks of a work, by its unit, and the word for a check that finds a fault. A chain has an oracle."""
 
 
+_AMOUNT = r"[\d,]{1,20}(?:\.\d{1,9})?"
 _LIMIT = re.compile(
-    r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?) is reached"
-    r"(?:, and passed by \$?(?P<passed>[\d,]{1,20}(?:\.\d{1,9})?))?"
+    r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?) "
+    r"(?:is reached|(?P<unkept>cannot be kept: \S{1,300} replied without a cost))"
+    rf"(?:, and passed by \$?(?P<passed>{_AMOUNT}))?"
+    rf"(?:: \$?(?P<left>{_AMOUNT})(?: \w+)? left, and the next call may use up to \$?(?P<next>{_AMOUNT}))?"
 )
 """The beginning of the reason of a run that was stopped by a limit. The limit of time is anew in each sitting."""
 
 
+LIFTED = "inf"
+"""Value of an option that lifts its limit."""
 _KEYWORDS = {"--max-calls": "max_calls", "--max-tokens": "max_tokens", "--max-cost": "max_cost_usd"}
 
 
@@ -56,6 +65,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     task: str
     strategy: str
     account: Account
+    """Its totals; ``paused`` lasts until `ctl resume`, so a run that has ended may be paused, too."""
     k: int | None = None
     """The strategy's k; None for a strategy without one."""
     unit: str = "step"
@@ -74,6 +84,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """Whether gold columns judge, in place of the task's oracle."""
     needs_program: bool = False
     """Whether only the program that began the run can continue it, since its task, strategy or a model has no name for others."""
+    by_persons: Mapping[str, PersonDecision] = {}
+    """Decisions of persons that the next sitting takes up, by path."""
     outputs: tuple[Path, ...] = ()
     """Files that hold the texts of documents, as written by this process or found complete; empty without output files."""
 
@@ -99,11 +111,21 @@ class RunFacts(Struct, frozen=True, kw_only=True):
         return None
 
     @property
+    def waiting_at(self) -> list[str]:
+        """Paths of undecided elections that no person has decided for the next sitting."""
+        return [path for path in self.account.undecided_at if path not in self.by_persons]
+
+    @property
+    def resumes(self) -> bool:
+        """Whether `resume` alone continues it."""
+        return self.journal is not None and self.go_on == resume_command(self.run_id, self.journal.parent)
+
+    @property
     def go_on(self) -> str | None:
         """How to continue it; None for a run without a journal, and if there is nothing to continue."""
         if self.journal is None:
             return None
-        return go_on_text(self.run_id, self.journal.parent, self.outcome, self.reason, needs_program=self.needs_program)
+        return go_on_text(self, self.journal.parent)
 
 
 def is_wrong(result: RunFacts) -> bool:
@@ -112,13 +134,15 @@ def is_wrong(result: RunFacts) -> bool:
 
 
 def outcome_text(result: RunFacts) -> str:
-    """Write how a run ended: also of one that is completed, whether it is wrong."""
+    """Write how a run ended: also of one that is completed, whether it is wrong; of one that waited, whether persons decided all."""
+    if result.outcome in WAITS and result.by_persons and not result.waiting_at:
+        return "decided"
     if is_wrong(result):
         return f"{result.outcome}, WRONG"
     return result.outcome
 
 
-Kind = Literal["right", "done", "wrong", "running", "waits", "stopped", "failed"]
+Kind = Literal["right", "done", "wrong", "running", "waits", "decided", "stopped", "failed"]
 
 
 _KINDS: dict[str, Kind] = {"running": "running", "undecided": "waits", "refused": "waits", "failed": "failed"}
@@ -160,18 +184,20 @@ def _standing_of(result: RunFacts) -> Standing:
         if wrong:
             return Standing("wrong", wrong)
         return Standing("right", f"right: {done}, {_check_of(result)}")
-    waits = "; ".join(_waiting_in(account.undecided_at))
+    waits = "; ".join([*_waiting_in(result.waiting_at), *decided_texts(result)])
     limit = _LIMIT.match(reason or "")
     if result.outcome == "running":
         said = f"{'paused' if account.paused else 'running'}: {done}{_left_text(result)}{waits and f'; {waits}'}"
-    elif result.outcome == "undecided":
+    elif result.outcome == "undecided" or outcome_text(result) == "decided":
         said = waits or f"undecided: {reason}"
-    elif limit is not None:
+    elif limit is not None and not limit["unkept"]:
         said = f"stopped at its limit, {limit['option']} {limit['value']}, after {done}"
     else:
         said = f"{result.outcome} after {done}: {reason}"
     if wrong:
         return Standing("wrong", f"{wrong}; {said}")
+    if outcome_text(result) == "decided":
+        return Standing("decided", said)
     return Standing(_KINDS.get(result.outcome, "stopped"), said)
 
 
@@ -186,6 +212,28 @@ def _waiting_in(paths: Sequence[str]) -> Iterator[str]:
         yield f"waits for you: {counted(calls, 'call')} of tools"
     if others:
         yield f"{counted(len(others), 'decision')} undecided, the first at {others[0]}"
+
+
+def decided_texts(result: RunFacts) -> Iterator[str]:
+    """Say which decisions of persons the next sitting takes up: by whom and when they were made."""
+    found = result.by_persons
+    for who in dict.fromkeys([each.who for each in found.values()]):
+        own = {path: each for path, each in found.items() if each.who == who}
+        what = next(iter(own)) if len(own) == 1 else f"{len(own):,} decisions"
+        yield f"{what} {decided_text(max(own.values(), key=lambda each: each.at))}"
+
+
+def decided_text(person: PersonDecision) -> str:
+    """Say by whom and when a decision was made that the next sitting takes up."""
+    return f"decided by {person.who} at {local_time(person.at)}, not yet resumed"
+
+
+def local_time(at: str) -> str:
+    """Write a recorded time for a person."""
+    try:
+        return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d %H:%M}"
+    except (OverflowError, ValueError):  # a time of the year 1 or 9999, which is none in every zone
+        return at
 
 
 def _wrong_text(result: RunFacts) -> str:
@@ -245,22 +293,43 @@ def _left_text(result: RunFacts) -> str:
     return f", {text} left"
 
 
-def go_on_text(
-    run_id: str, runs_dir: Path, outcome: RunOutcome, reason: str | None, *, needs_program: bool
-) -> str | None:
-    """Write how to continue a run, with a limit of twice the usage. None if it is completed or running."""
-    if outcome in ("completed", "running"):
+def go_on_text(result: RunFacts, runs_dir: Path) -> str | None:
+    """Write the command that continues a run; None if it is completed or running.
+
+    It decides what waits for a person, ends a pause, and raises a limit that is reached, above all that is spent or lost, to twice the
+    use including the next call.
+    """
+    if result.outcome in ("completed", "running"):
         return None
-    limit = _LIMIT.match(reason or "") if outcome == "stopped" else None
-    most = ""
-    if limit is not None:
-        passed = (limit["passed"] or "0").replace(",", "") or "0"
-        most = f"{2 * (Decimal(limit['value']) + Decimal(passed)):f}"
-    if needs_program:
-        raised = f", {_KEYWORDS[limit['option']]}={most}" if limit is not None else ""
-        return f"start the program again with run_id={run_id!r}, runs_dir={str(runs_dir)!r}{raised}"
-    raised = f" {limit['option']} {most}" if limit is not None else ""
-    return f"{resume_command(run_id, runs_dir)}{raised}"
+    if result.outcome in WAITS and result.waiting_at:
+        return command_about("decide", result.run_id, runs_dir)
+    option, most = _raised_limit(result)
+    if result.needs_program:
+        raised = f", {_KEYWORDS[option]}={'None' if most == LIFTED else most}" if option else ""
+        return f"start the program again with run_id={result.run_id!r}, runs_dir={str(runs_dir)!r}{raised}"
+    command = resume_command(result.run_id, runs_dir)
+    if result.account.paused:
+        return f"{command} --detach && {command_about('ctl', result.run_id, runs_dir)} resume"
+    return f"{command} {option} {most}".rstrip()
+
+
+def _raised_limit(result: RunFacts) -> tuple[str, str]:
+    """Return the option of the limit that stopped a run, and a value that lets it go on; two empty texts without such a limit."""
+    limit = _LIMIT.match(result.reason or "")
+    if limit is None or result.outcome != "stopped":
+        return "", ""
+    option, account = limit["option"], result.account
+    if limit["unkept"]:
+        return option, LIFTED
+    used = {
+        "--max-calls": account.calls + account.in_flight + account.lost_in_flight,
+        "--max-tokens": account.tokens_at_most,
+        "--max-cost": account.cost_at_most_usd or 0.0,
+    }[option]
+    value, *amounts = [Decimal((limit[name] or "0").replace(",", "")) for name in ("value", "passed", "left", "next")]
+    passed, left, following = amounts
+    most = 2 * max(value + passed, value - left + following, Decimal(f"{used:f}"))
+    return option, f"{most:f}"
 
 
 def resume_command(run_id: str, runs_dir: Path) -> str:

@@ -56,10 +56,16 @@ def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
         "max_cost_usd": bounds["max_cost_usd"],
         "max_calls": bounds["max_calls"],
         "paused": result.account.paused,
+        "may_resume": may_resume(reader),
         "undecided_at": found["undecided_at"][:MAX_LISTED],
         "contested_at": dict(islice(found["contested_at"].items(), MAX_LISTED)),
         "settled_at": dict(islice(found["settled_at"].items(), MAX_LISTED)),
     }
+
+
+def may_resume(reader: Reader) -> bool:
+    """Whether a page may continue a run: `resume` alone does, and this user has begun or continued the run here."""
+    return reader.is_known and recorded_result(reader, whole=False).resumes
 
 
 def work_on(reader: Reader, of_input: int) -> dict[str, Any]:

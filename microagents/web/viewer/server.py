@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from array import array
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, nullcontext
@@ -20,7 +22,7 @@ from microagents.base.errors import AlreadyDecided, InvalidUsage, MicroagentsErr
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.row_table import row_agreements, table_rows
-from microagents.runs.inspection.runs import decide, left_to_decide, runs_in, waiting_in
+from microagents.runs.inspection.runs import decide, runs_in, waiting_in
 from microagents.telemetry.metrics import labels_of
 from microagents.telemetry.prometheus import CONTENT_TYPE, exposition
 from microagents.web.listening import admit, busy, host_of, is_loopback, listening, wait_of
@@ -41,6 +43,10 @@ OTHER_SITES = ("cross-site", "same-site")
 """What browsers say of requests that neither a page of ours nor a person's own entry made; other ports are the same site."""
 MAX_READS = 3
 """Reads of journals at a time: each takes a thread, and more would slow a run on this machine."""
+BEGIN_S = 60.0
+"""Seconds in which a run that a page continues must have begun."""
+WRONG_USAGE = 2
+"""Exit code of a command that refused to begin."""
 QUEUE_S = 20.0
 """Seconds that a request may wait for one of these reads."""
 MAX_ROWS = 200
@@ -80,7 +86,7 @@ async def viewing(
     Args:
         runs_dir: the folder.
         port: the port to listen on; 0 takes a free port.
-        token: a request with it may decide items that wait for a person; without one nothing can be written.
+        token: a request with it may decide items that wait for a person, and continue runs; without one nothing can be written.
         strips: strips that are being read already, by run; each is sent once.
         trust: whether to trust each journal that is looked at.
         metrics_port: a port on which every host may read the totals of runs, and nothing else; None for none.
@@ -109,6 +115,7 @@ async def viewing(
     application.router.add_get("/api/run/{run}", partial(site.page, pages.run_facts))
     application.router.add_get("/api/run/{run}/work", partial(site.page, pages.work_on))
     application.router.add_post("/api/run/{run}/decide", site.decide)
+    application.router.add_post("/api/run/{run}/resume", site.resume)
     application.router.add_get("/static/{name}", site.static)
     for path in ("/", "/run/{rest:.+}", "/compare", "/waiting"):
         application.router.add_get(path, site.index)
@@ -176,7 +183,7 @@ class _Site:
                 {"run_id": run, "error": str(row)}
                 if isinstance(row, InvalidUsage)
                 else {name: value for name, value in row.as_json().items() if name in LISTED}
-                | {"waiting": len(left_to_decide(row))}
+                | {"waiting": len(row.waiting_at)}
                 for run, row in reversed(list(runs_in(self._runs_dir)))
             ]
             return sorted(found, key=lambda each: each.get("outcome") != "running")
@@ -277,21 +284,44 @@ class _Site:
         return _json(await self._read(request, read))
 
     async def decide(self, request: web.Request) -> web.Response:
-        """Decide an item that waits for a person. The token is in a header: cookies of this host go to all its ports, also other users'."""
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme != "Bearer" or not (
-            self._token and compare_digest(token.encode(errors="replace"), self._token.encode())
-        ):
-            return _error(403, "to decide here, open the address with the token that `microagents view` printed")
-        if request.content_type != "application/json":
-            return _error(415, "a decision is sent as JSON")
+        """Decide an item that waits for a person."""
+        if (refusal := self._refusal_to_write(request)) is not None:
+            return refusal
         try:
             given = msgspec.json.decode(await request.read(), type=_Decision)
         except msgspec.MsgspecError as error:
             return _error(400, f"this is not a decision: {error}")
         run = request.match_info["run"]
         decided = await asyncio.to_thread(decide, self._runs_dir, run, given.path, given.value, again=given.again)
-        return _json({"path": decided.path, "go_on": decided.go_on})
+        may_resume = await self._read(request, pages.may_resume)
+        return _json({"path": decided.path, "go_on": decided.go_on, "may_resume": may_resume})
+
+    async def resume(self, request: web.Request) -> web.Response:
+        """Continue a run in a process of its own, if this user has begun or continued it here: its task's code runs."""
+        if (refusal := self._refusal_to_write(request)) is not None:
+            return refusal
+        run = request.match_info["run"]
+        if not await self._read(request, pages.may_resume):
+            return _error(
+                403, f"run {run} is not continued from a page; `microagents show {run}` has the command for it"
+            )
+        refused = await _begun_detached(run, self._runs_dir)
+        if refused:
+            return _error(409, refused)
+        return _json({"run_id": run})
+
+    def _refusal_to_write(self, request: web.Request) -> web.Response | None:
+        """Refuse a request without the token, in a header: cookies of this host go to all its ports, also other users'."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme != "Bearer" or not (
+            self._token and compare_digest(token.encode(errors="replace"), self._token.encode())
+        ):
+            return _error(
+                403, "to decide or resume here, open the address with the token that `microagents view` printed"
+            )
+        if request.content_type != "application/json":
+            return _error(415, "it is sent as JSON")
+        return None
 
     async def _read(self, request: web.Request, read: Callable[[Reader], T], within_s: float = READ_S) -> T:
         opened: list[Reader] = []
@@ -321,6 +351,25 @@ class _Site:
                 return await asyncio.to_thread(read)
         finally:
             self._reads.release()
+
+
+async def _begun_detached(run: str, runs_dir: Path) -> str:
+    """Let `resume --detach` begin a run; returns its refusal, or an empty text once the run has begun."""
+    # -P: no file of the working folder stands in for a package
+    words = ["-P", "-m", "microagents", "resume", run, "--runs-dir", str(runs_dir), "--detach"]
+    process = await asyncio.create_subprocess_exec(sys.executable, *words, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE)
+    try:
+        async with asyncio.timeout(BEGIN_S):
+            _, said = await process.communicate()
+    except TimeoutError:
+        return f"run {run} has not begun within {BEGIN_S:g} s; its log stands beside its journal"
+    finally:
+        if process.returncode is None:
+            process.kill()  # the run has a session of its own, and goes on
+            await process.wait()
+    if process.returncode != WRONG_USAGE:
+        return ""
+    return " ".join(said.decode(errors="replace").split()).removeprefix("microagents: ")
 
 
 class _Decision(msgspec.Struct):

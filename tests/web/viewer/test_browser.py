@@ -257,9 +257,41 @@ def test_a_person_decides_on_the_page(visit: Callable[..., Any]) -> None:
         assert TOKEN not in page.url
         page.get_by_role("button", name="Reply 1").click()
         page.get_by_role("button", name="Decide", exact=True).click()
-        page.wait_for_selector("text=Decided by you; go on: microagents resume r")
+        page.wait_for_selector("text=not yet resumed")
+        page.get_by_role("button", name="Resume").wait_for()
     started("resume", "r")
     assert started("show", "r", "0/step/0", "--json").json["outcome"] == "person"
+
+
+def test_an_agent_is_approved_and_finished_in_the_browser_alone(visit: Callable[..., Any]) -> None:
+    assert (
+        started("run", "desk", "-s", "approve=send_mail", "--model", "sim:perfect", "--run-id", "d").code == UNDECIDED
+    )
+    with served() as url:
+        page = visit(f"{url}/#token={TOKEN}")
+        page.get_by_role("link", name="1 waits for you").click()
+        page.get_by_role("link", name="of d").click()
+        page.get_by_role("button", name="Approve").click()
+        for _ in range(2):
+            page.wait_for_selector("text=not yet resumed")
+            assert page.get_by_role("button", name="Approve").count() == 0
+            page.reload()
+        page.get_by_role("link", name="d", exact=True).click()
+        page.wait_for_selector("p.verdict.decided")
+        assert visit(url).locator("tr:has(a[href='/run/d']) .verdict.decided").inner_text().endswith("not yet resumed")
+        page.get_by_role("button", name="Resume").click()
+        page.wait_for_selector("p.verdict.right")
+    assert started("show", "d").rows["completed"]
+
+
+def test_a_run_of_somebody_else_is_not_resumed_from_a_page(visit: Callable[..., Any], monkeypatch: Any) -> None:
+    started("run", *STALEMATE, "--run-id", "r")
+    decide(Path("runs"), "r", "0/step/0", '{"number": 1}')
+    monkeypatch.setenv("XDG_STATE_HOME", str(Path("nobody").absolute()))
+    with served() as url:
+        page = visit(f"{url}/run/r#token={TOKEN}")
+        page.wait_for_selector("text=go on: microagents resume r")
+        assert page.get_by_role("button", name="Resume").count() == 0
 
 
 PAYING = """

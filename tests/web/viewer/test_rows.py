@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from microagents.journal.requests import this_user
 from microagents.web.viewer import report
 from tests.cli.commands import UNDECIDED, Ran, microagents, started, write
 from tests.cli.test_gold import GOLD, ran
@@ -144,7 +145,7 @@ def test_a_person_decides_cells_and_they_are_marked_before_and_after_the_run_goe
         assert (found["person"][field], field in found["person_fields"]) == (other, True)
         agreed = {name for name, (own, votes) in found["agreement"].items() if own == votes}
         assert not agreed & set(found["person_fields"]) - {field}
-    assert (waiting["reply"], waiting["waits"]) == (None, True)
+    assert (waiting["reply"], waiting["waits"], waiting["said"]["who"]) == (None, False, this_user())
     assert (taken["reply"], taken["waits"]) == (taken["person"], False)
 
 

@@ -131,7 +131,8 @@ def test_a_person_decides_an_open_cell_with_the_row_beside_it(visit: Callable[..
         assert votes.locator("mark").count() >= 1, "what differs is marked"
         votes.get_by_placeholder("another value").fill("1234")
         dialog.get_by_role("button", name="Decide", exact=True).click()
-        page.wait_for_selector("text=Decided by you; go on: microagents resume r")
+        page.wait_for_selector("text=Decided by you.")
+        assert dialog.get_by_role("button", name="Decide", exact=True).count() == 0
         page.keyboard.press("Escape")
         until(page, "document.querySelector('.rows td.cell.person')")
         assert chips(page)["open"] == before, "it is open until the run goes on"

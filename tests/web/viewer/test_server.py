@@ -244,7 +244,7 @@ def test_a_person_decides_from_the_page_as_on_the_command_line() -> None:
     microagents("run", *UNDECIDED)
     assert get("/api/run/r")[2]["undecided_at"] == ["0/step/0"]
     sent = asyncio.run(asked("POST", "/api/run/r/decide", token=TOKEN, headers=SECRET, **ANSWER))
-    assert (sent[0], sent[2]) == (200, {"path": "0/step/0", "go_on": "microagents resume r"})
+    assert (sent[0], sent[2]) == (200, {"path": "0/step/0", "go_on": "microagents resume r", "may_resume": True})
     other = {"path": "0/step/0", "value": ANSWER["json"]["value"].replace("1", "2")}
     assert other["value"] != ANSWER["json"]["value"]
     for more, status in (({}, 409), ({"again": True}, 200)):
@@ -268,6 +268,10 @@ def test_nobody_else_decides() -> None:
     cases += [({"headers": SECRET, "json": {"path": "0/step/0", "value": "no reply"}}, 404)]
     for given, status in cases:
         assert asyncio.run(asked("POST", "/api/run/r/decide", token=TOKEN, **given))[0] == status, given
+        if status == 403:
+            assert asyncio.run(asked("POST", "/api/run/r/resume", token=TOKEN, **given))[0] == status, given
+    given = {"headers": SECRET, "json": {}}
+    assert asyncio.run(asked("POST", "/api/run/r/resume", token=TOKEN, **given))[0] == 403, "it still waits"
     assert Path("runs/r.sqlite").read_bytes() == before
 
 

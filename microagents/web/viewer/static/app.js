@@ -1,9 +1,10 @@
 // The pages: each has a path of its own, and reads what it shows from the journal.
-import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, moment, outcomeMark, plural, priceAs, quoted, readable, runUrl, said, say, section, table, verdictMark } from "./dom.js";
+import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, moment, outcomeMark, plural, post, priceAs, quoted, readable, runUrl, said, say, section, table, verdictMark } from "./dom.js";
 import { overTime, race, undecidedByRound } from "./charts.js";
 import { accountOf, flagsOf, modelsText, withoutResult } from "./facts.js";
 import { grid } from "./grid.js";
 import { readRows, rowFacts, rowPanel, rowTable } from "./rows.js";
+import { decidedBy, resumption } from "./resuming.js";
 import { Strip } from "./strip.js";
 import { agent, drawWork } from "./work.js";
 
@@ -54,13 +55,13 @@ async function listPage() {
 async function runPage(run, signal) {
   const query = new URLSearchParams(location.search), input = query.get("input") ?? "0", of = `?input=${encodeURIComponent(input)}`;
   if (query.has("input") && (await api(apiUrl(run, "", of), { signal })).is_table) { await rowPage(run, input, signal); return; }
-  const [verdict, account, host, flags, curve, rates, work, waits, inputs, problems, result] = Array.from({ length: 11 }, () => h("div"));
+  const [verdict, resuming, account, host, flags, curve, rates, work, waits, inputs, problems, result] = Array.from({ length: 12 }, () => h("div"));
   const zoom = /^#(\d+)-(\d+)$/.exec(location.hash), at = (path, whole = false) => decisionUrl(run, whole ? path : `${input}/${path}`);
   const picture = h("img", { alt: "The roles of this run, the messages between them, and totals", onerror: () => picture.replaceWith(h("p", { class: "note" }, "The code of this run is not here, so its roles are unknown.")) });
   const draw = () => { if (roles.open) picture.src = `${apiUrl(run, "graph")}?${performance.now()}`; }; // nobody looks at a closed one
   const roles = h("details", { open: true, ontoggle: draw }, h("summary", null, "Roles and messages"), h("div", { class: "graph" }, picture));
   let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null, wholeAt = 0, fillGrid = null, rows = null;
-  show(run, verdict, inputs, waits, problems, result, host, work, h("div", { class: "columns" }, flags, curve), rates, section("Account", account), section(null, roles));
+  show(run, verdict, resuming, inputs, waits, problems, result, host, work, h("div", { class: "columns" }, flags, curve), rates, section("Account", account), section(null, roles));
   const isAlone = () => found === null || !found.listed || query.has("input");
   const readSteps = async (ended) => {
     // Of a run under way only what is new: from the first step without a row.
@@ -87,12 +88,15 @@ async function runPage(run, signal) {
     if (signal.aborted) return;
     if (!isAlone()) { host.replaceChildren(); strip = null; steps = steps.subarray(0, 0); }
     priceAs(found);
+    const isOver = found.outcome !== "running";
     verdict.replaceChildren(verdictMark(found, "p"));
     account.replaceChildren(...accountOf(found).filter(Boolean));
     flags.replaceChildren(...flagsOf(found));
     draw();
     const waiting = found.is_table ? [] : found.undecided_at ?? []; // a table has its open rows
-    waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)), found.contested_at?.[path] ? ` contested: ${found.contested_at[path].map((votes) => `${votes} of ${votes}`).join(" and ")} votes` : ""))), FIRST), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
+    const persons = Object.entries(found.by_persons);
+    resuming.replaceChildren(...(persons.length || (isOver && found.may_resume) ? [section(persons.length ? "Decided" : null, persons.length ? h("p", { class: "decided" }, persons.length > 1 ? [plural(persons.length, "decision"), ", the last "] : null, decidedBy(persons.at(-1)[1])) : null, resumption(run, found))] : []));
+    waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, found.by_persons[path] ? "✎ " : "◇ ", said(path)), found.by_persons[path] ? " decided" : "", found.contested_at?.[path] ? ` contested: ${found.contested_at[path].map((votes) => `${votes} of ${votes}`).join(" and ")} votes` : ""))), FIRST), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
     if (found.is_table) problems.replaceChildren(); // each row says it
     else if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
     else if (found.listed && !query.has("input")) problems.replaceChildren(...withoutResult(found.failed_inputs.filter((each) => each.outcome !== "undecided"), (number) => runUrl(run, `?input=${number}`)));
@@ -104,7 +108,7 @@ async function runPage(run, signal) {
       fillGrid(await bytes(apiUrl(run, "inputs"), signal), found.inputs, found.outcome === "running");
     }
     if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", readable(found.result)));
-    const isOver = found.outcome !== "running", changed = `${found.steps} ${found.calls} ${found.outcome}`;
+    const changed = `${found.steps} ${found.calls} ${found.outcome}`;
     await reading;
     if (isAlone() && isOver && before === "running") await readSteps(true);
     if (changed !== state && (isOver || performance.now() > wholeAt)) {
@@ -146,16 +150,14 @@ async function runPage(run, signal) {
 }
 
 // What a person may say here: of a call the words that fit as buttons, else one of the replies, or another one.
-function decisionForm(run, path, found, after = null) {
+function decisionForm(run, path, found, after) {
   const answer = h("p", { role: "status" }), words = found.asked.slice(1);
   const value = h("textarea", { rows: words.length ? "1" : "3", id: "value", "aria-label": words.length ? "The text that goes with it" : "The reply to decide for", placeholder: { 0: "", 1: "the answer" }[words.length] ?? "why not, or what it returned" });
   let again = false;
   const send = async (said) => {
     answer.textContent = "…";
     try {
-      const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` }, body: JSON.stringify({ path, value: said, again }) });
-      answer.textContent = `Decided by you; ${done.go_on ? `go on: ${done.go_on}` : "the run continues with it"}`;
-      if (after) after(answer.textContent);
+      after(await post(apiUrl(run, "decide"), { path, value: said, again }));
     } catch (error) { again = error.status === 409; answer.textContent = error.message; }
   };
   const verb = (word, i) => h("button", { type: "button", class: i ? "large" : "large main", "data-key": word[0], onclick: () => send(/ (TEXT|VALUE)$/.test(word) ? `${word.split(" ")[0]} ${value.value}`.trim() : word) }, word.split(" ")[0].replace(/^./, (letter) => letter.toUpperCase()));
@@ -166,12 +168,13 @@ function decisionForm(run, path, found, after = null) {
 
 async function waitingPage(signal) {
   const queue = await api("/api/waiting", { signal }), place = h("p", { class: "soft" }), host = h("div"), rest = h("div");
+  const decided = new Map();
   let at = 0, shown = 0;
   const step = (by) => { at = (at + by + queue.length) % queue.length; return fill(); };
   const button = (text, key, by) => h("button", { type: "button", "data-key": key, onclick: () => step(by) }, text);
   show("What waits for you", queue.length ? h("div", { class: "tools" }, button("← before", "k", -1), button("next →", "j", 1), place) : h("p", null, "Nothing waits for a person in this folder."), host, rest);
   async function fill() {
-    if (!queue.length) { host.replaceChildren(h("p", null, "That was the last one.")); place.textContent = ""; rest.replaceChildren(); return; }
+    if (!queue.length) { host.replaceChildren(h("p", null, "That was the last one."), ...[...decided].map(([run, done]) => section(null, h("h2", null, h("a", { href: runUrl(run) }, said(run))), resumption(run, done)))); place.textContent = ""; rest.replaceChildren(); return; }
     const each = queue[at], number = ++shown, [step] = each.path.split("/call/"), call = each.path.slice(step.length + "/call/".length), input = step.split("/")[0];
     const url = (path) => apiUrl(each.run_id, "decision", `?path=${encodeURIComponent(path)}`);
     place.textContent = `${count(at + 1)} of ${count(queue.length)}`;
@@ -184,7 +187,7 @@ async function waitingPage(signal) {
     priceAs(found);
     const solution = work?.solution, earlier = solution && { ...solution, actions: solution.actions.slice(0, solution.actions.findIndex((one) => one.path === step)) };
     const asked = before?.action?.calls[Number(call.split("/")[0])];
-    const after = (text) => { queue.splice(at, 1); at = Math.min(at, queue.length - 1); fill(); say(text); };
+    const after = (done) => { decided.set(each.run_id, done); queue.splice(at, 1); at = Math.min(at, queue.length - 1); fill(); say("Decided by you."); };
     host.replaceChildren(section(null, h("h2", null, h("a", { href: decisionUrl(each.run_id, each.path) }, said(`${each.path} of ${each.run_id}`)), h("span", { class: "soft" }, ` ${each.task}`)), earlier ? h("p", null, said(solution.goal)) : null, asked ? callOf(asked, decisionUrl(each.run_id, step)) : row ? rowPanel(each.run_id, row, { after }) : found.user === null ? null : quoted(found.user)),
       ...[row ? null : decisionForm(each.run_id, each.path, found, after), before?.tally.length && votesOf(before.tally),
         earlier?.actions.length && section("What was done before", ...agent(earlier, (path) => decisionUrl(each.run_id, path)).slice(1))].filter(Boolean));
@@ -232,12 +235,13 @@ async function decisionPage(run, path, signal, given = null) {
     Object.keys(reply.shares ?? {}).length ? table("Probabilities", [["probability", "number"], ["option", "text"]], Object.entries(reply.shares).map(([option, part]) => [part.toFixed(4), said(option)])) : null,
     reply.flag ? null : quoted(json(reply.vote)),
     reply.text === null ? h("p", { class: "note" }, "text not kept: ", h("code", null, "--keep-texts all"), " keeps each") : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]));
-  const mayDecide = ["open", "undecided", "contested", "refused"].includes(found.outcome) && !found.settled_by;
-  show(row ? `Row ${count(row.input)}` : path, beside, row ? section(null, rowFacts(row), rowPanel(run, row)) : null, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
+  const mayDecide = ["open", "undecided", "contested", "refused"].includes(found.outcome) && !found.settled_by && !found.person;
+  const decided = found.person && section("Decided", h("p", { class: "decided" }, decidedBy(found.person)), quoted(json(JSON.parse(found.person.value))), resumption(run, await api(apiUrl(run), { signal })));
+  show(row ? `Row ${count(row.input)}` : path, beside, row ? section(null, rowFacts(row), rowPanel(run, row)) : null, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (found.person ? "a person, once it is resumed" : mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
     fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd)), found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
     found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null), found.value === null || row ? null : quoted(json(found.value))),
   asked ? section("Call", callOf(asked, decisionUrl(run, step))) : null,
-  mayDecide && !(hasCells && row.waits) ? decisionForm(run, path, found) : null,
+  decided, mayDecide && !(hasCells && row.waits) ? decisionForm(run, path, found, route) : null,
   h("div", { class: "columns" }, raced ? h("div", null, section("Race", raced.chart)) : null, hasCells ? null : h("div", null, votesOf(found.tally))),
   section("Prompt", found.user === null ? h("p", null, said(found.note ?? "unknown")) : [quoted(found.system ?? ""), quoted(found.user), found.prompts > 1 ? h("p", { class: "note" }, `The first of ${found.prompts} through which samples cycle.`) : null]),
   section("Samples in launch order", samples.length ? samples : h("p", null, "None.")),

@@ -56,6 +56,9 @@ export async function api(path, options, revive = exact) {
   return found;
 }
 
+// What a person changes, with the token that the address had.
+export const post = (path, body) => api(path, { method: "POST", headers: { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` }, body: JSON.stringify(body) });
+
 export async function bytes(path, signal) {
   const response = await fetch(path, { signal });
   if (!response.ok) throw Object.assign(new Error((await response.json()).error), { status: response.status });
@@ -96,14 +99,14 @@ export function firstOf(entries, draw, most = 20) {
 
 export const runUrl = (run, page = "") => `/run/${encodeURIComponent(run)}${page}`;
 export const decisionUrl = (run, path) => runUrl(run, `/at/${path.split("/").map(encodeURIComponent).join("/")}`);
-export const apiUrl = (run, page, query = "") => `/api/run/${encodeURIComponent(run)}${page && "/"}${page}${query}`;
+export const apiUrl = (run, page = "", query = "") => `/api/run/${encodeURIComponent(run)}${page && "/"}${page}${query}`;
 
 // Text from models and tasks: isolated, so that its direction does not reach what stands beside it.
 export const said = (text) => h("bdi", null, text);
 export const fact = (name, value, more) => h("div", null, h("dt", null, name), h("dd", null, value, more ? h("small", null, more) : null));
 export const section = (title, ...children) => h("section", null, title ? h("h2", null, title) : null, ...children);
 
-const SHAPES = { completed: "●", running: "▶", stopped: "■", failed: "✕", undecided: "◇", contested: "◇", refused: "◇", interrupted: "■", "cut off": "■", open: "○", right: "●", done: "○", wrong: "✗", waits: "◇" };
+const SHAPES = { completed: "●", running: "▶", stopped: "■", failed: "✕", undecided: "◇", contested: "◇", refused: "◇", interrupted: "■", "cut off": "■", open: "○", right: "●", done: "○", wrong: "✗", waits: "◇", decided: "✎" };
 export const outcomeMark = (outcome) => h("span", { class: `mark ${outcome.split(" ")[0]}` }, `${SHAPES[outcome] ?? "●"} ${outcome}`);
 // How a run stands, in one sentence; its colour says what is wrong before what is done.
 export const verdictMark = ({ verdict }, name = "span") => h(name, { class: `verdict ${verdict.kind}` }, `${SHAPES[verdict.kind]} `, said(verdict.text));

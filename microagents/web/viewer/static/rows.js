@@ -1,7 +1,8 @@
 // A run on rows as a table: a page of its rows at a time, each cell with a mark and, on a click, its votes. Rows are chosen and ordered
 // here, by a few numbers of each; only those of the page are read.
-import { api, apiUrl, bytes, count, decisionUrl, h, money, plural, runUrl, said, say } from "./dom.js";
+import { api, apiUrl, bytes, count, decisionUrl, h, money, plural, post, runUrl, said, say } from "./dom.js";
 import { has, jsonOf, legendOfMarks, MARKS, markOf, replyFields, rowsDrawn, valueOf, votesText, written } from "./cells.js";
+import { decidedBy, resumption } from "./resuming.js";
 
 const PAGE = 50, OPEN = [3, 6], FAILED = 4, DONE = [2, 5], LATER_MS = 250;
 // A decision sends values of votes back, so integers beyond those of a browser stay integers.
@@ -50,16 +51,16 @@ export function rowPanel(run, row, { field = null, after = null, known = [] } = 
     const value = jsonOf(Object.fromEntries(names.map((name) => [name, chosen.has(name) ? chosen.get(name)() : valueOf(row, name)])));
     answer.textContent = "…";
     try {
-      const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` }, body: JSON.stringify({ path: row.path, value, again }) });
-      answer.textContent = `Decided by you; ${done.go_on ? `go on: ${done.go_on}` : "the run continues with it"}`;
-      if (after) after(answer.textContent);
+      const done = await post(apiUrl(run, "decide"), { path: row.path, value, again });
+      event.target.replaceWith(h("p", { role: "status" }, "Decided by you."), resumption(run, done));
+      if (after) after(done);
     } catch (error) { again = error.status === 409; answer.textContent = error.message; }
   };
   const first = fields.filter(isFirst), rest = fields.filter((name) => !isFirst(name)), isAll = !first.length;
   const content = [first.map(votesOf), rest.length ? h("details", { open: isAll }, h("summary", null, `${plural(rest.length, first.length ? "other field" : "field")}`), rest.map(votesOf)) : null];
   return h("div", { class: "columns beside" }, h("div", null, h("h3", null, "The row"), h("dl", { class: "list" }, Object.entries(row.row).map(([name, value]) => [h("dt", null, said(name)), h("dd", null, said(written(value)))]))),
     h("div", null, h("h3", null, row.waits ? "Which values are right?" : "Votes on its cells"), row.waits && fields.length ? h("form", { onsubmit: send }, content, h("div", { class: "tools" }, h("button", { class: "large main", "data-key": "d" }, "Decide")), answer) : content,
-      row.person && row.waits ? h("p", null, "A person has decided it, for when the run goes on.") : null, own.length ? null : h("p", null, "It has no valid reply.")));
+      row.said ? h("p", { class: "decided" }, decidedBy(row.said)) : null, own.length ? null : h("p", null, "It has no valid reply.")));
 }
 
 // Facts of one row, in one line.
@@ -117,7 +118,7 @@ export function rowTable(host, run, size, signal) {
     } catch (error) { note.hidden = false; note.textContent = error.message; }
   };
   const open = (row, name, fields) => {
-    dialog.replaceChildren(h("h2", null, h("a", { href: runUrl(run, `?input=${row.input}`) }, `Row ${count(row.input)}`), h("span", { class: "soft" }, " ", said(name))), rowFacts(row), rowPanel(run, row, { field: name, known: fields, after: (text) => { say(text); fill(); } }),
+    dialog.replaceChildren(h("h2", null, h("a", { href: runUrl(run, `?input=${row.input}`) }, `Row ${count(row.input)}`), h("span", { class: "soft" }, " ", said(name))), rowFacts(row), rowPanel(run, row, { field: name, known: fields, after: () => { say("Decided by you."); fill(); } }),
       h("form", { method: "dialog", class: "tools" }, row.path ? h("a", { href: decisionUrl(run, row.path) }, "its samples") : null, h("button", { class: "last" }, "Close")));
     dialog.showModal();
   };
