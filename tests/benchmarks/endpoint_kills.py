@@ -96,6 +96,7 @@ async def measure_kills(kills: int) -> int:
                 while len(double.requests) < wanted:  # noqa: ASYNC110 - of what clients come to
                     await asyncio.sleep(0.001)
                 in_flight += await _stopped(process, double)
+            kill += 1
         is_over = True
         await asyncio.gather(*clients)
         again = sum(sent[name] - sums["samples"] for name, (_, sums, _) in delivered.items())

@@ -99,7 +99,7 @@ async def execute_plan(
         )
         if telemetry is not None:
             context = structs.replace(context, tracing=stack.enter_context(telemetry).tracing())
-        stack.enter_context(_rare_garbage_collection())
+        stack.enter_context(rare_garbage_collection())
         stack.enter_context(_no_empty_journal(journal))
         journaling = JournalConfig(
             path=journal,
@@ -263,7 +263,7 @@ def _naming_what_is_kept(journal: Path | None, run_id: str) -> Iterator[None]:
 
 
 @contextmanager
-def _rare_garbage_collection() -> Iterator[None]:
+def rare_garbage_collection() -> Iterator[None]:
     """Let Python's garbage collector run every `YOUNG_OBJECTS` new objects, until the last run of this process has ended.
 
     Thousands of open calls are many objects that live for a while: with Python's threshold of 700, looking through them took half of the

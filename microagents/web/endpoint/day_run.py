@@ -97,9 +97,8 @@ class DayRun:
         """
         messenger = self.runtime.messenger
         messenger.tell(Record(entries=(decision,)))
-        await messenger.ask(
-            Recall(path=decision.id.path)
-        )  # the keeper answers once it has written all that came before
+        # The keeper answers once it has written all that came before.
+        await messenger.ask(Recall(path=decision.id.path))
 
     async def _record(self, path: str, verdict: Verdict) -> None:
         place = ElectionId(path=path, question_digest=bytes(16))
