@@ -26,7 +26,7 @@ COMMANDS = (DUPLICATE, GET_FLAGS_OF_DESCRIPTOR, SET_FLAGS_OF_DESCRIPTOR, GET_FLA
 """Of fcntl. Its other commands take locks and leases on files, and name processes that get signals."""
 NEW_THREAD = (0x3D0F00, 0x7D0F00)
 """The flags with which glibc and musl make a thread. With others clone makes processes and namespaces."""
-# Allowed with any arguments (docs/security.md has the table). Of files: read, write, close, fstat, stat, lstat, newfstatat, statx, access,
+# Allowed with any arguments. Of files: read, write, close, fstat, stat, lstat, newfstatat, statx, access,
 # lseek, pread64, readv, writev, getdents64, getcwd, readlink, readlinkat, dup, poll. Of memory: mmap, mprotect, munmap, mremap, madvise,
 # brk. Of time, threads and signals to oneself: the clocks, nanosleep, futex, rseq, robust lists, sigaltstack, rt_sigaction,
 # rt_sigprocmask, rt_sigreturn. The ids of the process, getrandom, exit.

@@ -2,7 +2,7 @@
 
 Each figure stands beside what was expected of it, by enumeration of a trained model's replies or by a Monte Carlo of its own, or by a
 promise that is put to the test. Its interval is the one in which it lies in 99 of 100 such experiments if the expectation is true. With
-``--write`` docs/evidence.md is written, with ``--check`` the program exits with 1 if a figure has left its interval.
+``--write`` docs/notebooks/evidence.md is written, with ``--check`` the program exits with 1 if a figure has left its interval.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tests.benchmarks.desk import Measured, by_engine, by_monte_carlo, law
 from tests.benchmarks.stopping import recorded
 from tests.benchmarks.tiny import FLAGGED, NOT_ENUMERATED, RIGHT, WarmHanoi, shares, states
 
-PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
+PAGE = Path(__file__).parents[1] / "docs" / "notebooks" / "evidence.md"
 SIGMAS = 2.576
 """Standard errors within which 99 % of differences lie."""
 CAP = 100
@@ -530,7 +530,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="*", help=f"of {', '.join(PARTS)}; by default all")
-    parser.add_argument("--write", action="store_true", help="write docs/evidence.md: of named parts only their rows")
+    parser.add_argument("--write", action="store_true", help="write docs/notebooks/evidence.md: of named parts only their rows")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a figure has left its interval")
     given = parser.parse_args(arguments)
     if unknown := {*given.part} - {*PARTS}:

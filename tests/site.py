@@ -44,7 +44,7 @@ INTERNALS = (
     "reference/python",
     "reference/errors",
     "reference/tasks",
-    "benchmarks",
+    "notebooks",
     "contributing",
     "design",
     "changelog",

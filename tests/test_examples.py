@@ -154,7 +154,6 @@ def test_the_readme_is_short_and_shows_the_example_as_it_is() -> None:
         ("agents.md", "payback.py"),
         ("models.md", "adder.py"),
         ("starting.md", "places.py"),
-        ("task-methods.md", "invoices.py"),
     ],
 )
 def test_a_page_shows_an_example_as_it_is(page: str, example: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ PAGES = [
     ROOT / "cluster/README.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]
+NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.md"))
 CAPS = {
     r"\b(?:those|that) of\b|\bthose that\b": 0.5,
     r"\bwhere\b": 1.5,
@@ -36,6 +37,9 @@ MOST_CLAUSES = 1.0
 
 GUIDE_WORDS = 900
 """The greatest number of words of a guide, without its commands and programs."""
+
+DOCS_WORDS, ALL_WORDS = 20_000, 30_000
+"""The greatest number of words of all pages, commands and programs included: without the notebooks of the authors, and with them."""
 
 Passage = tuple[str, str]
 """A place, and the text that stands there."""
@@ -101,3 +105,19 @@ def test_a_guide_is_read_in_five_minutes() -> None:
     words = {page.name: len(prose(page).split()) for page in found if page.exists()}
     assert len(words) > 14
     assert {name: number for name, number in words.items() if number > GUIDE_WORDS} == {}
+
+
+def words_of(pages: Iterable[Path]) -> int:
+    """Count the words of pages; the bars of a table are none."""
+    return sum(len(re.findall(r"\S*\w\S*", page.read_text("utf-8"))) for page in pages)
+
+
+def test_the_docs_are_read_in_two_hours_and_the_notebooks_in_one() -> None:
+    docs = words_of([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+    assert docs <= DOCS_WORDS
+    assert docs + words_of(NOTEBOOKS) <= ALL_WORDS
+
+
+def test_a_link_reads_as_a_title_and_not_as_a_page_s_file() -> None:
+    links = re.compile(r"\[`?[\w/.-]+\.md`?\]\(")
+    assert [(page.name, hit) for page in [*PAGES, *NOTEBOOKS] for hit in links.findall(page.read_text("utf-8"))] == []

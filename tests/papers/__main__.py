@@ -15,7 +15,7 @@ from microagents.cli.views.tables import table
 from tests.papers import lead_figures, maker_figures, other_figures
 from tests.papers.figures import Figure, Lab, Line
 
-PAGE = Path(__file__).parents[2] / "docs" / "papers.md"
+PAGE = Path(__file__).parents[2] / "docs" / "notebooks" / "papers.md"
 PAPERS = {
     "maker": "MAKER (arXiv 2511.09030)",
     "swarm": "The swarm",
@@ -35,7 +35,8 @@ The tables and figures of five papers, published and ours side by side, by
 The word beside each number says who answered: a simulated model with planted error rates, which tests the
 machinery; a small trained model (`tiny:...`); a key's model; or nobody, for a formula. `--model` puts a model in
 place of each figure's own; its bill is shown and asked for before, if its price is known. `python -m tests.papers
---write` writes this page: its short forms take a few minutes of a core, and `--n` larger ones.
+--write` writes this page: its short forms take a few minutes of a core, and `--n` larger ones. Numbers of which a paper
+says nothing are printed by the commands only.
 
 *As published* says whether ours shows what the paper says. The rates of simulated models are planted after the
 papers: that they agree shows that the machinery works, and nothing of a model.
@@ -74,6 +75,11 @@ def claims(figures: Iterable[Sequence[Line]]) -> list[Line]:
     return list(dict.fromkeys(line for lines in figures for line in lines if line.holds is not None))
 
 
+def compared(lines: Sequence[Line]) -> list[Line]:
+    """Return the numbers that the paper has, too: the others are only printed."""
+    return [line for line in lines if line.published != "-"]
+
+
 def page(found: Sequence[tuple[Figure, list[Line]]]) -> Iterator[str]:
     """Write the page."""
     judged = [line.holds for line in claims(lines for _, lines in found)]
@@ -87,7 +93,7 @@ def page(found: Sequence[tuple[Figure, list[Line]]]) -> Iterator[str]:
         yield f"## {title}\n"
         yield "\n".join([f"| command | {' | '.join(HEAD)} |", "|---" * (len(HEAD) + 1) + "|"])
         for figure, lines in own:
-            for at, line in enumerate(lines):
+            for at, line in enumerate(compared(lines)):
                 yield f"| {'' if at else f'`{figure.command}`'} | {' | '.join(cells(line))} |"
         yield ""
         reasons: dict[str, list[str]] = {}
