@@ -148,6 +148,7 @@ STRATEGIES = Registry(
     shipped={
         "maker": "microagents.systems.chains.maker:Maker",
         "lead": "microagents.systems.chains.lead:Lead",
+        "cascade": "microagents.systems.chains.cascade:Cascade",
         "recursive": "microagents.systems.questions.recursive:Recursive",
         "aot": "microagents.systems.questions.aot:Aot",
         "seqcv": "microagents.systems.documents.seqcv:SeqCV",

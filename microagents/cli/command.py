@@ -34,11 +34,12 @@ MAX_DEFAULT_CHARS = 60
 GROUPS: Mapping[str, Sequence[str]] = {
     "Steps": ("tool", "step", "speculate", "on_undecided", "stream", "share"),
     "Limits": ("max_calls", "max_tokens", "max_time_s", "max_outage_s", "max_wait_effects_s", "concurrency"),
+    "Promise": ("wrong_at_most", "confidence"),
     "Models": ("from_", "seed", "fallback", "resend_stragglers", "prices"),
     "Replies": ("max_output_tokens", "flag_above_tokens", "format", "reasoning", "reading"),
     "Journal": ("runs_dir", "no_journal", "accept_change", "durability", "keep_texts", "reuse"),
     "Places": ("runtime", "address", "insecure", "deploy", "lanes", "detach"),
-    "Files, logs": ("output", "gold", "trust_columns", "config", "trust_folder", "yes"),
+    "Files, logs": ("output", "gold", "gold_file", "trust_columns", "config", "trust_folder", "yes"),
 }
 """Parameters that `--help` of a command with many options only names."""
 _WANTED = {"valid integer": "must be a whole number", "valid number": "must be a number"}

@@ -48,7 +48,9 @@ class Given(NamedTuple):
             raise
 
 
-def given_by(task: str, options: list[str], file: str | None, gold: Sequence[str] = ()) -> Given:
+def given_by(
+    task: str, options: list[str], file: str | None, gold: Sequence[str] = (), *, is_labelled: bool = True
+) -> Given:
     """Build the task that the command line names, or the inputs of a file.
 
     Args:
@@ -56,6 +58,7 @@ def given_by(task: str, options: list[str], file: str | None, gold: Sequence[str
         options: words NAME=VALUE for the task, or for all inputs; the options of a line override them.
         file: path of the file, or ``-`` for stdin; None for a single task.
         gold: words COLUMN or COLUMN=FIELD: columns of the file that hold right values.
+        is_labelled: whether some row must have a right value.
 
     Raises:
         InvalidUsage: the file cannot be read, or a line is not a valid input. The message names the line.
@@ -87,7 +90,8 @@ def given_by(task: str, options: list[str], file: str | None, gold: Sequence[str
     if not own:
         raise InvalidUsage(f"{source} holds no input; write a row, or a JSON object, for each")
     inputs = TaskList(kind, first, own)
-    check_gold(inputs, source)
+    if is_labelled:
+        check_gold(inputs, source)
     _check_columns(inputs[0], source)
     return Given(inputs, inputs[0], source, numbers, found.unit, found.dialect)
 

@@ -26,6 +26,7 @@ LIKELY = (0.1, 0.5)
 """Shares of the promised share that a cascade is taken to lose, for the number of labels."""
 NEVER = 2.0
 """A threshold that no score reaches."""
+_NO_SHARE = 1e-12
 _LEVELS = (1.0, 0.9999, 0.9995, 0.999, 0.995, *[each / 100 for each in range(99, -1, -1)])
 
 
@@ -121,7 +122,7 @@ def labels_needed(wrong_at_most: float, wrong: float, confidence: float = CONFID
     Raises:
         InvalidUsage: a share is not between 0 and 1.
     """
-    most = most_lost(1, wrong_at_most, confidence)
+    most, wrong = most_lost(1, wrong_at_most, confidence), max(wrong, _NO_SHARE)
     for labels in count(1):
         if binomial_cdf(most + 1, labels, wrong_at_most) <= 1 - confidence:
             most += 1
@@ -130,65 +131,38 @@ def labels_needed(wrong_at_most: float, wrong: float, confidence: float = CONFID
     return labels
 
 
-def least_open(lost: int, labels: int, wrong_at_most: float) -> float:
-    """Estimate the least share of rows that stay open: the share that a cascade loses without thresholds, less the promised one."""
-    return max(0.0, lost / labels - wrong_at_most)
+def wrong_bound(wrong: int, judged: int, population: int, confidence: float = OF_AUDITS) -> float:
+    """Bound the share of wrong ones from above, by a random sample of them without replacement.
 
-
-def wrong_bound(wrong: int, judged: int, population: int | None = None, confidence: float = OF_AUDITS) -> float:
-    """Bound the share of wrong ones from above, by a random sample of them: Clopper and Pearson's one-sided bound (1934).
+    It is Clopper and Pearson's one-sided bound (1934) for a finite population. Cells of a row may be wrong together: of them a sample has
+    one cell of each row that it has, so that each is as likely to be wrong as any other cell.
 
     Args:
         wrong: number of wrong ones in the sample.
-        judged: size of the sample.
-        population: size of the finite population that it was drawn from without replacement; None for one without end, which is also
-            right for cells of which no two are of one row.
+        judged: size of the sample, at least 1.
+        population: size of the population.
         confidence: probability that the bound holds, at least.
-
-    Raises:
-        InvalidUsage: nothing was judged, or the numbers contradict each other.
     """
-    if not 0 <= wrong <= judged or judged < 1 or (population is not None and population < judged):
-        raise InvalidUsage(f"a sample of {judged} with {wrong} wrong ones of {population} is none")
-    alpha = 1 - confidence
-    if population is not None:
-        most = range(wrong, population - judged + wrong + 1)
-        first = bisect_left(most, x=True, key=lambda each: hypergeometric_cdf(wrong, each, judged, population) <= alpha)
-        return most[first - 1] / population
-    if wrong == judged:
-        return 1.0
-    low, high = wrong / judged, 1.0
-    while high - low > 1e-9:  # noqa: PLR2004 - no digit is shown there
-        middle = (low + high) / 2
-        if binomial_cdf(wrong, judged, middle) > alpha:
-            low = middle
-        else:
-            high = middle
-    return high
+    possible = range(wrong, population - judged + wrong + 1)
+    excluded = bisect_left(
+        possible, x=True, key=lambda each: hypergeometric_cdf(wrong, each, judged, population) <= 1 - confidence
+    )
+    return possible[excluded - 1] / population
 
 
 def binomial_cdf(successes: int, trials: int, p: float) -> float:
-    """Compute the probability of at most so many successes."""
-    if successes < 0:
-        return 0.0
-    if successes >= trials or p <= 0:
-        return 1.0
-    if p >= 1:
-        return 0.0
-    ln_odds, ln_none = math.log(p) - math.log1p(-p), trials * math.log1p(-p)
-    terms = [math.exp(_ln_choose(trials, each) + each * ln_odds + ln_none) for each in range(successes + 1)]
-    return min(1.0, math.fsum(terms))
+    """Compute the probability of at most so many successes, each with a chance between 0 and 1."""
+    ln_p, ln_rest = math.log(p), math.log1p(-p)
+    terms = [_ln_choose(trials, each) + each * ln_p + (trials - each) * ln_rest for each in range(successes + 1)]
+    return math.fsum(map(math.exp, terms))
 
 
 def hypergeometric_cdf(drawn: int, marked: int, sample: int, population: int) -> float:
     """Compute the probability that a sample without replacement has at most so many of the marked ones."""
-    least, most = max(0, sample + marked - population), min(drawn, sample, marked)
     ln_all = _ln_choose(population, sample)
-    terms = [
-        math.exp(_ln_choose(marked, each) + _ln_choose(population - marked, sample - each) - ln_all)
-        for each in range(least, most + 1)
-    ]
-    return min(1.0, math.fsum(terms))
+    possible = range(max(0, sample + marked - population), min(drawn, marked) + 1)
+    terms = [_ln_choose(marked, each) + _ln_choose(population - marked, sample - each) - ln_all for each in possible]
+    return math.fsum(map(math.exp, terms))
 
 
 def _ln_choose(total: int, chosen: int) -> float:

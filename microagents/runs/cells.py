@@ -56,6 +56,7 @@ class TrustColumns:
     def __init__(self, reader: Reader, reply: type[Reply] | None) -> None:
         self._reader = reader
         self._k = reader.experiment.recipe.deciding_votes or 1
+        self._is_cascade = "strong_from" in reader.experiment.recipe.strategy_options
         self._settled = reader.settled_at()
         self._unvoted = () if reply is None else unvoted_in(reply)
 
@@ -74,14 +75,12 @@ class TrustColumns:
         if ending is not None and (ending.reason or "").startswith(SHARED):
             asked, is_shared = int((ending.reason or "").removeprefix(SHARED)), True
         path = f"{asked}/step/0"
-        for place in (path + ESCALATED, path):
-            decision = self._reader.decision_at(place)
-            if decision is not None:
-                break
-        else:
+        deciding = self._deciding(path)
+        if deciding is None:
             return None
+        place, decision = deciding
         votes = self.votes_in(decision)
-        settled_by = self._settled_by(path, decision, is_certain=bool(votes.unsettled))
+        settled_by = self._settled_by(path, place, decision, is_certain=bool(votes.unsettled))
         return structs.replace(
             votes,
             path=place,
@@ -89,6 +88,18 @@ class TrustColumns:
             settled_by="shared" if is_shared else settled_by,
             by_person=settled_by == "a person",
         )
+
+    def _deciding(self, path: str) -> tuple[str, Recalled] | None:
+        """Return the election that decided a row, and its place: its own, a rung's or that of the model for undecided ones."""
+        own = self._reader.decision_at(path)
+        escalated = self._reader.decision_at(path + ESCALATED)
+        if escalated is not None:
+            return path + ESCALATED, escalated
+        if own is not None and own.outcome == "climbed":
+            for place, row in self._reader.decisions_below(path):
+                if row.is_decision:
+                    return place, row
+        return None if own is None else (path, own)
 
     def votes_in(self, decision: Recalled) -> RowVotes:
         """Count the votes on each voted field of an election: by value, for the decided or else most frequent one, and too small leads."""
@@ -111,7 +122,7 @@ class TrustColumns:
             unsettled=unsettled,
         )
 
-    def _settled_by(self, path: str, decision: Recalled, *, is_certain: bool) -> str | None:
+    def _settled_by(self, path: str, place: str, decision: Recalled, *, is_certain: bool) -> str | None:
         """Say what settled an election; None if nothing did. A vote that ended before its margin was ended by a certificate."""
         settled = self._settled.get(path) or self._settled.get(path + ESCALATED)
         if settled == "person" or decision.outcome == "person":
@@ -120,6 +131,10 @@ class TrustColumns:
             return settled
         if decision.outcome in OPEN_OUTCOMES:
             return None
+        if place != path:
+            return place.rpartition("/")[2]
+        if self._is_cascade:
+            return "cheap"
         return "certificate" if is_certain else "vote"
 
 

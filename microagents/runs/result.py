@@ -218,6 +218,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             **(inputs if self.failed_inputs is not None else {}),
             "unit": self.unit,
             "right": self.right,
+            **({"promise": self.promise} if self.promise else {}),
             **({} if self.accuracy is None else {"accuracy": self.accuracy}),
             **counts,
             "wasted_calls": account.wasted_calls,

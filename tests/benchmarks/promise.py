@@ -181,7 +181,7 @@ def audited(rng: np.random.Generator, kind: str) -> bool:
         rng.random((rows, CELLS)) < 0.01,
     )
     judged = cells[sample, rng.integers(CELLS, size=SAMPLE)]
-    return bool(np.mean(cells) <= wrong_bound(int(judged.sum()), SAMPLE) + 1e-12)
+    return bool(np.mean(cells) <= wrong_bound(int(judged.sum()), SAMPLE, rows * CELLS) + 1e-12)
 
 
 def main() -> int:

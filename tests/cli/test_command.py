@@ -146,7 +146,7 @@ def test_options_that_exclude_each_other_are_refused(words: tuple[str, ...], sai
     [
         (("run", "hanoi", "-k", "three"), "-k must be a whole number, not 'three'\n"),
         (("measur", "hanoi"), "there is no command 'measur'; did you mean 'measure'?"),
-        (("run", "hanoi", "--strategy", "x"), "known: maker, lead, recursive, aot, seqcv, swarm, "),
+        (("run", "hanoi", "--strategy", "x"), "known: maker, lead, cascade, recursive, aot, seqcv, "),
         (("run", "agent", "-o", "goal=x", "--tool", "mine.py:loook"), "called 'loook'; did you mean 'look'?"),
     ],
 )

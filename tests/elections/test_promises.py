@@ -85,11 +85,6 @@ def test_an_audit_bounds_by_the_largest_number_that_its_sample_does_not_exclude(
     assert marked == population - judged + wrong or chance(marked + 1) <= Fraction(1, 20)
 
 
-def test_an_audit_of_a_population_without_end_has_the_closed_form_of_no_errors() -> None:
-    assert wrong_bound(0, 100) == pytest.approx(1 - 0.05**0.01)
-    assert wrong_bound(100, 100) == 1
-
-
 @pytest.mark.slow
 def test_labels_of_the_first_rows_break_a_promise_under_drift_and_random_ones_keep_it() -> None:
     rng = np.random.default_rng(3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,6 +37,7 @@ from microagents.cli.options import (
     with_tools,
 )
 from microagents.cli.reporting import echo
+from microagents.elections.promises import CONFIDENCE
 
 if TYPE_CHECKING:
     from microagents.runs.driver.keywords import RunControl
@@ -70,6 +72,25 @@ def command(
     accept_change: AcceptChange = [],  # noqa: B006
     inputs: InputsFile = None,
     gold: GoldColumns = [],  # noqa: B006
+    gold_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --wrong-at-most: file of drawn rows in which you filled the gold columns."
+        ),
+    ] = None,
+    wrong_at_most: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help=(
+                "Fill a table by two models, --model cheap=SPEC and --model strong=SPEC, so that at most this share of all rows is wrong; "
+                "rows of which both are unsure stay open for you. It draws the rows to label."
+            ),
+        ),
+    ] = None,
+    confidence: Annotated[
+        float, typer.Option(metavar="SHARE", help="Probability with which --wrong-at-most is kept.")
+    ] = CONFIDENCE,
     output: RowsOut = None,
     reuse: Annotated[
         str | None,
@@ -95,6 +116,7 @@ def command(
     by the task's own oracle, check or result, 6 refused by the provider for what an input says, 130 interrupted.
     """
     from microagents.cli.inputs import given_by
+    from microagents.cli.promising import cascade_of, promised_strategy, promising
     from microagents.cli.views.first_rows import done_rows
     from microagents.cli.views.tables import report_text
     from microagents.cli.watching import (
@@ -109,11 +131,12 @@ def command(
     from microagents.runs.words.money import specs_in
     from microagents.runs.words.verdict import resume_command
     from microagents.studies.measure import model_measured
+    from microagents.studies.promised import WantedPromise
     from microagents.systems.chains.row_task import FIRST_ROWS, RowTask
 
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
     option = with_output(option, output, changed)
-    given = given_by(task, with_tools(option, tool), inputs, gold)
+    given = given_by(task, with_tools(option, tool), inputs, gold, is_labelled=wrong_at_most is None)
     if reuse is not None:
         changed["reuse"] = reuse
     if "output" in changed:
@@ -121,8 +144,26 @@ def command(
     measurement = None if from_ is None else model_measured(runs_dir, from_, given.first)
     changed["measurement"] = measurement
     models = models_of(model if measurement is None else model or [measurement.model])
-    chosen = strategy_named(strategy, options, given.first)
-    named = new_run_id(given.first) if run_id is None else run_id
+    if wrong_at_most is None:
+        chosen = strategy_named(strategy, options, given.first)
+        named = new_run_id(given.first) if run_id is None else run_id
+    else:
+        if strategy is not None or from_ is not None or no_journal or detach:
+            raise InvalidUsage(
+                "--wrong-at-most names the strategy and needs a journal; leave out --strategy, --from, --no-journal and --detach"
+            )
+        asked = promising(
+            WantedPromise(wrong_at_most=wrong_at_most, confidence=confidence),
+            given,
+            cascade_of(models),
+            options,
+            gold_file=gold_file,
+            runs_dir=runs_dir,
+            run_id=run_id,
+            changed={**changed, "seed": seed},
+            yes=yes,
+        )
+        chosen, named, models = promised_strategy(asked), asked.run_id, {"": [asked.models["cheap"]]}
     if detach:
         if no_journal or inputs == "-":
             raise InvalidUsage(

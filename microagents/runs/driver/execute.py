@@ -345,6 +345,7 @@ def _result(
         by_gold=isinstance(plan.tasks[0], RowTask) and bool(plan.tasks[0].gold),
         failed_inputs=failed,
         created_at=created_at,
+        promise=dict(plan.strategy).get("promise", ""),
         needs_program=needs_program,
         k=plan.strategy.deciding_votes,
         unit=type(plan.tasks[0]).progress_unit,

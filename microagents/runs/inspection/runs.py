@@ -91,6 +91,7 @@ def recorded_result(reader: Reader, *, whole: bool = True, imports: bool = False
         failed_inputs=failed,
         by_persons=_decided_by_persons(reader, account.undecided_at),
         created_at=reader.created_at,
+        promise=recipe.strategy_options.get("promise", ""),
         needs_program=recipe.needs_program,
         k=recipe.deciding_votes,
         unit=reader.experiment.unit,

@@ -82,6 +82,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """Accuracy of rows that gold columns or an oracle judge; None of other work."""
     by_gold: bool = False
     """Whether gold columns judge, in place of the task's oracle."""
+    promise: str = ""
+    """The promise on the wrong rows of a table, with its condition; empty without one."""
     needs_program: bool = False
     """Whether only the program that began the run can continue it, since its task, strategy or a model has no name for others."""
     by_persons: Mapping[str, PersonDecision] = {}

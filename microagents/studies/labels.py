@@ -1,0 +1,126 @@
+"""Labels of a random sample of rows: which rows are drawn, in which order, and the file in which a person labels them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from hashlib import blake2b
+from itertools import takewhile
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from microagents.base.errors import InvalidUsage, read_failure
+from microagents.base.files import replace_text
+from microagents.runs.row_files import cell, ending_of, opened, read_rows
+from microagents.runs.settings import validated
+from microagents.systems.chains.row_task import Row, RowTask
+from microagents.task import Task
+
+MARK = "drawn_row"
+"""Column of the mark of a row: its number from 1, and a digest of its columns."""
+
+
+class DrawnRows:
+    """The rows of a table in a random order, which their columns alone decide, with the labels of the first of them.
+
+    The rows from the first one to any other are a random sample of the table.
+
+    Args:
+        rows: the rows, with their gold columns; cells of these may be empty.
+        source: name of their file in messages.
+    """
+
+    def __init__(self, rows: Sequence[Task], source: str) -> None:
+        self._rows, self.source = rows, source
+        digests = [blake2b(msgspec.json.encode(self[each].start()), digest_size=6) for each in range(len(rows))]
+        self._marks = [f"row{number}_{each.hexdigest()}" for number, each in enumerate(digests, 1)]
+        seed = blake2b(" ".join(self._marks).encode(), digest_size=16)
+        self.digest = seed.hexdigest()
+        self.order = Random(self.digest).sample(range(len(rows)), len(rows))  # noqa: S311 - no secret
+        self._cells: dict[int, Row] = {}
+        """Gold cells of a file of labels, by input."""
+
+    def __getitem__(self, number: int) -> RowTask[Any]:
+        found = self._rows[number]
+        assert isinstance(found, RowTask)
+        return found
+
+    @cached_property
+    def gold(self) -> list[str]:
+        """The gold columns."""
+        return list(self[0].gold)
+
+    def read(self, path: Path) -> None:
+        """Read a file of labels.
+
+        Raises:
+            InvalidUsage: it cannot be read, or was drawn from other rows.
+        """
+        places = {mark: number for number, mark in enumerate(self._marks)}
+        with opened(str(path)) as stream:
+            for line, row in read_rows(stream, repr(str(path)), ending_of(path)).rows:
+                mark = row.get(MARK)
+                if mark not in places or not {*self.gold} <= {*row}:
+                    raise InvalidUsage(
+                        f"line {line} of the labels {str(path)!r} is not as it was drawn from {self.source}: {mark!r:.40} must be its "
+                        f"{MARK}, beside {', '.join(self.gold)}; nothing was asked; if the rows have changed, move the labels away"
+                    )
+                self._cells[places[mark]] = {name: row[name] for name in self.gold}
+
+    def write(self, path: Path, count: int) -> None:
+        """Write the first rows of the order into a file of labels, with the labels that they have.
+
+        Raises:
+            InvalidUsage: it cannot be written.
+        """
+        text = io.StringIO()
+        lines = csv.writer(text)
+        columns = [*self[0].start(), *self.gold]
+        lines.writerow([MARK, *columns])
+        for number in self.order[:count]:
+            row = self._labelled(number).row
+            lines.writerow([self._marks[number], *[cell(row.get(name), may_act=True) for name in columns]])
+        try:
+            replace_text(path, f"\ufeff{text.getvalue()}")  # some spreadsheets need the mark
+        except OSError as error:
+            said = read_failure(error)
+            raise InvalidUsage(f"the labels cannot be written into {str(path)!r}: {said}; nothing was asked") from None
+
+    def _labelled(self, number: int) -> RowTask[Any]:
+        """Return a row with its label from the file, if it has one there.
+
+        Raises:
+            InvalidUsage: it is no value of its field.
+        """
+        task = self[number]
+        if number not in self._cells:
+            return task
+        return _with_row(task, task.row | self._cells[number], f"the label of {self._marks[number]}")
+
+    def _has_label(self, task: RowTask[Any]) -> bool:
+        return task.judging_columns == self.gold
+
+    def labelled(self, most: int) -> list[RowTask[Any]]:
+        """Return the first rows of the order, with labels, up to the first that lacks one, and at most so many."""
+        drawn = self.order[: max(most, len(self._cells))]
+        return list(takewhile(self._has_label, map(self._labelled, drawn)))
+
+    @property
+    def labels(self) -> int:
+        """Number of rows with labels, drawn in order or not."""
+        return sum(map(self._has_label, map(self._labelled, self.order)))
+
+
+def without_labels(rows: Iterable[RowTask[Any]]) -> list[RowTask[Any]]:
+    """Return rows without the cells of their gold columns, as they are asked."""
+    return [_with_row(each, each.start(), "a row") for each in rows]
+
+
+def _with_row(task: RowTask[Any], row: Row, subject: str) -> RowTask[Any]:
+    options = {name: getattr(task, name) for name in type(task).model_fields}
+    return validated(type(task), subject, {**options, "row": row})

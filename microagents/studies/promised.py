@@ -1,0 +1,138 @@
+"""A promise on the wrong rows of a table: the labelled rows go through the whole cascade, and tests on them find its thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from microagents.elections.count import Count
+from microagents.elections.election import ElectionId, Question, Verdict
+from microagents.elections.promises import (
+    LIKELY,
+    NEVER,
+    LabelledRow,
+    Tested,
+    Thresholds,
+    find_thresholds,
+    labels_needed,
+)
+from microagents.journal.messages import Recalled
+from microagents.journal.reading import Reader
+from microagents.runs.inspection.replay import replay_of
+from microagents.runs.judging import verdict_on
+from microagents.runs.plan import plan_of
+from microagents.systems.chains.cascade import CascadeChain, CascadeConductor, StrongModel
+from microagents.systems.chains.row_task import RowTask
+from microagents.work.durable import Work
+
+HARDLY = 0.8
+"""Part of the promised share above which a cascade is too often wrong for any affordable number of labels."""
+ALL = Thresholds(cheap=NEVER, strong=0.0)
+"""Thresholds with which each row is taken from the strong model if that decides it."""
+
+
+class WantedPromise(Struct, frozen=True, kw_only=True):
+    """A promise that is wanted."""
+
+    wrong_at_most: float
+    """Share of all rows that may be written wrong."""
+    confidence: float
+    """Probability with which it is kept."""
+
+    @property
+    def labels(self) -> tuple[int, int]:
+        """The labels that it takes if the cascade is wrong in a tenth, and in a half, of the promised share."""
+        least, likely = [
+            labels_needed(self.wrong_at_most, each * self.wrong_at_most, self.confidence) for each in LIKELY
+        ]
+        return least, likely
+
+    def __str__(self) -> str:
+        return f"at most {self.wrong_at_most:.2%} of the rows are wrong ({self.confidence:.0%})".replace(".00%", "%")
+
+
+class KeptPromise(Struct, frozen=True, kw_only=True):
+    """What the labelled rows say about a wanted promise."""
+
+    wanted: WantedPromise
+    rows: tuple[LabelledRow, ...]
+    found: Tested | None
+    """The thresholds; None if none keep it."""
+
+    @property
+    def more_labels(self) -> int | None:
+        """Number of further labels with which some thresholds will probably pass; None if the models are too often wrong."""
+        strictest = Thresholds(cheap=NEVER, strong=1.0)
+        wrong = sum(each.is_lost(strictest) for each in self.rows) / len(self.rows)
+        if wrong > HARDLY * self.wanted.wrong_at_most:
+            return None
+        needed = labels_needed(self.wanted.wrong_at_most, wrong, self.wanted.confidence)
+        return max(1, needed - len(self.rows))
+
+    @property
+    def least_open(self) -> float:
+        """Least share of rows that must stay open: that which is wrong without thresholds, by the labelled rows, less the promised one."""
+        lost = sum(each.is_lost(ALL) for each in self.rows)
+        return max(0.0, lost / len(self.rows) - self.wanted.wrong_at_most)
+
+    def shares(self, at: Thresholds) -> dict[str | None, float]:
+        """Return the share of labelled rows by the path that takes them; None for rows that stay open."""
+        paths = [each.path(at) for each in self.rows]
+        return {path: paths.count(path) / len(paths) for path in ("cheap", "strong", None)}
+
+    def __str__(self) -> str:
+        """The promise, with its condition and its basis."""
+        assert self.found is not None
+        return (
+            f"{self.wanted}, if new rows are like the {len(self.rows):,} labelled ones, a random sample; of these "
+            f"{self.found.lost:,} are wrong"
+        )
+
+
+def kept(wanted: WantedPromise, rows: Sequence[LabelledRow]) -> KeptPromise:
+    """Find the thresholds that keep a promise on labelled rows."""
+    return KeptPromise(
+        wanted=wanted, rows=tuple(rows), found=find_thresholds(rows, wanted.wrong_at_most, wanted.confidence)
+    )
+
+
+def labelled_rows(reader: Reader, labelled: Sequence[RowTask[Any]]) -> Iterator[LabelledRow]:
+    """Yield the rows of a run in which each row went through the whole cascade, with their scores, judged by their labels.
+
+    Args:
+        reader: its journal.
+        labelled: its rows in their order, with labels; it may have more of them.
+    """
+    plan = plan_of(reader, whole=True)
+    conductor = CascadeConductor(plan.context(), replay_of(reader, plan))
+    strong: StrongModel = plan.strategy.strong_model  # type: ignore[attr-defined]
+    for number, task in enumerate(labelled):
+        chain = conductor.chain(Work(conductor, number, recalls=False))
+        assert isinstance(chain, CascadeChain)
+        step = chain.step(0, chain.start())
+        scores: list[Any] = []
+        for election, question in ((step.election, step.question), strong.asked(step)):
+            scores += _scored(chain, election, question, reader.decision_at(election.path), task)
+        yield LabelledRow(*scores)
+
+
+def _scored(
+    chain: CascadeChain, election: ElectionId, question: Question, found: Recalled | None, task: RowTask[Any]
+) -> tuple[float, bool]:
+    """Return the score of a recorded vote, -1 if it decided nothing, and whether its reply is right."""
+    if found is None or found.value is None:
+        return -1.0, False
+    verdict = _counted(election, question, found)
+    if verdict.winner != found.value:
+        return -1.0, False
+    return chain.score(verdict), verdict_on(task, msgspec.json.decode(found.value)) is True
+
+
+def _counted(election: ElectionId, question: Question, found: Recalled) -> Verdict:
+    count = Count(election, question)
+    for each in found.ballots:
+        count.add(each)
+    return count.verdict()

@@ -1,0 +1,145 @@
+"""A cascade over the rows of a table: a cheap model, a strong one where the cheap one is unsure, and a person where both are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Annotated, Any, Self
+
+import msgspec
+from msgspec import Struct, structs
+from pydantic import Field, model_validator
+
+from microagents.elections.election import Ballot, Decision, ElectionId, Question, Verdict
+from microagents.elections.promises import NEVER
+from microagents.elections.rules import Rule, portable
+from microagents.systems.chains.chain import Chain, ChainStep, Rung, step_by_step
+from microagents.systems.chains.maker import Maker, MakerConductor
+from microagents.systems.chains.row_task import RowTask
+from microagents.task import ChainTask, Task
+from microagents.work.durable import Work
+from microagents.work.elections import put_to
+
+STRONG = "strong"
+"""Name of the rung of the strong model."""
+
+
+def score_of(verdict: Verdict, fields: Sequence[Sequence[str]]) -> float:
+    """Return how sure a decided reply is, from 0 to 1: its probability if the model gave one, else the least agreement on a field.
+
+    Args:
+        verdict: of an election that is decided.
+        fields: groups of fields that were voted on; empty for whole replies.
+    """
+    if verdict.probability is not None:
+        return verdict.probability
+    assert verdict.leader is not None
+    if not fields:
+        return verdict.tally[verdict.leader][1] / sum(votes for _, votes in verdict.tally)
+    won, *replies = [
+        msgspec.json.decode(value)
+        for value in (verdict.winner or b"", *[each.value for each in verdict.ballots if isinstance(each, Ballot)])
+    ]
+    agreeing = [sum(all(reply[name] == won[name] for name in each) for reply in replies) for each in fields]
+    return min(agreeing) / len(replies)
+
+
+class CascadeChain(Chain):
+    """A row whose votes decide only from a score on."""
+
+    def score(self, verdict: Verdict) -> float:
+        """Return the score of a verdict; -1 if it is not decided."""
+        if verdict.outcome != "decided":
+            return -1.0
+        return score_of(verdict, self.task.fields_of_vote(self.reply_type))
+
+    def if_sure(self, verdict: Verdict, least: float) -> Verdict:
+        """Return a verdict, as undecided if it is decided with too low a score."""
+        if verdict.outcome == "decided" and self.score(verdict) < least:
+            return structs.replace(verdict, outcome="undecided")
+        return verdict
+
+    async def commit(self, step: ChainStep, verdict: Verdict, **given: Any) -> Decision[Any]:
+        """Settle and record the verdict of the cheap model, or that of the strong one."""
+        return await super().commit(step, self.if_sure(verdict, self.work.strategy.cheap_from), **given)
+
+
+class StrongModel(Struct, frozen=True, kw_only=True):
+    """The same vote by the strong model, taken from a score on."""
+
+    spec: str
+    least: float
+    name: str = STRONG
+
+    def asked(self, step: ChainStep) -> tuple[ElectionId, Question]:
+        """Return the election of a step by the strong model."""
+        question = put_to(step.question, (self.spec,))
+        return question.id_at(f"{step.election.path}/{self.name}"), question
+
+    async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002 - a rung
+        """Hold the vote."""
+        assert isinstance(chain, CascadeChain)
+        election, question = self.asked(step)
+        return election, chain.if_sure(await chain.work.hold(election, question), self.least)
+
+
+class CascadeConductor(MakerConductor):
+    """Decides rows, or leaves them open."""
+
+    def chain(self, work: Work[ChainTask[Any, Any], Any]) -> Chain:
+        """Return the row as a chain of one step."""
+        return CascadeChain(work)
+
+    async def conduct(self, work: Work[Any, Any]) -> object:
+        """Decide the row."""
+        return await step_by_step(self.chain(work))
+
+
+class Cascade(Maker):
+    """Votes of a cheap model on a row, taken from a score on; else votes of a strong one, taken from another; else the row stays open.
+
+    The score is the least share of samples that agree with a field of the decided reply, or the probability that the model gives it.
+    `run --wrong-at-most` finds both thresholds on labelled rows.
+    """
+
+    solves = (RowTask,)  # type: ignore[assignment]  # of the chains and problems of maker these alone
+    conductor = CascadeConductor
+
+    strong: str
+    """Spec of the strong model; the pool of the run is the cheap one."""
+    cheap_from: Annotated[float, Field(ge=0)] = NEVER
+    """Least score with which a row is taken from the cheap model; above 1 for no row."""
+    strong_from: Annotated[float, Field(ge=0)] = 0.0
+    """Least score with which a row is taken from the strong model."""
+    promise: str = ""
+    """The promise that the thresholds keep, with its condition; empty for thresholds without one."""
+
+    @model_validator(mode="after")
+    def _has_no_ladder(self) -> Self:
+        if self.ladder:
+            raise ValueError("a cascade is a ladder of its own: leave out ladder")
+        return self
+
+    @cached_property
+    def rungs(self) -> tuple[Rung, ...]:
+        """The strong model."""
+        return (self.strong_model,)
+
+    @property
+    def strong_model(self) -> StrongModel:
+        """The vote of the strong model."""
+        return StrongModel(spec=self.strong, least=self.strong_from)
+
+    @property
+    def named_models(self) -> tuple[str, ...]:
+        """The strong model."""
+        return (self.strong,)
+
+    @property
+    def caution(self) -> str | None:
+        """None: it needs no rate."""
+        return None
+
+    def rule_of(self, task: Task, number: int, steps: int | None) -> Rule:  # noqa: ARG002 - as in any strategy
+        """Return the rule of a vote."""
+        return portable(self.rule_for(task))

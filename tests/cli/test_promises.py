@@ -1,0 +1,174 @@
+"""Tables with a promise on the command line: draw rows, label them, find the thresholds, fill the table."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import COMPLETED, UNDECIDED, WRONG_USAGE, microagents, write
+
+WORLD = """
+    import json
+    from random import Random
+    from microagents import Model, Sample
+
+
+    class Doubles(Model):
+        def __init__(self, error):
+            self.error = error
+
+        async def complete(self, call):
+            x = int(call.prompt.user.partition("\\n")[0].removeprefix("Double "))
+            draw = Random(f"{self.spec} {x} {call.id.seq}")
+            error = self.error * (x % 10 == 0)
+            return Sample(text=json.dumps({"y": 2 * x + (draw.random() < error)}))
+
+
+    class Cheap(Doubles):
+        spec = "cheap"
+
+        def __init__(self):
+            super().__init__(.5)
+
+
+    class Strong(Doubles):
+        spec = "strong"
+
+        def __init__(self):
+            super().__init__(.1)
+
+
+    class Wrong(Doubles):
+        spec = "wrong"
+
+        async def complete(self, call):
+            x = int(call.prompt.user.partition("\\n")[0].removeprefix("Double "))
+            return Sample(text=json.dumps({"y": 2 * x + 1}))
+
+        def __init__(self):
+            super().__init__(1)
+"""
+CHEAP, STRONG = ["--model", "cheap=world.py:Cheap"], ["--model", "strong=world.py:Strong"]
+LABELS = Path("out.labels.csv")
+
+
+def run(*words: str, models: list[str] | None = None) -> tuple[int, str]:
+    write("world.py", WORLD)
+    asked = ["rows", "--inputs", "in.csv", "-o", "ask=Double {x}", "-o", "columns=y: int", "--format", "json"]
+    ran = microagents("run", *asked, "-o", "out.csv", *(CHEAP + STRONG if models is None else models), *words)
+    return ran.code, ran.err
+
+
+def promised(*words: str, models: list[str] | None = None) -> tuple[int, str]:
+    return run("--gold", "right=y", "--wrong-at-most", ".05", *words, models=models)
+
+
+def given(count: int = 400, header: str = "x", row: str = "{0}") -> None:
+    write("in.csv", "\n".join([header, *[row.format(x, 2 * x) for x in range(count)], ""]))
+
+
+def label(count: int, value: str = "{}") -> None:
+    with LABELS.open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for each in rows[:count]:
+        each["right"] = value.format(2 * int(each["x"]))
+    with LABELS.open("w", newline="") as file:
+        lines = csv.DictWriter(file, rows[0])
+        lines.writeheader()
+        lines.writerows(rows)
+
+
+def table(path: str = "out.csv") -> list[dict[str, str]]:
+    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.slow
+def test_a_table_is_filled_with_a_promise_and_each_row_says_by_which_path_it_came() -> None:
+    given()
+    code, said = promised()
+    assert code == UNDECIDED
+    assert (
+        "at most 5% of the rows are wrong (90%) takes 77 to 282 labels of rows that are drawn at random; there are 0"
+        in said
+    )
+    assert not Path("runs").exists(), "nothing was asked"
+    drawn = [int(each["x"]) for each in table(str(LABELS))]
+    assert len(drawn) == 282
+    assert drawn != sorted(drawn)
+    label(100)
+    code, said = promised("--gold-file", str(LABELS), "--trust-columns")
+    assert code == COMPLETED, said
+    promise = "at most 5% of the rows are wrong (90%), if new rows are like the 100 labelled ones, a random sample"
+    assert promise in " ".join(said.split())
+    rows = table()
+    assert sum(int(each["y"]) != 2 * int(each["x"]) for each in rows) <= 20
+    paths = Counter(each["settled_by"] for each in rows)
+    assert paths.keys() <= {"cheap", "strong"}
+    assert paths["cheap"] > 300
+    again = promised("--gold-file", str(LABELS), "--trust-columns")
+    assert again[0] == COMPLETED, "the same command is answered from the journals"
+    shown = microagents("show", *[each.stem for each in Path("runs").glob("*.sqlite") if "-labels" not in each.stem])
+    assert promise in " ".join(shown.out.split())
+
+
+def test_labels_of_the_first_rows_are_no_random_sample() -> None:
+    given(header="x,right", row="{0},{1}", count=200)
+    with Path("in.csv").open("a") as file:
+        file.writelines(f"{x},\n" for x in range(200, 400))
+    code, said = promised()
+    assert code == UNDECIDED
+    assert "labels of the first rows, or chosen by hand, promise nothing of the others" in said
+    assert sum(each["right"] != "" for each in table(str(LABELS))) > 100, "drawn rows keep the labels that they have"
+
+
+@pytest.mark.slow
+def test_models_that_are_too_often_wrong_promise_nothing_whatever_the_labels() -> None:
+    given(header="x,right", row="{0},{1}", count=90)
+    wrong = ["--model", "cheap=world.py:Wrong", "--model", "strong=world.py:Wrong"]
+    code, said = promised(models=wrong)
+    assert code == UNDECIDED
+    assert "the strong model is too often wrong where its samples agree" in said
+    assert not Path("out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "models", "said"),
+    [
+        ([], CHEAP, "--wrong-at-most needs two models: --model cheap=SPEC --model strong=SPEC"),
+        (["--on-undecided", "leader"], None, "--on-undecided takes replies that no label tests into the table"),
+        (["--wrong-at-most", "5"], None, "the promised share of wrong rows must be above 0 and below 1, not 5.0"),
+        (["--strategy", "lead"], None, "--wrong-at-most names the strategy"),
+        (["--gold", "other"], None, "the gold column 'other' must name a voted field of the reply"),
+    ],
+)
+def test_a_promise_without_its_needs_is_refused_in_one_sentence(
+    words: list[str], models: list[str] | None, said: str
+) -> None:
+    given(80)
+    code, told = promised(*words, models=models)
+    assert (code, told.count("\n")) == (WRONG_USAGE, 1), told
+    assert said in told
+
+
+def test_labels_that_do_not_fit_are_refused_in_one_sentence() -> None:
+    given(90)
+    assert promised()[0] == UNDECIDED
+    label(90, "about {}")
+    code, said = promised("--gold-file", str(LABELS))
+    assert (code, said.count("\n")) == (WRONG_USAGE, 1)
+    assert "the gold column 'right' has 'about " in said
+    assert "and the field y allows" in said
+    label(90)
+    given(91)
+    code, said = promised("--gold-file", str(LABELS))
+    assert code == UNDECIDED, "the rows that were drawn are there, and the order is another"
+    given(90, row="1{0}")
+    code, said = promised("--gold-file", str(LABELS))
+    assert (code, said.count("\n")) == (WRONG_USAGE, 1)
+    assert "is not as it was drawn from 'in.csv'" in said
+    given(50)
+    assert "'in.csv' has 50 rows, and at most 5% of the rows are wrong (90%) takes 77 labels" in promised()[1]
