@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Unpack
 
 import msgspec
@@ -29,6 +28,7 @@ from microagents.runs.strategies import OneModel, check_for_ray, model_pools, st
 from microagents.runs.task_list import dump_options, tasks_of
 from microagents.runs.words.verdict import counted
 from microagents.studies.analysis import PositionAccuracy, lookahead_in
+from microagents.studies.ceilings import Ceiling, ceiling_of
 from microagents.studies.compare import variants_of
 from microagents.studies.flags import FlagFindings, flags_in
 from microagents.studies.measured import Latency, ModelMeasurement, Threshold
@@ -56,16 +56,6 @@ EXTENDED = tuple(f"strategy.{name}" for name in ("steps", "draws", "rollouts", "
 """What may differ when a measurement is asked again: its journal has the samples so far, and only others are bought."""
 
 
-class MissedTogether(Struct, frozen=True, kw_only=True):
-    """Errors of two models at the same steps."""
-
-    models: tuple[str, str]
-    together: float
-    """Share of the steps at which a sample of each is wrong."""
-    independent: float
-    """The same if the errors of the one said nothing of the other's."""
-
-
 class Measurement(Struct, frozen=True, kw_only=True):
     """Measurements of models on one task."""
 
@@ -81,7 +71,8 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """The models whose samples are complete, in the order given."""
     agents: tuple[AgentMeasurement, ...] = ()
     """The same for the trials of an agent."""
-    missed: tuple[MissedTogether, ...] = ()
+    pools: tuple[Ceiling, ...] = ()
+    """Ceilings of every two models that are judged, and of all."""
     lookahead: tuple[tuple[PositionAccuracy, ...], ...] = ()
     """For each model the accuracy of its rollouts by position; empty without rollouts."""
     flags: tuple[FlagFindings, ...] = ()
@@ -198,7 +189,7 @@ async def measure(
     return structs.replace(
         report,
         models=tuple(found),
-        missed=tuple([_missed(*each) for each in combinations(judged, 2)]),
+        pools=tuple(_pools(judged)),
         lookahead=tuple([lookahead_in(each.steps) for each in found]) if rollouts else (),
         flags=tuple([flags_in(Path(runs_dir), chain, each, given_states) for each in found]) if flags and chain else (),
         thresholds=tuple(fitted) if any(fitted) else (),
@@ -381,12 +372,13 @@ def _latency(durations: Mapping[int, int]) -> Latency | None:
     return Latency(p50=p50, p95=p95, p99=p99)
 
 
-def _missed(one: ModelMeasurement, other: ModelMeasurement) -> MissedTogether:
-    rates = [{each.number: each.wrong / each.valid for each in model.steps if each.valid} for model in (one, other)]
-    both = [(rate, rates[1][number]) for number, rate in rates[0].items() if number in rates[1]] or [(0.0, 0.0)]
-    mine, theirs = zip(*both, strict=True)
-    together, independent = fmean(left * right for left, right in both), fmean(mine) * fmean(theirs)
-    return MissedTogether(models=(one.model, other.model), together=together, independent=independent)
+def _pools(models: Sequence[ModelMeasurement]) -> Iterator[Ceiling]:
+    """Yield the ceilings of every two models, and of all if they are more."""
+    groups: list[Sequence[ModelMeasurement]] = [*combinations(models, 2)]
+    if len(models) > 2:  # noqa: PLR2004
+        groups.append(models)
+    for group in groups:
+        yield ceiling_of([each.model for each in group], [each.steps for each in group])
 
 
 def _facts(found: ModelMeasurement) -> dict[str, Any]:
@@ -400,6 +392,8 @@ def _facts(found: ModelMeasurement) -> dict[str, Any]:
     if not found.judged:
         return facts | {name: getattr(found, name) for name in ("p_high", "as_decided", "differing")}
     rates, (kind, said) = found.rates(), found.verdict()
-    facts |= {name: getattr(found, name) for name in ("p", "hard", "trend", "mistakes", "fields", "confused")}
+    facts |= {
+        name: getattr(found, name) for name in ("p", "hard", "trend", "mistakes", "fields", "confused", "ceiling")
+    }
     facts |= {"p_ordinary": rates.p_ordinary, "correlation": rates.correlation, "most_hard": rates.hard.high}
     return {**facts, "condition": found.condition(found.total), "verdict": kind, "said": said}

@@ -21,6 +21,7 @@ from microagents.elections.race_tables import MAX_DRAWS
 from microagents.elections.step_rates import Interval, SeenStep, StepRates, trend_chance
 from microagents.journal.messages import Promise
 from microagents.runs.accuracy import Confusion, confusions
+from microagents.studies.ceilings import Ceiling, ceiling_of
 from microagents.studies.measuring import FIRST, MeasuredStep
 from microagents.systems.chains.maker import Maker
 
@@ -238,6 +239,11 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     def valid(self) -> Proportion:
         """Share of the replies without a red flag, over steps."""
         return proportion_of(self.rates().valid)
+
+    @cached_property
+    def ceiling(self) -> Ceiling:
+        """The share of steps that no choice among its samples gets right; see `ceiling_of`."""
+        return ceiling_of([self.model], [self.steps])
 
     @cached_property
     def agreement(self) -> Proportion:

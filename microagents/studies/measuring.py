@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from heapq import nsmallest
@@ -86,6 +86,8 @@ class MeasuredStep(Struct, frozen=True, array_like=True):
     """For each wrong field of a sample its right value and the given one."""
     held: HeldVotes | None = None
     """Votes on the input, with samples of their own; None if none were held."""
+    names: tuple[int, ...] = ()
+    """For each vote a number that it has with every model: of its digest."""
 
     @property
     def valid(self) -> int:
@@ -426,7 +428,12 @@ async def _sampled(
         likeliest=None if right is None else _likeliest(first, [right[vote] for vote in numbered]),
         wrong_fields=wrong_fields,
         confused=tuple(itertools.chain.from_iterable(each.pairs for each in judged)),
+        names=tuple(map(_name_of, kinds)),
     )
+
+
+def _name_of(vote: Hashable) -> int:
+    return int.from_bytes(blake2b(repr(vote).encode(), digest_size=6).digest())
 
 
 def _certain(ballots: Sequence[Ballot | Flagged]) -> int | None:

@@ -34,6 +34,7 @@ from microagents.runs.settings import validated
 from microagents.runs.step_counts import steps_of
 from microagents.runs.strategies import strategy_of
 from microagents.runs.words.money import are_simulated, money
+from microagents.studies.ceilings import WHAT_HELPS, Ceiling, ceiling_of
 from microagents.studies.measure import Measurement
 from microagents.studies.measured import (
     FEWEST_DRAWS,
@@ -129,6 +130,8 @@ class PlannedRuns(Struct, frozen=True, kw_only=True):
     runs: tuple[PlannedRun, ...]
     notes: dict[tuple[str, ...], tuple[str, ...]] = {}
     """By models the sentences about what bears on its runs."""
+    ceiling: Ceiling | None = None
+    """Of measured models the limit of all that picks among their samples; None of others."""
     needed: str | None = None
     """Why no k is advised, if there are too few samples, and which draws would tell."""
     simulation: Simulation | None = None
@@ -388,6 +391,8 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
     by_model = [(each, list(_runs(each, task, k, only_ks=few is not None))) for each in planned]
     found = [run for _, runs in by_model for run in runs]
     by_row = [(model, run) for model, runs in by_model for run in runs]
+    ceiling = _ceiling_of(models)
+    _refuse_above(ceiling, wanted, found)
     sure = [(model, run) for model, run in by_row if not few and model.is_enough(run) and not model.may_fail(run)]
     enough = sure or [(model, run) for model, run in by_row if not few and model.is_enough_if(run)]
     best = marked = None
@@ -402,8 +407,31 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
         target=target,
         runs=tuple([marked if run is best and marked is not None else run for run in found]),
         notes={model.models: tuple(_notes(model, runs)) for model, runs in by_model},
+        ceiling=ceiling,
         needed=needed,
     )
+
+
+def _ceiling_of(models: Sequence[ModelMeasurement]) -> Ceiling:
+    """Return the ceiling of all models, or the highest of them if they were measured on different steps."""
+    numbers = [{step.number for step in each.steps} for each in models]
+    if set.intersection(*numbers):
+        return ceiling_of([each.model for each in models], [each.steps for each in models])
+    return max([each.ceiling for each in models], key=lambda each: each.most)
+
+
+def _refuse_above(ceiling: Ceiling, wanted: _Goals, runs: Sequence[PlannedRun]) -> None:
+    """Refuse a target above the ceiling, unless votes that draw more often than was measured may reach it.
+
+    Raises:
+        InvalidUsage: it is above.
+    """
+    by_law = [run.chance.high for run in runs if run.independent is not None]
+    if wanted.target > ceiling.most**wanted.total and wanted.target > max(by_law):
+        raise InvalidUsage(
+            f"a target of {wanted.target:g} is above the ceiling: {ceiling.sentence(wanted.total)}; more draws were not measured "
+            f"(measure --repeat N); there can help {WHAT_HELPS}"
+        )
 
 
 class _Planned:
@@ -587,7 +615,10 @@ def _tried(model: _Planned) -> list[Chances]:
     for k in range(1, (least or MAX_K) + 1):
         tried.append(model.found.chances(k, model.total))
         gained = tried[-1].measured.low - (tried[-2].measured.low if k > 1 else -1.0)
-        if least is None and gained < LEAST_GAIN and tried[-1].independent >= model.target:
+        is_capped = (
+            k > 1 and tried[-1].measured.share < tried[-2].measured.share
+        )  # the cap loses more than the lead gains
+        if least is None and (is_capped or (gained < LEAST_GAIN and tried[-1].independent >= model.target)):
             break
     return tried[-ROWS:]
 

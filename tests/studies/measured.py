@@ -38,7 +38,8 @@ def made(
     """A measurement whose steps are all alike: with wrong samples of one kind, and right ones of several."""
     votes = tuple([0] * wrong + [1 + number % right for number in range(drawn - wrong)])
     each = [
-        MeasuredStep(number, drawn, 2, votes, (False, *[True] * right), {"number": wrong}) for number in range(steps)
+        MeasuredStep(number, drawn, 2, votes, (False, *[True] * right), {"number": wrong}, names=(*range(right + 1),))
+        for number in range(steps)
     ]
     facts = {"model": "made:made", "calls": 1, "input_tokens": 1, "output_tokens": 1, "cost_usd": None, **known}
     return ModelMeasurement(run_id="made", total=total, steps=tuple(each), **facts)
@@ -50,7 +51,7 @@ def planted(error: Callable[[int], float], steps: int = 300) -> ModelMeasurement
     for number in range(steps):
         drawn = [rng.random() < error(number) for _ in range(2)]
         drawn += [rng.random() < error(number) for _ in range(8 if any(drawn) else 0)]
-        found.append(MeasuredStep(number, len(drawn), 2, tuple(map(int, drawn)), (True, False), {}))
+        found.append(MeasuredStep(number, len(drawn), 2, tuple(map(int, drawn)), (True, False), {}, names=(0, 1)))
     return structs.replace(made(total=steps), steps=tuple(found))
 
 

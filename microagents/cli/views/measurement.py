@@ -12,9 +12,11 @@ from microagents.runs.words.money import are_simulated, money, prices_of
 from microagents.runs.words.summary import options_text
 from microagents.runs.words.verdict import counted
 from microagents.studies.analysis import PositionAccuracy
+from microagents.studies.ceilings import WHAT_HELPS, Ceiling
 from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import Measurement
 from microagents.studies.measured import ModelMeasurement, Threshold, proportion_of
+from microagents.studies.measuring import FIRST
 from microagents.studies.trials import AgentMeasurement
 from microagents.systems.chains.maker import Maker
 
@@ -43,10 +45,9 @@ def report_of(report: Measurement) -> Iterator[str | Columns]:
     for agent in report.agents:
         yield ""
         yield from _agent(agent)
-    for pair in report.missed:
+    for pool in report.pools:
         yield ""
-        names = " and ".join(pair.models)
-        yield f"{names} miss the same step with a chance of {pair.together:.4%}; {pair.independent:.4%} if independent"
+        yield from _pool(pool)
     asked = [each.model for each in report.models]
     asked += chain.from_iterable(each.models for each in report.agents)
     if asked and not all(each.judged for each in report.models):
@@ -78,7 +79,10 @@ def _model(found: ModelMeasurement, source: str) -> Iterator[str | Columns]:
     yield f"p = {within(found.p)}, valid = {within(found.valid)} (95 % over steps)"
     if found.fields:
         yield from _fields(found)
-    yield f"correlation of two draws of a step: {found.rates().correlation:.2f}"
+    correlation = found.rates().correlation
+    worth = f"three votes are worth {3 / (1 + 2 * correlation):.1f} independent ones"
+    yield f"correlation of two draws of a step: {correlation:.2f}; {worth}"
+    yield from _ceiling(found.ceiling)
     named = f" (steps {_named(found.hard)})" if found.hard else ""
     yield f"hard steps: {len(found.hard):,}{named}; at most {found.rates().hard.high:,.0f} of all {found.total:,} (95 %)"
     if found.hard:
@@ -88,6 +92,24 @@ def _model(found: ModelMeasurement, source: str) -> Iterator[str | Columns]:
         yield "wrong first in: " + ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items())
     if found.of_inputs and found.confused:
         yield f"right -> given (samples): {in_words(found.confused)}"
+
+
+def _ceiling(found: Ceiling) -> Iterator[str]:
+    if found.missed:
+        yield f"ceiling: {found.sentence()}: in {found.missed:,} of {found.steps:,} no sample is right; there can help {WHAT_HELPS}"
+    else:
+        yield f"ceiling: each step has a right sample; without one are at most {found.most_missed:.4f} of all (95 %)"
+    if found.unanimous.share:
+        yield f"unanimous and wrong = {within(found.unanimous)}: more votes do not show these steps"
+
+
+def _pool(found: Ceiling) -> Iterator[str]:
+    yield f"{' and '.join(found.models)}: {counted(found.steps, 'step')} of all"
+    if found.together is not None and found.independent is not None:
+        yield f"both miss the same step with a chance of {found.together:.4%}; {found.independent:.4%} if independent"
+    if found.effective is not None:
+        yield f"{FIRST} votes of each are worth {found.effective:.1f} independent ones"
+    yield from _ceiling(found)
 
 
 def _fields(found: ModelMeasurement) -> Iterator[str | Columns]:

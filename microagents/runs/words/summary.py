@@ -26,7 +26,6 @@ from microagents.runs.words.verdict import (
     checked_text,
     command_about,
     counted,
-    decided_texts,
     outcome_text,
     progress_text,
 )
@@ -143,8 +142,7 @@ def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[tuple[str,
             outcome_text(result),
             f"{result.task}{options_text(result.options)}: {progress_text(result)}{checked_text(result)}{above and f'; {above}'}",
         ),
-        ("why", None if outcome_text(result) == "decided" else result.reason),
-        *[("decided", said) for said in decided_texts(result)],
+        ("why", result.reason),
         ("how", _how_text(result)),
         *[("accuracy", said) for said in accuracy_text(result.accuracy)],
         ("shared", _shared_text(account)),
@@ -229,8 +227,8 @@ def _failed_rows(result: RunFacts) -> Iterator[tuple[str, str]]:
 def _lost_text(account: Account) -> str | None:
     if not account.lost_in_flight:
         return None
-    lost = counted(account.lost_in_flight, "call")
-    return f"calls under way when the process ended are unknown: it had leave for {lost}; those are made again, and may be paid twice"
+    lost = counted(account.lost_in_flight, "call was", "calls were")
+    return f"at most {lost} in flight when the process ended; such calls are made again, and may be paid twice"
 
 
 def _promised_text(result: RunFacts) -> str | None:
@@ -382,10 +380,10 @@ def _voting_text(result: RunFacts) -> str | None:
             f"{share}: voting does not help a model that is wrong more often than right; make the steps smaller, or ask another"
         )
     if account.unanimous_errors:
-        wrong = counted(account.errors or 0, "wrong decision")
+        wrongly = counted(account.errors or 0, "wrong decision")
         parts.append(
-            f"{account.unanimous_errors:,} of {wrong} unanimous: more votes do not mend that; smaller steps, a check by code (`verify`), "
-            "or another model do"
+            f"{account.unanimous_errors:,} of {wrongly} unanimous: more votes do not mend that; smaller steps, a check by code "
+            "(`verify`), or another model do"
         )
     elif account.errors:
         parts.append("no wrong decision was unanimous")

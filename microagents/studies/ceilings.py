@@ -1,0 +1,201 @@
+"""Ceilings: the share of steps in which no vote, router or pool can be right, since no sample of any model is.
+
+Of a policy that picks among the samples of some models, the share of right steps is at most one minus the share of steps that all samples
+get wrong (arXiv 2606.27288). Correlations of two models do not tell that share, so it is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, lgamma, log, log1p
+from statistics import fmean
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from microagents.base.errors import InvalidUsage
+from microagents.elections.laws import Proportion
+from microagents.studies.measuring import FIRST, MeasuredStep
+
+LEVEL = 0.05
+WHAT_HELPS = "another model, a check by code (`verify`), smaller steps, a ladder with another prompt, or a tool"
+_HALVINGS = 60
+"""Halvings of the interval in which a bound is sought."""
+
+
+def least_share(found: int, trials: int, level: float = LEVEL) -> float:
+    """Compute the lower bound of a chance, given successes in independent trials: one-sided and exact (Clopper and Pearson 1934)."""
+    low, high = 0.0, found / trials
+    for _ in range(_HALVINGS if found else 0):
+        middle = (low + high) / 2
+        if _tail(found, trials, middle) < level:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def most_share(found: int, trials: int, level: float = LEVEL) -> float:
+    """Compute the upper bound of a chance, like `least_share`."""
+    return 1 - least_share(trials - found, trials, level)
+
+
+def _tail(found: int, trials: int, chance: float) -> float:
+    """Compute the chance of so many successes or more. It is at most found / trials, so that each term is less than the one before."""
+    if found == trials:
+        return chance**trials
+    ways = lgamma(trials + 1) - lgamma(found + 1) - lgamma(trials - found + 1)
+    term = exp(ways + found * log(chance) + (trials - found) * log1p(-chance))
+    whole, odds = 0.0, chance / (1 - chance)
+    for count in range(found, trials + 1):
+        whole += term
+        term *= odds * (trials - count) / (count + 1)
+        if term < whole * 1e-16:
+            break
+    return whole
+
+
+class Ceiling(Struct, frozen=True, kw_only=True):
+    """Limit of all that picks among the samples of some models."""
+
+    models: tuple[str, ...]
+    draws: int
+    """Greatest number of draws of each model in a step that it holds for."""
+    steps: int
+    """Number of steps that were sampled of all these models."""
+    missed: int
+    """Number of these steps without a right sample."""
+    most: float
+    """Greatest share of steps like these in which a choice among so many draws is right, at 95 %; 1 if no step was missed."""
+    most_missed: float
+    """Greatest share of steps without a right sample, at 95 %."""
+    unanimous: Proportion
+    """Share of the steps in which all samples agree on one wrong reply."""
+    effective: float | None
+    """Number of independent votes that first votes, `FIRST` of each model, are worth; None if no first vote is wrong."""
+    together: float | None = None
+    """Of two models the share of steps at which a first vote of each is wrong; None of another number."""
+    independent: float | None = None
+    """The same if the errors of the one said nothing of the other's."""
+
+    def sentence(self, total: int = 1) -> str:
+        """Say that no choice is right in more of such steps; for a chain of so many also in all of them."""
+        choice = f"vote, router or pool of these, with up to {self.draws:,} draws each,"
+        if len(self.models) == 1:
+            choice = f"vote or router of this model, with up to {self.draws:,} draws,"
+        said = f"no {choice} is right in more than {self.most:.4f} of such steps (95 %)"
+        if total == 1:
+            return said
+        return f"{said}, so in all {total:,} with a chance above {self.most**total:.2g}"
+
+
+class _Drawn(NamedTuple):
+    """The samples of a step, of one model."""
+
+    missed: frozenset[str] | None
+    """Parts of a vote that no sample has right, the whole one if it is named by no part; None for all parts."""
+    wrong_names: frozenset[int] | None
+    """The distinct replies; None if a sample is right."""
+    first: tuple[bool, ...]
+    """Whether each of the first votes is wrong."""
+
+
+def ceiling_of(models: Sequence[str], steps: Sequence[Sequence[MeasuredStep]]) -> Ceiling:
+    """Count the steps that all samples of some models miss.
+
+    A policy that draws less often is bounded, too. Steps with two right first samples were drawn no more often, and are not missed.
+
+    Args:
+        models: names of the models.
+        steps: samples of each model.
+
+    Raises:
+        InvalidUsage: the models have no sampled step in common, or nothing judges their samples.
+    """
+    if any(step.right is None for of_model in steps for step in of_model):
+        raise InvalidUsage(
+            "no question has a known answer, so nothing tells which steps all samples get wrong; give an oracle or gold values"
+        )
+    by_number = [{step.number: _drawn(step) for step in of_model} for of_model in steps]
+    common = [number for number in by_number[0] if all(number in each for each in by_number[1:])]
+    if not common:
+        raise InvalidUsage(f"{' and '.join(models)} were measured on different steps; measure them with one --seed")
+    drawn = [[each[number] for each in by_number] for number in common]
+    count, missed = len(common), sum(map(_is_missed, drawn))
+    agreed = sum(map(_is_unanimous, drawn))
+    bounds = [least_share(agreed, count, LEVEL / 2), most_share(agreed, count, LEVEL / 2)]
+    together = independent = None
+    if len(models) == 2:  # noqa: PLR2004
+        together, independent = _both(drawn, 0, 1)
+    return Ceiling(
+        models=tuple(models),
+        draws=min(max(step.drawn for step in of_model) for of_model in steps),
+        steps=count,
+        missed=missed,
+        most=1 - least_share(missed, count),
+        most_missed=most_share(missed, count),
+        unanimous=Proportion(share=agreed / count, low=bounds[0], high=bounds[1]),
+        effective=_effective(drawn),
+        together=together,
+        independent=independent,
+    )
+
+
+def _drawn(step: MeasuredStep) -> _Drawn:
+    errors = step.errors
+    missed = None
+    if step.wrong_fields:
+        missed = frozenset(name for name, (_, wrong) in step.wrong_fields.items() if wrong == step.valid)
+    elif step.valid:
+        missed = frozenset([""] if all(errors) else [])
+    names = None
+    if step.valid > 1 and all(errors):
+        names = frozenset(step.names[vote] for vote in step.votes)
+    return _Drawn(missed, names, tuple(errors[: step.first_valid]))
+
+
+def _is_missed(drawn: Sequence[_Drawn]) -> bool:
+    known = [each.missed for each in drawn if each.missed is not None]
+    return not known or bool(frozenset.intersection(*known))
+
+
+def _is_unanimous(drawn: Sequence[_Drawn]) -> bool:
+    named = [each.wrong_names for each in drawn if each.wrong_names is not None]
+    return len(named) == len(drawn) and len(frozenset.union(*named)) == 1
+
+
+def _both(drawn: Sequence[Sequence[_Drawn]], one: int, other: int) -> tuple[float, float]:
+    """Return the share of steps at which a first vote of each of two models is wrong, and the same if they were independent."""
+    rates = [
+        (fmean(each[one].first), fmean(each[other].first)) for each in drawn if each[one].first and each[other].first
+    ]
+    if not rates:
+        return 0.0, 0.0
+    mine, theirs = zip(*rates, strict=True)
+    return fmean(left * right for left, right in rates), fmean(mine) * fmean(theirs)
+
+
+def _twice(drawn: Sequence[Sequence[_Drawn]], at: int) -> tuple[float, float]:
+    """Return the share of steps at which both first votes of a model are wrong, and the share of wrong first votes."""
+    firsts = [each[at].first for each in drawn if len(each[at].first) == FIRST]
+    if not firsts:
+        return 0.0, 0.0
+    return fmean(all(each) for each in firsts), fmean(map(fmean, firsts))
+
+
+def _effective(drawn: Sequence[Sequence[_Drawn]]) -> float | None:
+    """Divide the variance of one vote by that of the mean of all first votes (the design effect, Kish 1965)."""
+    models = len(drawn[0])
+    alone = within = across = 0.0
+    for at in range(models):
+        twice, wrong = _twice(drawn, at)
+        alone += wrong * (1 - wrong)
+        within += twice - wrong**2
+        for other in range(at):
+            together, independent = _both(drawn, at, other)
+            across += together - independent
+    votes = FIRST * models
+    if not alone:
+        return None
+    variance = (alone * FIRST + FIRST * (FIRST - 1) * within + 2 * FIRST**2 * across) / votes**2
+    return min(float(votes), max(1.0, alone / models / max(variance, 1e-12)))
