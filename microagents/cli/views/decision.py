@@ -55,6 +55,8 @@ def print_decision(shown: InspectedDecision) -> None:
 
 def _remarks(shown: InspectedDecision) -> Iterator[str]:
     """Say what bears on a decision beside its votes."""
+    if shown.right is not None:
+        yield f"right is {json_text(shown.right)}"
     if shown.replies and shown.value is not None and shown.value not in [value for value, _ in shown.tally]:
         yield f"decided for {json_text(shown.value)}"
     if shown.person is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -65,6 +66,7 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         looked_up = Counter(row.tool for row in look_up_rows(reader))
         problems = reader.verify() if verify else []
         agreement = agreement_in(reader)
+        wrong = _first_wrong(reader, result)
     if as_json:
         verified = {"verified": not problems} if verify else {}
         solution = {} if tree is None else {"solution": tree}
@@ -73,6 +75,8 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         echo(json_text(result.as_json() | solution | climbed | verified | agreed))
     else:
         echo(summary(result, with_text=False))
+        if wrong:
+            echo(printable(f"wrong at {wrong}; `microagents show {run} PATH` shows its votes"))
         if looked_up:
             calls = ", ".join(f"{number:,} of {tool}" for tool, number in sorted(looked_up.items()))
             echo(printable(f"looked up before replies: {calls} (microagents export {run} --actions)"))
@@ -90,6 +94,17 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
     for problem in problems:
         typer.echo(f"microagents: {printable(problem)}; keep the file for inspection, and begin another run", err=True)
     raise typer.Exit(FAILURE if problems else 0)
+
+
+def _first_wrong(reader: Reader, result: Result) -> str:
+    """Write the first wrong step with its decided and its right reply; empty without one."""
+    if result.account.wrong_at is None:
+        return ""
+    with suppress(InvalidUsage):
+        shown = inspect_decision(reader, result.account.wrong_at)
+        if shown.right is not None:
+            return f"{shown.path}: {json_text(shown.value):.500}, right is {json_text(shown.right):.500}"
+    return ""
 
 
 def _print_agreement(agreement: Sequence[Agreement]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -96,6 +97,8 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     fields without a vote stand apart."""
     correct: bool | None
     """Whether the task's oracle accepts the value; None without a value, an oracle or the state of the step."""
+    right: Any
+    """The right reply to the step, as JSON-like values, if the value is wrong; None if code does not know it."""
     wrong: tuple[Confusion, ...]
     """The wrong fields of a row that is voted on by field."""
     cost_usd: float | None
@@ -178,6 +181,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         ],
         probability=None if voted is None else voted.probability,
         correct=correct,
+        right=_right(asked) if correct is False else None,
         wrong=() if asked is None or value is None or correct is not False else _wrong_fields(asked, value),
         cost_usd=total_usd([*([] if row is None else [row.cost_usd]), *(each.cost_usd for each in more)]),
         price=mark_of(specs_in(settings_of(reader.experiment)["models"])),
@@ -311,6 +315,14 @@ def _count(election: ElectionId, ballots: Sequence[Ballot | Flagged], question: 
     for ballot in ballots:
         count.add(ballot)
     return count
+
+
+def _right(asked: RebuiltQuestion | None) -> Any:
+    if asked is None or asked.step is None or asked.chain is None:
+        return None
+    with suppress(TaskFailed):  # a user's code raised; the decision was judged when it was taken
+        return asked.chain.right(asked.step.state, asked.step.number)
+    return None
 
 
 def _wrong_fields(asked: RebuiltQuestion, value: bytes) -> tuple[Confusion, ...]:

@@ -29,6 +29,9 @@ from microagents.task import ChainTask, Task
 from microagents.work.durable import Work
 from microagents.work.elections import put_to
 
+MOST_RIGHT = 500
+"""Wrong steps of which the right reply is told."""
+
 
 class RebuiltQuestion(Struct, frozen=True, kw_only=True):
     """A question that was built again as it was asked."""
@@ -158,10 +161,11 @@ def _decided(reader: Reader, of_input: int) -> Iterator[tuple[int, bytes | None]
         yield int(number), next(found, None)
 
 
-def wrong_steps(reader: Reader, of_input: int, within_s: float) -> tuple[list[int], int | None]:
+def wrong_steps(reader: Reader, of_input: int, within_s: float) -> tuple[dict[int, Any], int | None]:
     """Return the steps of an input whose decisions the task's oracle refuses, and the number of steps that were judged in that time.
 
-    The number is None for work whose steps no oracle judges, such as an agent's.
+    Each stands with the right reply, as JSON-like values, as far as code knows it. The number is None for work whose steps no oracle
+    judges, such as an agent's.
 
     Raises:
         InvalidUsage: the task's code cannot be found, or raised.
@@ -169,13 +173,13 @@ def wrong_steps(reader: Reader, of_input: int, within_s: float) -> tuple[list[in
     plan, ends_s = plan_of(reader), time.monotonic() + within_s
     steps = _steps_of(reader, plan, of_input)
     if steps is None:
-        return [], None
-    chain, wrong, judged = steps.chain(replay_of(reader, plan)), list[int](), 0
+        return {}, None
+    chain, wrong, judged = steps.chain(replay_of(reader, plan)), dict[int, Any](), 0
     for number, state, reply in _walked(reader, chain, of_input, knows_inputs=plan.strategy.knows_inputs):
         if time.monotonic() > ends_s:
             break
         if reply is not None and chain.correct(state, reply, number) is False:
-            wrong.append(number)
+            wrong[number] = chain.right(state, number) if len(wrong) < MOST_RIGHT else None
         judged = number + 1
     return wrong, judged
 

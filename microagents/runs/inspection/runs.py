@@ -34,6 +34,7 @@ from microagents.runs.inspection.replay import drawn_work
 from microagents.runs.judging import accuracy_of
 from microagents.runs.plan import plan_of, settings_of
 from microagents.runs.result import Result, Results, WaitingCall, calls_waiting_in, results_of
+from microagents.systems.agents.notes import AgentRecord
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import flag_of
 
@@ -151,7 +152,7 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
             "the rest of `show` does not depend on it"
         )
     try:
-        return drawn_work(reader, plan, of_input)
+        return _with_persons(drawn_work(reader, plan, of_input), reader)
     except Exception as error:  # noqa: BLE001 - a user's code may raise anything, and so may damaged rows
         if isinstance(error, InvalidUsage):
             reason = str(error)
@@ -160,6 +161,16 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
         raise InvalidUsage(
             f"the work of run {run} cannot be drawn from its journal ({reason}); the rest of `show` does not depend on it"
         ) from None
+
+
+def _with_persons(work: Struct, reader: Reader) -> Struct:
+    """Say of an agent's calls that wait which of them a person has decided for the next sitting."""
+    decided = {path.rpartition("/")[0] for path in reader.persons()}
+    for action in work.actions if isinstance(work, AgentRecord) else ():
+        for number, call in enumerate(action.calls):
+            if call.outcome == "waits" and f"{action.path}/call/{number}" in decided:
+                call.outcome = "decided, not yet resumed"
+    return work
 
 
 def runs_in(

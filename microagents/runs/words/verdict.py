@@ -144,7 +144,7 @@ def outcome_text(result: RunFacts) -> str:
     return result.outcome
 
 
-Kind = Literal["right", "done", "wrong", "running", "waits", "decided", "stopped", "failed"]
+Kind = Literal["right", "done", "wrong", "running", "waits", "answered", "stopped", "failed"]
 
 
 _KINDS: dict[str, Kind] = {"running": "running", "undecided": "waits", "refused": "waits", "failed": "failed"}
@@ -154,7 +154,7 @@ class Standing(Struct, frozen=True):
     """The state of a run in one sentence, which lists, pages, reports and the terminal say alike."""
 
     kind: Kind
-    """What its colour shows. ``done`` is completed, and nothing was checked."""
+    """What its colour shows. ``done`` is completed, and nothing was checked; of ``answered`` persons have decided all that waits."""
     text: str
 
 
@@ -199,7 +199,7 @@ def _standing_of(result: RunFacts) -> Standing:
     if wrong:
         return Standing("wrong", f"{wrong}; {said}")
     if outcome_text(result) == "decided":
-        return Standing("decided", said)
+        return Standing("answered", said)
     return Standing(_KINDS.get(result.outcome, "stopped"), said)
 
 

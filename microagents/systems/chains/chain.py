@@ -15,7 +15,7 @@ from msgspec import Raw, Struct, structs
 
 from microagents.actors.role import G, Strategy
 from microagents.base.errors import InvalidDefinition, InvalidUsage, TaskFailed
-from microagents.base.plain_values import encode
+from microagents.base.plain_values import encode, plain
 from microagents.base.round_trips import NotGivenBack, RoundTrip, lost_part
 from microagents.base.user_code import called, mistyped, unkept
 from microagents.elections.election import (
@@ -29,6 +29,7 @@ from microagents.elections.election import (
     Verdict,
 )
 from microagents.replies.chat import Prompt, Sampling, decoder_of
+from microagents.replies.model_replies import as_reply
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
 from microagents.systems.chains.judge import Choose
 from microagents.systems.chains.paraphraser import Paraphrase
@@ -145,6 +146,13 @@ class Chain:
         """Whether a reply is right; None if code cannot know it."""
         right: bool | None = called(self.task.correct, state, reply, gives=(bool, NoneType), at=number)
         return right
+
+    def right(self, state: Any, number: int) -> Any:
+        """Return the right reply to a step as JSON-like values, of a row the fields that code knows; None if it knows none."""
+        reply = self.oracle(state, number)
+        if reply is not None:
+            return plain(as_reply(reply))
+        return plain(called(self.task.right_fields, state, gives=dict, at=number)) or None
 
     def result(self, state: Any) -> object:
         """Return the result of the work."""

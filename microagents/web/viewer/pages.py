@@ -106,19 +106,20 @@ def _count(node: ProblemNode) -> int:
 def judged(reader: Reader, of_input: int, within_s: float) -> dict[str, Any]:
     """Return the steps that the task's oracle calls wrong, and how many it judged; without the task's code a note says why none.
 
-    Of a table they are its rows. A run without an error has none, and takes no time.
+    Beside them stand the right replies. Of a table they are its rows. A run without an error has none, and takes no time.
     """
     if not reader.account().errors:
         return {"wrong": [], "judged": None}
     number: int | None
     try:
         if is_table(reader):
-            wrong, number = wrong_rows(reader, within_s)
-            return {"wrong": wrong, "judged": number}
-        wrong, number = wrong_steps(reader, of_input, within_s)
+            rows, number = wrong_rows(reader, within_s)
+            return {"wrong": rows, "judged": number}
+        steps, number = wrong_steps(reader, of_input, within_s)
     except InvalidUsage as error:
         return {"wrong": [], "judged": None, "note": f"what is wrong is not marked: {error}"}
-    return {"wrong": wrong[:MAX_LISTED], "judged": number}
+    wrong = dict(islice(steps.items(), MAX_LISTED))
+    return {"wrong": list(wrong), "right": list(wrong.values()), "judged": number}
 
 
 def differences(reader: Reader, other: Reader, of_input: int, within_s: float) -> dict[str, Any]:

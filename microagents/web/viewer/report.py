@@ -40,7 +40,8 @@ def report(reader: Reader) -> str:
     """Return the report of a run as HTML, with everything that it shows inside."""
     run, is_listed = pages.run_facts(reader, 0), reader.experiment.listed
     steps = b"" if is_listed else reader.overview(0)
-    wrong = pages.judged(reader, 0, JUDGE_S)["wrong"] if steps else []
+    judged = pages.judged(reader, 0, JUDGE_S) if steps else {"wrong": []}
+    wrong = judged["wrong"]
     most = MAX_WHOLE if len(steps) <= MAX_WHOLE else MAX_DECISIONS
     found: dict[str, Any] = {
         "run": run | {"journal": None, "result": None if is_listed else run["result"]},
@@ -49,6 +50,7 @@ def report(reader: Reader) -> str:
         "inputs": _as_text(reader.inputs_overview()) if is_listed and not run["is_table"] else None,
         "rows": table_rows(reader, range(min(run["inputs"], MAX_ROWS))) if run["is_table"] else None,
         "wrong": wrong,
+        "right": judged.get("right"),
         "work": None if is_listed else pages.work_on(reader, 0),
         "decisions": _decisions(reader, [*run["undecided_at"], *_of_interest(steps, wrong)], most),
     }

@@ -124,7 +124,7 @@ def test_a_run_is_drawn_and_walked_by_the_keyboard(visit: Callable[..., Any]) ->
         page.keyboard.press("Home")
         page.keyboard.press("n")
         marked = lens.get_attribute("aria-valuetext")
-        assert any(word in marked for word in ("flagged", "outvoted")), marked
+        assert any(word in marked for word in ("flagged", "outvoted", "wrong")), marked
         asked: list[str] = []
         page.on("request", lambda one: asked.append(one.url))
         for key in ("+", "+", "-", "0"):
@@ -263,6 +263,32 @@ def test_a_person_decides_on_the_page(visit: Callable[..., Any]) -> None:
     assert started("show", "r", "0/step/0", "--json").json["outcome"] == "person"
 
 
+def test_right_replies_stand_beside_the_wrong_ones_one_click_from_the_headline(visit: Callable[..., Any]) -> None:
+    started("run", "hanoi", "-o", "disks=5", "--model", "sim:gpt-4.1-nano@hard=0.1", "--run-id", "r")
+    first = started("show", "r", "--json").json["wrong_at"]
+    shown = started("show", "r", first, "--json").json
+    right = json.dumps(shown["right"], separators=(",", ":"))
+    assert (shown["correct"], shown["right"] != shown["value"]) == (False, True)
+    assert f"wrong at {first}: " in started("show", "r").out
+    assert f"right is {right}" in started("show", "r", first).out
+    with served() as url:
+        page = visit(f"{url}/run/r")
+        drawn(page)
+        page.wait_for_selector(".legend button.wrong")
+        page.locator("canvas.lens").focus()
+        page.keyboard.press("Home")
+        page.keyboard.press("n")
+        assert page.locator("canvas.lens").get_attribute("aria-valuenow") == first.rpartition("/")[2]
+        page.locator("p.verdict a").click()
+        page.wait_for_selector("text=right is")
+        assert page.url.endswith(first)
+        assert right in page.locator("main").inner_text().replace("\n", "").replace(" ", "")
+    started("view", "r", "-o", "r.html")
+    report = visit(Path("r.html").absolute().as_uri())
+    report.wait_for_selector("html[data-drawn]")
+    assert right in report.locator(f"tr:has-text('{first}')").inner_text()
+
+
 def test_an_agent_is_approved_and_finished_in_the_browser_alone(visit: Callable[..., Any]) -> None:
     assert (
         started("run", "desk", "-s", "approve=send_mail", "--model", "sim:perfect", "--run-id", "d").code == UNDECIDED
@@ -277,8 +303,8 @@ def test_an_agent_is_approved_and_finished_in_the_browser_alone(visit: Callable[
             assert page.get_by_role("button", name="Approve").count() == 0
             page.reload()
         page.get_by_role("link", name="d", exact=True).click()
-        page.wait_for_selector("p.verdict.decided")
-        assert visit(url).locator("tr:has(a[href='/run/d']) .verdict.decided").inner_text().endswith("not yet resumed")
+        page.wait_for_selector("p.verdict.answered")
+        assert visit(url).locator("tr:has(a[href='/run/d']) .verdict.answered").inner_text().endswith("not yet resumed")
         page.get_by_role("button", name="Resume").click()
         page.wait_for_selector("p.verdict.right")
     assert started("show", "d").rows["completed"]

@@ -89,14 +89,14 @@ async function runPage(run, signal) {
     if (!isAlone()) { host.replaceChildren(); strip = null; steps = steps.subarray(0, 0); }
     priceAs(found);
     const isOver = found.outcome !== "running";
-    verdict.replaceChildren(verdictMark(found, "p"));
+    verdict.replaceChildren(verdictMark(found, "p", found.wrong_at && found.unit === "step" && decisionUrl(run, found.wrong_at)));
     account.replaceChildren(...accountOf(found).filter(Boolean));
     flags.replaceChildren(...flagsOf(found));
     draw();
-    const waiting = found.is_table ? [] : found.undecided_at ?? []; // a table has its open rows
-    const persons = Object.entries(found.by_persons);
-    resuming.replaceChildren(...(persons.length || (isOver && found.may_resume) ? [section(persons.length ? "Decided" : null, persons.length ? h("p", { class: "decided" }, persons.length > 1 ? [plural(persons.length, "decision"), ", the last "] : null, decidedBy(persons.at(-1)[1])) : null, resumption(run, found))] : []));
-    waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, found.by_persons[path] ? "✎ " : "◇ ", said(path)), found.by_persons[path] ? " decided" : "", found.contested_at?.[path] ? ` contested: ${found.contested_at[path].map((votes) => `${votes} of ${votes}`).join(" and ")} votes` : ""))), FIRST), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
+    const waiting = found.is_table ? [] : (found.undecided_at ?? []).filter((path) => !found.by_persons[path]); // a table has its open rows
+    const persons = found.is_table ? [] : Object.entries(found.by_persons);
+    resuming.replaceChildren(...(persons.length || (isOver && found.may_resume) ? [section(persons.length ? "Decided" : null, persons.length ? firstOf(persons, (shown) => h("ul", null, shown.map(([path, person]) => h("li", { class: "answered" }, h("a", { href: decisionUrl(run, path) }, said(path)), " ", decidedBy(person)))), FIRST) : null, resumption(run, found))] : []));
+    waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)), found.contested_at?.[path] ? ` contested: ${found.contested_at[path].map((votes) => `${votes} of ${votes}`).join(" and ")} votes` : ""))), FIRST), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
     if (found.is_table) problems.replaceChildren(); // each row says it
     else if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
     else if (found.listed && !query.has("input")) problems.replaceChildren(...withoutResult(found.failed_inputs.filter((each) => each.outcome !== "undecided"), (number) => runUrl(run, `?input=${number}`)));
@@ -236,10 +236,10 @@ async function decisionPage(run, path, signal, given = null) {
     reply.flag ? null : quoted(json(reply.vote)),
     reply.text === null ? h("p", { class: "note" }, "text not kept: ", h("code", null, "--keep-texts all"), " keeps each") : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]));
   const mayDecide = ["open", "undecided", "contested", "refused"].includes(found.outcome) && !found.settled_by && !found.person;
-  const decided = found.person && section("Decided", h("p", { class: "decided" }, decidedBy(found.person)), quoted(json(JSON.parse(found.person.value))), resumption(run, await api(apiUrl(run), { signal })));
-  show(row ? `Row ${count(row.input)}` : path, beside, row ? section(null, rowFacts(row), rowPanel(run, row)) : null, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (found.person ? "a person, once it is resumed" : mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
+  const decided = found.person && section("Decided", h("p", { class: "answered" }, decidedBy(found.person)), quoted(json(JSON.parse(found.person.value))), resumption(run, await api(apiUrl(run), { signal })));
+  show(row ? `Row ${count(row.input)}` : path, beside, row ? section(null, rowFacts(row), rowPanel(run, row)) : null, section("Decision", h("dl", { class: "facts" }, fact("outcome", found.person ? h("span", { class: "mark answered" }, "✎ decided") : outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (found.person ? "a person, once it is resumed" : mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
     fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd)), found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
-    found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null), found.value === null || row ? null : quoted(json(found.value))),
+    found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null), found.value === null || row ? null : quoted(json(found.value)), found.right === null || row ? null : [h("h3", { class: "right" }, "● right is"), quoted(json(found.right))]),
   asked ? section("Call", callOf(asked, decisionUrl(run, step))) : null,
   decided, mayDecide && !(hasCells && row.waits) ? decisionForm(run, path, found, route) : null,
   h("div", { class: "columns" }, raced ? h("div", null, section("Race", raced.chart)) : null, hasCells ? null : h("div", null, votesOf(found.tally))),
@@ -307,7 +307,7 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   go(link.getAttribute("href"));
 });
-const KEYS = [["?", "shows the keys"], ["/", "filters the list"], ["w", "what waits for you"], ["l", "the list of runs"], ["j, k", "next, before, in the queue"], ["a, r", "approve, reject"], ["← →, + −, 0", "moves and zooms the strip"], ["n, N", "next and earlier marked step"], ["Enter", "opens it"]];
+const KEYS = [["?", "shows the keys"], ["/", "filters the list"], ["w", "what waits for you"], ["l", "the list of runs"], ["j, k", "next, before, in the queue"], ["a, r", "approve, reject"], ["← →, + −, 0", "moves and zooms the strip"], ["n, N", "next and earlier wrong step; without one, marked step"], ["Enter", "opens it"]];
 const help = h("dialog", { "aria-label": "Keys" }, h("h2", null, "Keys"), h("dl", { class: "list" }, KEYS.map(([key, what]) => [h("dt", null, key), h("dd", null, what)])), h("form", { method: "dialog" }, h("button", null, "Close")));
 document.body.append(help);
 // Keys act from the whole page: on a button that names its key, else on the strip or the grid, unless something else has the focus.

@@ -106,10 +106,10 @@ export const said = (text) => h("bdi", null, text);
 export const fact = (name, value, more) => h("div", null, h("dt", null, name), h("dd", null, value, more ? h("small", null, more) : null));
 export const section = (title, ...children) => h("section", null, title ? h("h2", null, title) : null, ...children);
 
-const SHAPES = { completed: "●", running: "▶", stopped: "■", failed: "✕", undecided: "◇", contested: "◇", refused: "◇", interrupted: "■", "cut off": "■", open: "○", right: "●", done: "○", wrong: "✗", waits: "◇", decided: "✎" };
+const SHAPES = { completed: "●", running: "▶", stopped: "■", failed: "✕", undecided: "◇", contested: "◇", refused: "◇", interrupted: "■", "cut off": "■", open: "○", right: "●", done: "○", wrong: "✗", waits: "◇", answered: "✎" };
 export const outcomeMark = (outcome) => h("span", { class: `mark ${outcome.split(" ")[0]}` }, `${SHAPES[outcome] ?? "●"} ${outcome}`);
 // How a run stands, in one sentence; its colour says what is wrong before what is done.
-export const verdictMark = ({ verdict }, name = "span") => h(name, { class: `verdict ${verdict.kind}` }, `${SHAPES[verdict.kind]} `, said(verdict.text));
+export const verdictMark = ({ verdict }, name = "span", href = null) => h(name, { class: `verdict ${verdict.kind}` }, `${SHAPES[verdict.kind]} `, href ? h("a", { href }, said(verdict.text)) : said(verdict.text));
 
 // A result as a person reads it: lists of objects as a table, objects as names and values, texts as they are.
 export function readable(value) {

@@ -11,7 +11,7 @@ const content = JSON.parse(document.getElementById("content").textContent, exact
 const add = (...children) => whole.append(...children.flat(Infinity).filter(Boolean));
 const unpacked = async (text) => new Uint8Array(await new Response(new Blob([Uint8Array.from(atob(text), (each) => each.charCodeAt(0))]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer());
 
-const { run } = content, steps = await unpacked(content.steps), unit = run.unit ?? "step", wrong = new Set(content.wrong.map((number) => `0/step/${number}`));
+const { run } = content, steps = await unpacked(content.steps), unit = run.unit ?? "step", wrong = new Map(content.wrong.map((number, i) => [`0/step/${number}`, content.right?.[i]]));
 priceAs(run);
 if (run.result !== null && run.result !== undefined) add(section("Result", readable(run.result)));
 if (content.inputs) { const here = h("div"); add(section("Inputs", here)); grid(here, null)(await unpacked(content.inputs), run.inputs, run.outcome === "running"); }
@@ -24,8 +24,8 @@ if (steps.length) {
 }
 const curve = undecidedByRound(steps, run), over = overTime(content.series, unit, run.price);
 add(h("div", { class: "columns" }, flagsOf(run), curve ? section("Undecided by round", curve) : null), over ? section("Over time", over) : null);
-if (content.decisions?.length) add(section(plural(content.decisions.length, "decision"), h("p", { class: "note" }, "Undecided and wrong ones first, then those with most samples. ● agrees, ◆ differs, ▲ red flag; in launch order."), firstOf(content.decisions, (shown) => table("Decisions", [["decision", null], ["outcome", null], ["samples", null], ["value", "text"]],
-  shown.map((each) => [said(each.path), outcomeMark(wrong.has(each.path) ? "wrong" : each.outcome), each.samples.map((one) => ({ true: "●", false: "◆" }[one] ?? "▲")).join(""), each.value === null ? "" : said(JSON.stringify(each.value))])), 60)));
+if (content.decisions?.length) add(section(plural(content.decisions.length, "decision"), h("p", { class: "note" }, "Undecided and wrong ones first, then those with most samples. ● agrees, ◆ differs, ▲ red flag; in launch order."), firstOf(content.decisions, (shown) => table("Decisions", [["decision", null], ["outcome", null], ["samples", null], ["value", "text"], ["right is", "text"]],
+  shown.map((each) => [said(each.path), outcomeMark(wrong.has(each.path) ? "wrong" : each.outcome), each.samples.map((one) => ({ true: "●", false: "◆" }[one] ?? "▲")).join(""), each.value === null ? "" : said(JSON.stringify(each.value)), wrong.get(each.path) ? said(JSON.stringify(wrong.get(each.path))) : ""])), 60)));
 if (content.work) add(drawWork(content.work, () => null));
 addEventListener("beforeprint", () => document.querySelectorAll("details:not(.text)").forEach((each) => { each.open = true; }));
 document.documentElement.dataset.drawn = "";

@@ -60,7 +60,7 @@ export function rowPanel(run, row, { field = null, after = null, known = [] } = 
   const content = [first.map(votesOf), rest.length ? h("details", { open: isAll }, h("summary", null, `${plural(rest.length, first.length ? "other field" : "field")}`), rest.map(votesOf)) : null];
   return h("div", { class: "columns beside" }, h("div", null, h("h3", null, "The row"), h("dl", { class: "list" }, Object.entries(row.row).map(([name, value]) => [h("dt", null, said(name)), h("dd", null, said(written(value)))]))),
     h("div", null, h("h3", null, row.waits ? "Which values are right?" : "Votes on its cells"), row.waits && fields.length ? h("form", { onsubmit: send }, content, h("div", { class: "tools" }, h("button", { class: "large main", "data-key": "d" }, "Decide")), answer) : content,
-      row.said ? h("p", { class: "decided" }, decidedBy(row.said)) : null, own.length ? null : h("p", null, "It has no valid reply.")));
+      row.said ? h("p", { class: "answered" }, decidedBy(row.said)) : null, own.length ? null : h("p", null, "It has no valid reply.")));
 }
 
 // Facts of one row, in one line.

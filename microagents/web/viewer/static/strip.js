@@ -11,6 +11,8 @@ export const LANES = [
   ["undecided", "◇", (byte) => byte >> 6 === 1],
 ];
 
+const WRONG = LANES.length;
+
 export class Strip {
   constructor(host, { label, open, unit = "step", from = null, wrongName = "wrong" }) {
     Object.assign(this, { label, open, unit, wrongName, steps: new Uint8Array(0), wrong: new Uint8Array(0), at: 0, from: 0, to: 1, total: 0 });
@@ -231,12 +233,15 @@ export class Strip {
   }
 
   next(kind, way) {
-    const test = (i) => (kind === null ? this.steps[i] > 15 || this.wrong[i] : kind === 5 ? this.wrong[i] : this.lanes[kind][2](this.steps[i]));
+    const test = (i) => (kind === null ? this.steps[i] > 15 || this.wrong[i] : kind === WRONG ? this.wrong[i] : this.lanes[kind][2](this.steps[i]));
     for (let i = this.at + way, left = this.steps.length; left > 0; left--, i += way) {
       i = (i + this.steps.length) % this.steps.length;
       if (test(i)) { if (this.to - this.from > 400) this.show(i - 40, i + 41); this.point(i, true); return; }
     }
   }
+
+  // The lane of the wrong ones, if there are any; else all lanes.
+  get mostTelling() { return this.totals[WRONG] ? WRONG : null; }
 
   show(from, to) { this.from = from; this.to = to; this.clamp(); this.remember(); this.draw(); }
 
@@ -290,7 +295,7 @@ export class Strip {
         ArrowLeft: () => this.point(this.at - (event.shiftKey ? page : 1), true), ArrowRight: () => this.point(this.at + (event.shiftKey ? page : 1), true),
         PageUp: () => this.point(this.at - page, true), PageDown: () => this.point(this.at + page, true), Home: () => this.point(0, true),
         End: () => this.point(this.steps.length - 1, true), "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), "-": () => this.zoom(2), 0: () => this.show(0, this.n),
-        Enter: () => this.go(), n: () => this.next(null, 1), N: () => this.next(null, -1),
+        Enter: () => this.go(), n: () => this.next(this.mostTelling, 1), N: () => this.next(this.mostTelling, -1),
       };
       if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
       event.preventDefault();
