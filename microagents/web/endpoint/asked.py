@@ -58,6 +58,8 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
     """One request for a reply."""
 
     wire: Wire
+    whole: bytes
+    """Its body as it came."""
     fields: Mapping[str, bytes]
     """The fields of its body as they came."""
     named: NamedFields
@@ -91,13 +93,14 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         if named.background:
             raise InvalidUsage("background is not served: a vote needs the replies; leave it out")
         kept = {name: headers[name] for name in FORWARDED_HEADERS if name in headers}
-        return cls(wire=wire, fields=fields, named=named, headers=kept, query=query, caller=caller)
+        return cls(wire=wire, whole=body, fields=fields, named=named, headers=kept, query=query, caller=caller)
 
     @cached_property
     def digest(self) -> bytes:
         """Digest of the caller, the query and the body: equal requests have the same."""
-        written = msgspec.msgpack.encode((self.wire.name, self.caller, self.query, list(self.fields.items())))
-        return blake2b(written, digest_size=16).digest()
+        hashed = blake2b(msgspec.msgpack.encode((self.wire.name, self.caller, self.query)), digest_size=16)
+        hashed.update(self.whole)
+        return hashed.digest()
 
     def behind(self, path: str) -> str:
         """Return a path with the query of the request."""

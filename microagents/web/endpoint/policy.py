@@ -44,6 +44,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Replies without calls are one vote, the end of the turn; or each is a vote for its text, white space aside."""
     temperature: Annotated[float, Meta(ge=0, le=2)] = 0.1
     """Temperature of the repeats of a request that names a lower one. The first sample is asked for as the client wrote it."""
+    keep_bodies: bool = False
+    """Whether the journal keeps the bodies of requests whole, each at the path of its election and ``/body``; else their digests."""
     tools: dict[str, ToolPolicy] = {}
     """By the name of the tool."""
 

@@ -21,7 +21,7 @@ from microagents.base.messages import address_of
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Elect, ElectionId, Question, Verdict, total_usd
 from microagents.elections.rules import PortableRule, certain
-from microagents.journal.messages import RecordDecision
+from microagents.journal.messages import Record, RecordDecision, answered
 from microagents.journal.reading import journal_of
 from microagents.journal.sitting import JournalConfig
 from microagents.models.http.provider import HttpModel
@@ -288,6 +288,10 @@ class ServedElections:
             prose=policy.unvoted,
         )
         election = question.id_at(path)
+        if policy.keep_bodies:
+            place = ElectionId(path=f"{path}/body", question_digest=asked.digest)
+            body = json.encode(asked.whole.decode(errors="replace"))
+            messenger.tell(Record(entries=(answered(place, body),)))
         try:
             verdict = await messenger.ask(Elect(id=election, question=question))
         except ModelUnavailable:
