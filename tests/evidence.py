@@ -530,7 +530,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="*", help=f"of {', '.join(PARTS)}; by default all")
-    parser.add_argument("--write", action="store_true", help="write docs/notebooks/evidence.md: of named parts only their rows")
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/notebooks/evidence.md: of named parts only their rows"
+    )
     parser.add_argument("--check", action="store_true", help="exit with 1 if a figure has left its interval")
     given = parser.parse_args(arguments)
     if unknown := {*given.part} - {*PARTS}:

@@ -421,11 +421,14 @@ class Follow(Stream[Ballot | Verdict], frozen=True, kw_only=True):
     """Number of draws in flight beyond what the decision needs. The first ballot arrives sooner; the decision is the same."""
 
 
-class Draw(Request[Sample], frozen=True, kw_only=True):
-    """Take one sample from a model."""
+class Draw(Request[tuple[Sample, ...]], frozen=True, kw_only=True):
+    """Take samples from a model in one request. The reply has them in launch order: all, or fewer, but at least one."""
 
     route_by = "id"
     id: SampleId
+    """The first sample."""
+    samples: int = 1
+    """Number of samples: the first one, and those behind it in launch order."""
     prompt: Prompt
     reply: str
     """Address of the reply class."""
@@ -444,8 +447,6 @@ class Draw(Request[Sample], frozen=True, kw_only=True):
     asked to look something up, which it has, too."""
     choices: tuple[str, ...] = ()
     """Votes that the reply may cast; empty for any vote."""
-    is_followed: bool = False
-    """Whether its first reply is waited for, to guess on."""
     traceparent: str = ""
     """The W3C trace context of the run, if its election was sampled for a trace; else empty."""
 

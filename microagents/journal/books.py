@@ -210,8 +210,8 @@ class Books:
         account.unpriced = max(0, account.unpriced)  # a call that died unsent is settled, too
         for reason, count in record.repeated.items():
             account.repeated[reason] = account.repeated.get(reason, 0) + count
-        for spec, refused in record.refused.items():
-            account.refused[spec] = {**account.refused.get(spec, {}), **refused}
+        for spec, refused in record.refused.items():  # a new dict, since earlier accounts share the one before
+            account.refused = {**account.refused, spec: {**account.refused.get(spec, {}), **refused}}
         account.limits |= record.limits
         for took_s in record.took_s.values():
             for bucket in map(bucket_of, took_s):

@@ -666,6 +666,8 @@ class Conditions(Struct, frozen=True, kw_only=True):
     """Decisions of persons on elections that are open or may be opened, as JSON, by path."""
     doubted: tuple[str, ...] = ()
     """Specs of the models whose masses do not hold."""
+    refused: dict[str, dict[str, str | None]] = {}
+    """Parameters that models refuse, by the spec of the model, each with the one that is sent instead."""
     outages: dict[str, float] = {}
     """Seconds for which providers of throttled models have been out, by the name of the throttle."""
 

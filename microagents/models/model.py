@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
 from inspect import iscoroutinefunction
@@ -54,12 +54,16 @@ class Call(Struct, frozen=True, kw_only=True):
     """The prompt with its turns, for a model that gets it as one text."""
     choices: tuple[str, ...] = ()
     """Votes that the reply may cast, such as the labels of candidates; empty for any vote."""
-    is_followed: bool = False
-    """Whether its first reply is waited for, to guess on."""
     samples: int = 1
-    """Number of samples that its request asks for, this one included."""
+    """Number of samples that its request asks for: this one, and those behind it in launch order."""
     traceparent: str = ""
     """The W3C trace context of the run, if its election was sampled for a trace; else empty."""
+
+    def singles(self) -> list[Call]:
+        """Return a call for each of its samples, in launch order."""
+        election, first = self.id.election, self.id.seq
+        ids = [SampleId(election=election, seq=seq) for seq in range(first, first + self.samples)]
+        return [structs.replace(self, id=each, samples=1) for each in ids]
 
     @property
     def question(self) -> Prompt:
@@ -152,8 +156,6 @@ class Model:
     """Number of calls that it can take at a time; further ones wait in the solver, unsent. None for any number."""
     max_samples: int = 1
     """Number of samples of one prompt that one request can give (`complete_several`)."""
-    joins_guesses: bool = False
-    """Whether a request asks for several samples even if someone waits for the first reply, to guess on."""
     takes_turns: bool = False
     """Whether it takes the turns and the tools of a prompt; any other model gets it as one text (`Prompt.flat`)."""
     answers_at_once: bool = False
@@ -161,7 +163,10 @@ class Model:
 
     @property
     def refused(self) -> Mapping[str, str | None]:
-        """Parameters that are not sent since the model refuses them, each with the one sent instead; the run's journal keeps them."""
+        """Parameters that are not sent since the model refuses them, each with the one sent instead; the run's journal keeps them.
+
+        `SEVERAL_AT_ONCE` among them says that a request gives one sample only.
+        """
         return {}
 
     def refuse(self, refused: Mapping[str, str | None]) -> None:
@@ -201,6 +206,11 @@ class Model:
         return None
 
     @classmethod
+    def most_samples(cls, spec: ModelSpec) -> int:  # noqa: ARG003 - for providers with an option
+        """Return the number of samples that a request to the model of a spec can ask for; by default its ``max_samples``."""
+        return cls.max_samples
+
+    @classmethod
     def open(cls, spec: ModelSpec, context: Context) -> Self:  # noqa: ARG003 - for providers that need the run
         """Build the model of a spec, in the process that will call it.
 
@@ -226,21 +236,15 @@ class Model:
         """
         raise NotImplementedError
 
-    async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
-        """Take several samples of one prompt, in one request and one attempt; gives each call's sample as it arrives.
+    async def complete_several(self, call: Call) -> Sequence[Sample]:
+        """Take ``call.samples`` samples of one prompt, at most `max_samples`, in one request and one attempt; in launch order.
 
-        The price of the prompt is split over the samples. A model may give fewer samples than calls: the solver draws the rest singly.
-
-        Args:
-            calls: as many as `max_samples` at most, in launch order. They differ in nothing but their seqs.
+        The price of the prompt is split over the samples. A model may give fewer, but at least one: the others are drawn singly.
 
         Raises:
             ModelUnavailable: no reply arrived.
         """
-        for call in calls:
-            with keyed_by_sample(call):
-                sample = await self.complete(call)
-            yield call, sample
+        raise NotImplementedError
 
     def in_run(self, context: Context) -> Model:  # noqa: ARG002 - for models that need the run
         """Return the model for the calls of one run, if it was given as an object; by default itself."""
@@ -250,6 +254,8 @@ class Model:
         """Release connections."""
 
 
+SEVERAL_AT_ONCE = "n"
+"""The name under which a model refuses several samples of one request."""
 SEVERAL = "votes_per_request"
 """The option of a spec that says how many samples a request asks for: a number, or ``auto``."""
 
@@ -362,6 +368,19 @@ def checked_sample(given: object, provider: str) -> Sample:
     raise ModelUnavailable("refused", f"{provider} must give a Sample with a text and a Usage, not {given!r:.100}")
 
 
+def checked_samples(given: object, asked: int, provider: str) -> Sequence[Sample]:
+    """Check the answer of a provider that was asked for a number of samples: one as it is, several as a sequence of at least one.
+
+    Raises:
+        ModelUnavailable: it is neither, or a sample is of no use.
+    """
+    if asked == 1:
+        return (checked_sample(given, provider),)
+    if not isinstance(given, Sequence) or not given:
+        raise ModelUnavailable("refused", f"{provider} must give a list of samples, not {given!r:.100}")
+    return [checked_sample(each, provider) for each in given[:asked]]
+
+
 def _is_of_use(given: Sample) -> bool:
     text: object = given.text
     usage: object = given.usage
@@ -439,6 +458,30 @@ def open_model(text: str, context: Context) -> Model:
             return given.in_run(context)
         return _of_function(given, text)
     spec = ModelSpec.parse(text)
+    found = _found(spec, text, context)
+    if isinstance(found, type) and issubclass(found, Model):
+        return found.open(spec, context)
+    return _of_function(found, text)
+
+
+def most_samples(text: str, context: Context) -> int:
+    """Return the number of samples that one request to the model of a spec can ask for. The model is not opened.
+
+    Raises:
+        InvalidUsage: as `open_model`.
+    """
+    given = context.model_objects.get(text)
+    if given is not None:
+        return int(getattr(given, "max_samples", 1))
+    spec = ModelSpec.parse(text)
+    found = _found(spec, text, context)
+    if isinstance(found, type) and issubclass(found, Model):
+        return found.most_samples(spec)
+    return 1
+
+
+def _found(spec: ModelSpec, text: str, context: Context) -> Any:
+    """Find the class or the function that a spec names."""
     if spec.provider == OBJECT or not can_be_found(f"{spec.provider}:{spec.name}"):
         raise InvalidUsage(
             f"the model {text!r} was given as an object, which cannot be built from its name; run the program that began this run again, "
@@ -452,10 +495,7 @@ def open_model(text: str, context: Context) -> Model:
         and find_spec(spec.provider) is None
     ):
         raise _unknown_provider(text, spec.provider)
-    found = MODELS.find_or_function(name, Model)
-    if isinstance(found, type) and issubclass(found, Model):
-        return found.open(spec, context)
-    return _of_function(found, text)
+    return MODELS.find_or_function(name, Model)
 
 
 def _of_function(given: Any, text: str) -> FunctionModel:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing
 from hashlib import blake2b
 from math import exp
 from types import MappingProxyType
@@ -12,27 +10,25 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
+from microagents.models.capabilities import capabilities_of
 from microagents.models.http.histories import chat_messages
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.replies import ChatChoice, Said, choices_in, name_in
 from microagents.models.http.sending import Client, Response, Sender, headers_of
 from microagents.models.http.spec_options import flag
-from microagents.models.http.usage import what_is_left
 from microagents.models.json_schema import schema_name, strict_schema
-from microagents.models.model import MAX_SAMPLES, SEVERAL, samples_per_request
-from microagents.models.streams import Streaming
+from microagents.models.model import MAX_SAMPLES, SEVERAL, SEVERAL_AT_ONCE, samples_per_request
 from microagents.models.token_masses import ALTERNATIVES, Token, mass_of, tokens_in
 from microagents.models.weighing import LETTERS, LOGPROBS, by_letter, weighed_by_letter
-from microagents.replies.chat import Sample, Usage
+from microagents.replies.chat import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from microagents.models.http.native_calls import NativeCall
     from microagents.models.model import Call, ModelSpec
-    from microagents.replies.chat import Prompt
+    from microagents.replies.chat import Prompt, Usage
     from microagents.replies.masses import LawOfMass
 
 
@@ -178,7 +174,7 @@ class OpenAIModel(OpenAIWire):
         "max_tokens": "max_completion_tokens",
         "max_completion_tokens": "max_tokens",
         **CACHING,
-        "n": None,
+        SEVERAL_AT_ONCE: None,
     }
 
     def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
@@ -187,58 +183,27 @@ class OpenAIModel(OpenAIWire):
             raise InvalidUsage(
                 f"session={spec.options['session']!r} is not known; the only session is session={BY_PROMPT}"
             )
-        most = self.capabilities.max_choices
-        self._samples_asked = samples_per_request(spec.options, most or MAX_SAMPLES, "auto" if most else "1")
+        self.max_samples = self.most_samples(spec)
 
-    @property
-    def max_samples(self) -> int:  # type: ignore[override]  # it changes with what the server refuses
-        """Number of samples that a request asks for; 1 once the server has given fewer than asked for."""
-        if self._weighs or "n" in self._substitutes.refused:
+    @classmethod
+    def most_samples(cls, spec: ModelSpec) -> int:
+        """Return the number of choices that a request asks for, one if they are weighed.
+
+        Raises:
+            InvalidUsage: the option of the spec is not a number from 1 on.
+        """
+        most = capabilities_of(spec.provider, spec.name).max_choices
+        asked = samples_per_request(spec.options, most or MAX_SAMPLES, "auto" if most else "1")
+        if spec.options.get("ballots") == LOGPROBS:
             return 1
-        return self._samples_asked
+        return asked
 
-    @property
-    def joins_guesses(self) -> bool:  # type: ignore[override]  # the client is opened at the first call
-        """Whether replies are streamed when someone waits for the first sample; never with a client of the user's."""
-        return isinstance(self._client(), Sender)
-
-    async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
+    async def complete_several(self, call: Call) -> Sequence[Sample]:
         """Take several samples in one request. Once a server gives fewer than asked for, they are asked for singly."""
-        asked, sender = structs.replace(calls[0], samples=len(calls)), self._client()
-        if calls[0].is_followed and isinstance(sender, Sender):
-            async with aclosing(self._streamed(calls, asked, sender)) as given:
-                async for each in given:
-                    yield each
-            return
-        samples = await self._take(asked)
-        if len(samples) < len(calls):
-            self._substitutes.refused.setdefault("n", None)
-        for pair in zip(calls, samples, strict=False):
-            yield pair
-
-    async def _streamed(
-        self, calls: Sequence[Call], asked: Call, sender: Sender
-    ) -> AsyncGenerator[tuple[Call, Sample]]:
-        """Take several samples, each as soon as it is finished. The last one gets the rest of the usage of all."""
-        arrived = asyncio.Queue[ChatChoice | None]()
-        client = Streaming(sender, len(calls), arrived.put_nowait)
-        scope, early = TaskScope(), dict[int, Usage]()
-        try:
-            taking = scope.start(self._take(asked, client))
-            taking.add_done_callback(lambda _: arrived.put_nowait(None))
-            while (choice := await arrived.get()) is not None:
-                early[choice.index] = self._meter.guessed(asked, choice.said.text or choice.said.refusal)
-                yield calls[choice.index], self._sample(choice.said, choice.reason, early[choice.index], asked)
-            samples = dict(zip(client.indexes, taking.result(), strict=False))
-        finally:
-            await scope.close()
-        if len(samples) < len(calls):
-            self._substitutes.refused.setdefault("n", None)
-        owed = list(early.values())
-        for index in [index for index in samples if index not in early]:
-            usages = [samples[each].usage for each in samples if each in early or each == index]
-            yield calls[index], structs.replace(samples[index], usage=what_is_left(usages, owed))
-            early, owed = {}, []
+        samples = await self._take(call)
+        if len(samples) < call.samples:
+            self._substitutes.refused.setdefault(SEVERAL_AT_ONCE, None)
+        return samples
 
     @property
     def takes_turns(self) -> bool:  # type: ignore[override]  # as the model's
@@ -280,7 +245,7 @@ class OpenAIModel(OpenAIWire):
             named = {"name": schema_name(call.reply), "schema": strict_schema(call.reply), "strict": True}
             parameters["response_format"] = {"type": "json_schema", "json_schema": named}
         if call.samples > 1:
-            parameters["n"] = call.samples
+            parameters[SEVERAL_AT_ONCE] = call.samples
         return parameters
 
     def _headers(self, call: Call) -> dict[str, str]:

@@ -129,7 +129,8 @@ class Keeper(Role):
         """Number of changes of the conditions so far."""
         self._has_changed = Notifier()
         """Notifies of them."""
-        self._doubted: tuple[str, ...] = ()
+        self._of_models: tuple[Any, ...] = ()
+        """Doubted models and refused parameters that the conditions name."""
 
     async def start(self) -> None:
         """Open the journal.
@@ -152,7 +153,7 @@ class Keeper(Role):
         await self._writer.open()
         account = await self._writer.do(self._take_up)
         self._commits.begin(account)
-        self._doubted = account.doubted
+        self._of_models = account.doubted, account.refused
         self._limiter.begin(self._account(account))
         self._admission.pause(said_by(await self._writer.do(lambda store: store.pause())))
         await self._requests.start()
@@ -204,8 +205,10 @@ class Keeper(Role):
     def _note_commit(self, committed_at: str | None) -> None:
         if self._callback is not None:
             self._callback.release(committed_at)
-        if (doubted := self._commits.account.doubted) != self._doubted:
-            self._doubted = doubted
+        account = self._commits.account
+        of_models = account.doubted, account.refused
+        if of_models != self._of_models:
+            self._of_models = of_models
             self._note_change()
 
     async def _call_back(self, callback: DecisionCallback) -> None:
@@ -361,13 +364,14 @@ class Keeper(Role):
                 if sent == self._changes:
                     await self._has_changed.wait()
                     continue
-                sent = self._changes
+                sent, account = self._changes, self._commits.account
                 yield Conditions(
                     holder=holder,
                     admission=self._admission.now,
                     settings=dict(self._changed),
                     decisions=dict(self._requests.decisions),
-                    doubted=self._doubted,
+                    doubted=account.doubted,
+                    refused=account.refused,
                     outages=self._limiter.outages,
                 )
         finally:

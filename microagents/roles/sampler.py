@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Sequence
 from hashlib import blake2b
 
 from msgspec import structs
 
 from microagents.actors.role import Role
-from microagents.base.errors import ModelUnavailable
+from microagents.base.errors import MicroagentsError, ModelUnavailable
 from microagents.elections.election import Ballot, Draw, ElectionId, Flagged, Question, SampleId, Screen, Wanted
 from microagents.elections.red_flags import REFUSED
 from microagents.elections.rules import ByField, Certain
 from microagents.replies.chat import Prompt, Sample
 from microagents.replies.turns import ToolCall, Turn
 from microagents.roles.executor import LOOKED_UP, Execute
+from microagents.roles.known_models import KnownModels
 from microagents.task import flags_by_state
 from microagents.telemetry.tracing import ElectionTrace
 from microagents.tools.effect_keys import effect_key
@@ -33,8 +34,8 @@ class Sampler:
         voter: the role that asks for them.
         election_id: the election.
         question: its question.
-        is_followed: whether the first ballot is waited for.
-        doubted: the models whose masses are not asked for.
+        known: facts about the models of the run.
+        is_followed: whether the first ballot is waited for, to guess on.
         trace: notes its calls; None if the run is not traced.
     """
 
@@ -44,25 +45,56 @@ class Sampler:
         election_id: ElectionId,
         question: Question,
         *,
+        known: KnownModels,
         is_followed: bool,
-        doubted: Container[str] = (),
         trace: ElectionTrace | None = None,
     ) -> None:
         self._voter = voter
         self._id = election_id
         self._question = question
-        self._is_followed = is_followed
-        self._doubted = doubted
+        self._known, self._is_followed = known, is_followed
         self._trace = trace
         self._traceparent = "" if trace is None else trace.traceparent
         self.is_over = False
         """Whether no more ballots are counted. Set by the election: a callback of it would be a cycle of references."""
         self._task = voter.context.tasks[election_id.input]
         self._state = question.state if flags_by_state(type(self._task)) else b""
+        self._drawn: dict[int, tuple[float, Sample | MicroagentsError]] = {}
+        """Samples that were drawn together and are not taken yet, or the failure of their request, by seq; with the time of the request."""
 
     def prompt(self, seq: int) -> Prompt:
         """Return the prompt of a sample."""
         return self._question.prompt_of(seq)
+
+    def alike(self, seqs: range) -> range:
+        """Return the first of these seqs that can be drawn together: they have one model, temperature and prompt."""
+        first = self._question.model_of(self._id, seqs[0])
+        most = self._known.samples_at_once(first)
+        if most == 1:
+            return seqs[:1]
+        like = self._like(seqs[0])
+        unlike = (place for place, seq in enumerate(seqs[:most]) if self._like(seq) != like)
+        return seqs[: next(unlike, most)]
+
+    def _like(self, seq: int) -> tuple[object, ...]:
+        """Return the properties that samples of one request share."""
+        model = self._question.model_of(self._id, seq)
+        temperature = self._known.temperature(model, self._question.sampling.temperature_of(seq))
+        # A chain goes on with the first ballot, and a request for several samples takes as long as the slowest.
+        is_first = self._is_followed and seq == 0
+        return model, temperature, self._question.prompt_number(seq), is_first
+
+    async def draw_together(self, seqs: range) -> int:
+        """Draw samples in one request, for `sample` to take; returns how many, from the first one on, it gave or refused."""
+        asked_s, request = self._asked_s(), self._draw(seqs[0], self.prompt(seqs[0]), samples=len(seqs))
+        drawn: Sequence[Sample | MicroagentsError]
+        try:
+            samples = await self._voter.ask(request)
+            drawn = samples
+        except MicroagentsError as error:
+            drawn = [error] * len(seqs)
+        self._drawn.update((seq, (asked_s, each)) for seq, each in zip(seqs, drawn, strict=False))
+        return len(drawn)
 
     async def sample(self, seq: int, prompt: Prompt, earlier: int = 0) -> Screened | None:
         """Draw one sample and screen it; None once the election counts no more.
@@ -72,40 +104,27 @@ class Sampler:
             prompt: the question.
             earlier: number of earlier replies that were not taken; the prompt has them.
         """
-        question, sample_id = self._question, SampleId(election=self._id, seq=seq)
-        model = question.model_of(self._id, seq)
-        temperature = question.sampling.temperature_of(seq + earlier)  # asked again at 0, a model repeats itself
-        needs_mass = not earlier and self._may_decide(temperature) and model not in self._doubted
-        trace = self._trace
-        asked_s = trace.clock() if trace is not None and self._traceparent else 0.0
-        draw = Draw(
-            id=sample_id,
-            prompt=prompt,
-            reply=question.reply,
-            temperature=temperature,
-            max_output_tokens=question.sampling.max_output_tokens,
-            needs_length=bool(question.sampling.flag_above_tokens),
-            needs_mass=needs_mass,
-            model=model,
-            substitute=question.model_of(self._id, seq + 1),
-            rejected=earlier,
-            choices=question.choices,
-            is_followed=self._is_followed,
-            traceparent=self._traceparent,
-        )
+        question, draw, trace = self._question, self._draw(seq, prompt, earlier), self._trace
+        asked_s, given = self._drawn.pop(seq, (self._asked_s(), None))
         try:
-            sample = await self._voter.ask(draw)
+            if given is None:
+                sample = (await self._voter.ask(draw))[0]
+            elif isinstance(given, MicroagentsError):
+                raise given
+            else:
+                sample = given
         except ModelUnavailable as error:
             if not error.is_of_content:
                 raise
-            return Sample(text=error.words, model=model), Flagged(seq=seq, flag=REFUSED, cost_usd=0.0, said=error.words)
+            said = error.words
+            return Sample(text=said, model=draw.model), Flagged(seq=seq, flag=REFUSED, cost_usd=0.0, said=said)
         if self.is_over:
             return None
-        if sample.mass is not None and not needs_mass:
+        if sample.mass is not None and not draw.needs_mass:
             sample = structs.replace(sample, mass=None)
         ballot = await self._voter.ask(
             Screen(
-                id=sample_id,
+                id=draw.id,
                 sample=sample,
                 reply=question.reply,
                 flag_above_tokens=question.sampling.flag_above_tokens,
@@ -116,8 +135,33 @@ class Sampler:
         )
         if trace is not None:
             seen = None if isinstance(ballot, Wanted) else ballot
-            trace.calls.append((seq, model, temperature, prompt, sample, seen, asked_s, trace.clock()))
+            trace.calls.append((seq, draw.model, draw.temperature, prompt, sample, seen, asked_s, trace.clock()))
         return sample, ballot
+
+    def _draw(self, seq: int, prompt: Prompt, earlier: int = 0, *, samples: int = 1) -> Draw:
+        question, model = self._question, self._question.model_of(self._id, seq)
+        temperature = question.sampling.temperature_of(seq + earlier)  # asked again at 0, a model repeats itself
+        return Draw(
+            id=SampleId(election=self._id, seq=seq),
+            samples=samples,
+            prompt=prompt,
+            reply=question.reply,
+            temperature=temperature,
+            max_output_tokens=question.sampling.max_output_tokens,
+            needs_length=bool(question.sampling.flag_above_tokens),
+            needs_mass=not earlier and self._may_decide(temperature) and not self._known.is_doubted(model),
+            model=model,
+            substitute=question.model_of(self._id, seq + 1),
+            rejected=earlier,
+            choices=question.choices,
+            traceparent=self._traceparent,
+        )
+
+    def _asked_s(self) -> float:
+        """Time of a request, by the clock of the trace; 0 without one."""
+        if self._trace is None or not self._traceparent:
+            return 0.0
+        return self._trace.clock()
 
     def _may_decide(self, temperature: float | None) -> bool:
         """Whether the mass of a draw at a temperature may decide: all draws have one law, or the text above one half is its likeliest."""

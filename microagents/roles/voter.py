@@ -35,6 +35,7 @@ from microagents.elections.rules import ByField, FirstValid
 from microagents.journal.messages import Conditions, Recall, Record, RecordReply, RecordSample, Subscribe
 from microagents.replies.chat import CheckedReply, Reply, decoder_of, prose_fields
 from microagents.roles.executor import Execute
+from microagents.roles.known_models import KnownModels
 from microagents.roles.matcher import MeanTheSame
 from microagents.roles.meanings import FieldMeanings, Meanings
 from microagents.roles.sampler import Sampler
@@ -73,8 +74,7 @@ class Voter(Role):
         else:
             self.tracer = Tracer(context.tracing, [rung.name for rung in context.strategy.rungs])
         self.keeps_all_texts = context.settings.get("keep_texts") == "all"
-        self.doubted: set[str] = set()
-        """Specs of the models whose masses do not hold, so that they decide nothing."""
+        self.known = KnownModels(context)
         self.draws_are_eager = False
         """Whether draws begin in the iteration of the loop in which they are launched, since solver and red-flagger are in this process."""
 
@@ -190,8 +190,7 @@ class Voter(Role):
             self.send_records()
 
     def _take(self, conditions: Conditions) -> None:
-        if self.context.strategy.certain != "off":
-            self.doubted.update(conditions.doubted)
+        self.known.take(conditions)
         decided = [each for each in conditions.decisions.items() if self._persons.get(each[0]) != each[1]]
         self._persons.update(decided)
         for path, value in decided:
@@ -245,7 +244,7 @@ class RunningElection:
         if voter.tracer is not None:
             self._trace, self._fewest = ElectionTrace(voter.tracer, election_id), self._count.tally.votes_needed
         self._sampler = Sampler(
-            voter, election_id, question, is_followed=hedge is not None, doubted=voter.doubted, trace=self._trace
+            voter, election_id, question, known=voter.known, is_followed=hedge is not None, trace=self._trace
         )
         self._launched = 0
         """Number of draws launched so far, paid ballots included."""
@@ -330,20 +329,37 @@ class RunningElection:
             paid = self._paid.pop(seq, None) if self._paid else None
             if paid is None and self._voter.admission in (*PAUSES, "nothing"):
                 break
-            self._launched += 1
             if paid is not None:
+                self._launched += 1
                 self._arrive(seq, paid)
                 wanted = self._wanted
-            elif self._voter.draws_are_eager:
-                draw = begin(self._draw(seq))
-                if draw is not None:
-                    self.draws[seq] = draw
-            else:
-                self.draws[seq] = self._loop.create_task(self._draw(seq))
+                continue
+            seqs = self._drawn_together(range(seq, wanted))
+            self._launched = seqs.stop
+            self._begin(seqs)
         self._is_launching = False
         # Draws that ended at once may leave more to draw. These wait an iteration, in which the run may be stopped, and other work is done.
         if wanted == self._launched < self._wanted and not self.count_is_closed:
             self._loop.call_soon(self.launch)
+
+    def _drawn_together(self, seqs: range) -> range:
+        """Return the first of these seqs that go in one request. A reply that was rejected is asked again by itself."""
+        alike = self._sampler.alike(seqs)
+        if len(alike) == 1:
+            return alike
+        known = {*self._paid, *[each.seq for each in self._rejected]}
+        drawn_before = (place for place, seq in enumerate(alike) if seq in known)
+        return alike[: max(1, next(drawn_before, len(alike)))]
+
+    def _begin(self, seqs: range) -> None:
+        """Begin to draw samples in one request; it is known by its first seq."""
+        draw = self._draw(seqs[0]) if len(seqs) == 1 else self._draw_together(seqs)
+        if self._voter.draws_are_eager:
+            begun = begin(draw)
+        else:
+            begun = self._loop.create_task(draw)
+        if begun is not None:
+            self.draws[seqs[0]] = begun
 
     @property
     def _wanted(self) -> int:
@@ -380,8 +396,13 @@ class RunningElection:
     @property
     def paid(self) -> Sequence[Ballot | Flagged | Rejected]:
         """All paid samples, counted or not."""
-        rejected = () if self._verification is None else self._verification.rejected
-        return [*self._count.ballots, *self._arrived.values(), *self._paid.values(), *rejected]
+        return [*self._count.ballots, *self._arrived.values(), *self._paid.values(), *self._rejected]
+
+    @property
+    def _rejected(self) -> Sequence[Rejected]:
+        if self._verification is None:
+            return ()
+        return self._verification.rejected
 
     @property
     def calls(self) -> list[asyncio.Task[None]]:
@@ -398,6 +419,22 @@ class RunningElection:
         finally:
             if self._verification is not None:
                 await self._verification.close()
+
+    async def _draw_together(self, seqs: range) -> None:
+        """Draw samples in one request, and take each in.
+
+        If it gives some, the others go in another request; if it gives one, they are drawn singly.
+        """
+        try:
+            given = await self._sampler.draw_together(seqs)
+        finally:
+            self.draws.pop(seqs[0], None)
+        each = [range(seq, seq + 1) for seq in seqs]
+        if 1 < given < len(seqs):
+            each[given:] = [seqs[given:]]
+        for part in each:
+            if not self.count_is_closed:
+                self._begin(part)
 
     async def _draw(self, seq: int) -> None:
         sample_id = SampleId(election=self.id, seq=seq)

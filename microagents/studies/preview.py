@@ -166,11 +166,12 @@ class PreviewVoter(Voter):
 class PreviewSolver(Solver):
     """Draws samples, and keeps them."""
 
-    async def draw(self, request: Draw) -> Sample:
-        """Take one sample, and keep it."""
-        sample = await super().draw(request)
-        self.context.options["seen"].drawn[request.id] = request, sample
-        return sample
+    async def draw(self, request: Draw) -> tuple[Sample, ...]:
+        """Take samples, and keep them."""
+        samples = await super().draw(request)
+        for seq, sample in enumerate(samples, request.id.seq):
+            self.context.options["seen"].drawn[structs.replace(request.id, seq=seq)] = request, sample
+        return samples
 
 
 class PreviewRedFlagger(RedFlagger):

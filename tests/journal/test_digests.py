@@ -36,11 +36,11 @@ in_one_process = pytest.mark.parametrize("runtime", ["local", "linked"])
 class ShufflingSolver(Solver):
     """Lets replies arrive in another order than they were launched in, the same one every time."""
 
-    async def draw(self, request: Draw) -> Sample:
-        sample = await super().draw(request)
+    async def draw(self, request: Draw) -> tuple[Sample, ...]:
+        samples = await super().draw(request)
         for _ in range(blake2b(f"{request.id.election.path} {request.id.seq}".encode()).digest()[0] % 16):
             await asyncio.sleep(0)
-        return sample
+        return samples
 
 
 class Shuffled(Maker):

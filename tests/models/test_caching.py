@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Awaitable
 from typing import Any
 
@@ -100,9 +99,7 @@ async def test_no_byte_of_the_constant_part_changes_between_the_calls_of_a_run(p
         mark = '"cache_control":' if provider is ANTHROPIC else '"prompt_cache_breakpoint":'
         assert text.count(mark) == 1
         rest = text.replace(json.dumps(changing_text(provider, sent)), "")
-        rest = re.sub(
-            r',"n":2|,"stream":true,"stream_options":{[^}]*}', "", rest
-        )  # how many samples, and how they come
+        rest = rest.replace(',"n":2', "")  # how many samples
         kept.add(rest.replace('"max_tokens":0', f'"max_tokens":{Sampling().max_output_tokens}'))
     assert len(received) >= 8
     assert len(kept) == 1, "the requests differ in the user's changing text alone"

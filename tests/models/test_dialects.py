@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from msgspec import structs
 from structlog.testing import capture_logs
 
 from microagents import Prompt, Reply, Result, RowTask, run
@@ -290,19 +289,6 @@ async def test_a_stream_is_read_in_any_form(form: str) -> None:
     """Also where nobody asked for one."""
     sample = await sample_of(OPENAI, STREAMS[form])
     assert (sample.text, sample.finish) == (TEXT, "stop")
-
-
-@pytest.mark.parametrize("form", ["nulls", "an empty end", "parts"])
-async def test_choices_that_are_asked_for_as_a_stream_are_read_in_any_form(form: str) -> None:
-    answer = scripted.reply(STREAMS[form], headers={"content-type": "text/event-stream"})
-    async with asking(OPENAI, answer, votes_per_request="2") as (model, _):
-        calls = [a_call(), a_call()]
-        given = [each async for each in model.complete_several([_followed(call) for call in calls])]
-    assert [sample.text for _, sample in given] == [TEXT]
-
-
-def _followed(call: Call) -> Call:
-    return structs.replace(call, is_followed=True)
 
 
 EVENTS: dict[str, list[dict[str, Any]]] = {

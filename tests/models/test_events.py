@@ -28,7 +28,7 @@ PIECES: dict[str, dict[str, Any]] = {
 
 def taken_s(wire: str, pieces: int) -> float:
     """Processor time of a reply of so many pieces."""
-    reply, piece = StreamedReply(1, lambda _: None), b"data: " + json.dumps(PIECES[wire]).encode()
+    reply, piece = StreamedReply(1), b"data: " + json.dumps(PIECES[wire]).encode()
     began_s = time.process_time()
     for event in BEGINS[wire]:
         reply.read(b"data: " + json.dumps(event).encode())

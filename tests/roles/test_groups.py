@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -25,7 +25,7 @@ from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker, SelfConsistency
 from microagents.tasks.drift import Drift, Onward
 from microagents.tasks.word_problems import WordProblem
-from tests.models.server import Answer, Connection, Server, reply, serving
+from tests.models.server import Connection, Server, reply, serving
 
 ERRING = "sim:perfect@error=0.2,flag=0.1,latency=1,price_in=1,price_out=1"
 
@@ -94,17 +94,17 @@ def test_max_calls_counts_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: An
 
 
 class Choosing(Model):
-    """Gives several samples a request; the sample of the first request's last call takes as long as it is told."""
+    """Gives several samples a request, which takes as long as it is told."""
 
     priced = True
     max_samples = 8
-    joins_guesses = True
     spec = "choosing"
 
     def __init__(
         self, late_s: Callable[[Call], float] = lambda _: 1.0, wrong: Callable[[Call], bool] = lambda _: False
     ) -> None:
         self.requests: list[list[int]] = []
+        self.bought: list[tuple[str, int]] = []
         self.cancelled = 0
         self._late_s = late_s
         self._wrong = wrong
@@ -114,30 +114,67 @@ class Choosing(Model):
         await asyncio.sleep(0.5)
         return self._sample(call)
 
-    async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
-        self.requests.append([call.id.seq for call in calls])
+    async def complete_several(self, call: Call) -> Sequence[Sample]:
+        singles = call.singles()
+        self.requests.append([each.id.seq for each in singles])
         try:
-            await asyncio.sleep(1.0)
-            for call in calls[:-1]:
-                yield call, self._sample(call)
-            await asyncio.sleep(self._late_s(calls[-1]))
-            yield calls[-1], self._sample(calls[-1])
+            await asyncio.sleep(1.0 + self._late_s(call))
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
+        return [self._sample(each) for each in singles]
 
     def _sample(self, call: Call) -> Sample:
+        self.bought.append((call.prompt.user, call.id.seq))
         right = int(call.prompt.user.rpartition(" ")[2]) + 1
         text = write(Onward(number=right + 7 if self._wrong(call) else right))
         return Sample(text=text, usage=Usage(input_tokens=1, output_tokens=5, cost_usd=1.0))
 
 
-def test_a_request_that_takes_too_long_is_given_up_and_what_it_owes_is_drawn_singly() -> None:
-    model = Choosing(lambda call: 1000.0 if call.id.election.path == "0/step/25" else 1.0)
+def test_a_request_that_takes_too_long_is_sent_again_beside_it() -> None:
+    model = Choosing(lambda call: 1000.0 if call.id.election.path == "0/step/25" and not call.attempt else 1.0)
     result = run_virtual(drifting(model, steps=30, runs_dir=None))
     assert result.outcome == "completed"
     assert (result.account.repeated, result.account.unanswered, model.cancelled) == ({"straggler": 1}, 1, 1)
-    assert model.requests == [*[[0], [1, 2]] * 26, [2], *[[0], [1, 2]] * 4]
+    assert model.requests == [*[[0], [1, 2]] * 26, [1, 2], *[[0], [1, 2]] * 4]
+
+
+class Partial(Choosing):
+    """Gives two samples a request at most, or one, and takes no temperature."""
+
+    refused: ClassVar[dict[str, str | None]] = {"temperature": None}
+
+    def __init__(self, given: int) -> None:
+        super().__init__()
+        self._given = given
+
+    async def complete(self, call: Call) -> Sample:
+        await asyncio.sleep((7 - call.id.seq) / 4)
+        return await super().complete(call)
+
+    async def complete_several(self, call: Call) -> Sequence[Sample]:
+        self.requests.append([each.id.seq for each in call.singles()])
+        await asyncio.sleep(1)
+        return [self._sample(each) for each in call.singles()[: self._given]]
+
+
+@pytest.mark.parametrize(("given", "requests"), [
+    (8, [[0, 1, 2, 3, 4]]),
+    (2, [[0, 1, 2, 3, 4], [2, 3, 4], [4]]),
+    (1, [[0, 1, 2, 3, 4], [1], [2], [3], [4]]),
+])  # fmt: skip
+def test_samples_that_a_request_did_not_give_are_drawn_again(given: int, requests: list[list[int]]) -> None:
+    for seed in range(3):
+        model = Partial(given)
+        result = run_virtual(drifting(model, steps=3, strategy=Maker(k=5, speculate=False), runs_dir=None), seed=seed)
+        assert (result.outcome, result.account.valid) == ("completed", 15)
+        assert sorted(model.requests[-len(requests) :]) == requests
+
+
+def test_a_chain_that_guesses_ahead_asks_for_the_first_sample_alone() -> None:
+    model = Partial(8)
+    run_virtual(drifting(model, steps=3, strategy=Maker(k=3), runs_dir=None))
+    assert sorted(model.requests) == [[0]] * 3 + [[1, 2]] * 3
 
 
 def test_a_request_that_nobody_waits_for_any_more_is_cancelled() -> None:
@@ -147,6 +184,24 @@ def test_a_request_that_nobody_waits_for_any_more_is_cancelled() -> None:
     assert result.outcome == "completed"
     assert model.cancelled >= 1
     assert result.account.unanswered >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [lambda: Choosing(late_s=lambda call: call.id.seq / 2), lambda: Partial(1)])
+def test_a_run_that_was_cut_off_buys_no_sample_again(model: Callable[[], Choosing]) -> None:
+    async def in_two_sittings(asked: Choosing, after_s: float, seed: int) -> Result:
+        options: Any = {"steps": 3, "strategy": Maker(k=5, speculate=seed == 1), "run_id": f"cut-{after_s}-{seed}"}
+        with suppress(TimeoutError):
+            await asyncio.wait_for(drifting(asked, **options), after_s)
+        return await drifting(asked, **options)
+
+    whole = run_virtual(drifting(model(), steps=3, strategy=Maker(k=5), runs_dir=None))
+    for seed in range(2):
+        for after_s in (0.7, 2.2, 2.7, 2.9, 3.3, 4.3):
+            asked = model()
+            result = run_virtual(in_two_sittings(asked, after_s, seed), seed=seed)
+            assert result.account.ballots_sha256 == whole.account.ballots_sha256
+            assert sorted(asked.bought) == sorted(set(asked.bought))
 
 
 # -- limits of tokens and of cost -------------------------------------------------------------------------------------------------------
@@ -169,12 +224,11 @@ class Metered(Choosing):
         self._settle(1)
         return sample
 
-    async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
-        self._sell(len(calls))
-        async with aclosing(super().complete_several(calls)) as given:
-            async for each in given:
-                yield each
-        self._settle(len(calls))
+    async def complete_several(self, call: Call) -> Sequence[Sample]:
+        self._sell(call.samples)
+        samples = await super().complete_several(call)
+        self._settle(call.samples)
+        return samples
 
     def _sell(self, samples: int) -> None:
         self.sold_tokens += 10 + 10 * samples
@@ -372,100 +426,6 @@ async def test_a_resumed_run_does_not_ask_again_for_what_was_not_given() -> None
         result = await resume("later")
     assert result.outcome == "completed"
     assert all("n" not in each.json for each in server.received[before:])
-
-
-# -- streamed ---------------------------------------------------------------------------------------------------------------------------
-
-
-def event(data: dict[str, Any]) -> bytes:
-    return b"data: " + msgspec.json.encode(data) + b"\n\n"
-
-
-def piece(index: int, text: str, finish: str | None = None) -> bytes:
-    return event({"choices": [{"index": index, "delta": {"content": text}, "finish_reason": finish}], "usage": None})
-
-
-DONE = event({"choices": [], "usage": {"prompt_tokens": 90, "completion_tokens": 30}}) + b"data: [DONE]\n\n"
-
-
-def streamed(*parts: bytes | asyncio.Event) -> Answer:
-    """A stream of events, which pauses until each event of asyncio is set."""
-
-    async def answer(connection: Connection) -> None:
-        await connection.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
-        for part in parts:
-            if isinstance(part, asyncio.Event):
-                await part.wait()
-            else:
-                await connection.send(part)
-        connection.writer.close()
-
-    return answer
-
-
-async def guessing(
-    stream: Callable[[dict[str, Any], str], Answer], *, steps: int = 2, k: int = 3
-) -> tuple[Result, Server]:
-    """The run of a chain that guesses ahead, against a server that streams requests for several choices."""
-
-    async def answer(connection: Connection) -> None:
-        body = server.received[-1].json
-        text = onward(body)
-        given = stream(body, text) if body.get("stream") else reply(choices(*[text] * body.get("n", 1)))
-        await given(connection)
-
-    async with serving(answer) as server:
-        spec = f"openai:m@base_url={server.url},votes_per_request=auto,price_in=1,price_out=2"
-        return await drifting(spec, steps=steps, strategy=Maker(k=k), run_id="streamed"), server
-
-
-async def test_a_chain_guesses_on_the_first_choice_of_a_stream() -> None:
-    """The second choice of step 0 is given only once step 1 was asked for."""
-    begun = asyncio.Event()
-    states: list[str] = []
-
-    def stream(body: dict[str, Any], text: str) -> Answer:
-        states.append(body["messages"][-1]["content"])
-        if len(states) == 2:
-            begun.set()
-        wait = [begun] if len(states) == 1 else []
-        return streamed(piece(1, text[:4]), piece(1, text[4:], "stop"), *wait, piece(0, text, "stop"), DONE)
-
-    result, server = await guessing(stream)
-    assert (result.outcome, result.calls, result.account.joined, len(set(states))) == ("completed", 4, 2, 2)
-    assert all(each.json["stream_options"]["include_usage"] for each in server.received if "n" in each.json)
-    assert (result.account.input_tokens, result.account.output_tokens) == (4 * 90, 2 * (10 + 30))
-    assert sum(each.cost_usd or 0.0 for each in result.decisions()) == pytest.approx(result.cost_usd)
-
-
-async def test_a_finished_choice_of_a_stream_keeps_its_own_finish() -> None:
-    result, _ = await guessing(
-        lambda _, text: streamed(piece(0, text, "length"), piece(1, text, "stop"), DONE), steps=1
-    )
-    assert (result.outcome, result.account.flagged["cut_off"] >= 1) == ("completed", True)
-
-
-@pytest.mark.slow_after(3)
-@pytest.mark.parametrize("broken", [
-    lambda text: streamed(piece(0, text, "stop"), b"data: {"),
-    lambda text: streamed(piece(0, text, "stop")),
-    lambda text: streamed(piece(0, text, "stop"), event({"error": {"message": "overloaded"}})),
-    lambda text: streamed(piece(-1, text, "stop"), piece(99, text, "stop"), piece(0, text, "stop"), piece(1, text)),
-    lambda _: streamed(b"data: " + b"[" * 100_000 + b"\n\n"),
-    lambda _: reply(b"<html>"),
-])  # fmt: skip
-async def test_a_stream_that_breaks_off_keeps_what_was_finished_and_the_rest_is_asked_again(
-    broken: Callable[[str], Answer],
-) -> None:
-    given = iter([True])
-    result, _ = await guessing(
-        lambda _, text: (
-            broken(text) if next(given, False) else streamed(piece(0, text, "stop"), piece(1, text, "stop"), DONE)
-        ),
-        steps=1,
-    )
-    assert (result.outcome, result.account.valid, result.account.refused) == ("completed", 3, {})
-    assert sum(result.account.repeated.values()) <= 1
 
 
 @pytest.mark.parametrize("text", ["0", "129", "two", "1.5", "", "-1"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -50,7 +51,7 @@ class GaugedAttempts(Attempts):
         super().__init__(context, accounts)
         self._name = context.name
 
-    async def _send(self, attempt: Attempt) -> Sample:
+    async def _send(self, attempt: Attempt) -> Sequence[Sample]:
         own = GaugedSolver
         own.replicas.add(self._name)
         own.sent.append((attempt.call.id.election.path, attempt.call.id.seq))
@@ -178,7 +179,7 @@ def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(
                 await asyncio.sleep(0)
             first.cancel()
             await asyncio.wait([first])
-            return "sent" if GaugedSolver.sent else (await opened.messenger.ask(draw)).text
+            return "sent" if GaugedSolver.sent else (await opened.messenger.ask(draw))[0].text
 
     outcomes = []
     for seed in range(5):
@@ -210,9 +211,9 @@ async def test_a_call_that_waited_while_the_run_got_a_limit_passes_the_limit_bef
     held: list[tuple[int, int]] = []
 
     class Sent(Attempts):
-        async def _send(self, attempt: Attempt) -> Sample:  # noqa: ARG002
+        async def _send(self, attempt: Attempt) -> Sequence[Sample]:  # noqa: ARG002
             held.append((limit.inside, departures.inside))
-            return Sample(text="x")
+            return [Sample(text="x")]
 
     context: Any = SimpleNamespace(run_id="r", tracing=None)
     backend, call, accounts = cast("Backend", SimpleNamespace(spec="m")), cast("Call", None), cast("CallAccounts", None)

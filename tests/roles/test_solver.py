@@ -130,7 +130,7 @@ class CountingSolver(Solver):
 class CountedAttempts(Attempts):
     """The attempts of such a solver."""
 
-    async def _send(self, attempt: Attempt) -> Sample:
+    async def _send(self, attempt: Attempt) -> Sequence[Sample]:
         CountingSolver.sent += 1
         return await super()._send(attempt)
 

@@ -117,9 +117,9 @@ class Resolution:
 class HeldSolver(Role):
     """Draws what `Resolution` holds. An object in the options is shared by memory, which local runtimes allow."""
 
-    async def draw(self, request: Draw) -> Sample:
+    async def draw(self, request: Draw) -> tuple[Sample, ...]:
         held: Resolution = self.context.options["held"]
-        return await held.reply(request)
+        return (await held.reply(request),)
 
 
 class AskOnceConductor(Conductor[Quiz, "AskOnce"]):

@@ -76,7 +76,7 @@ def noted_draws(monkeypatch: pytest.MonkeyPatch) -> list[Draw]:
     drawn: list[Draw] = []
     draw = Solver.draw
 
-    async def noted(solver: Solver, request: Draw) -> Sample:
+    async def noted(solver: Solver, request: Draw) -> tuple[Sample, ...]:
         drawn.append(request)
         return await draw(solver, request)
 

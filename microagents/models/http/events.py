@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable
 from typing import Any
 
 from microagents.models.http.refusals import errors_of_choices, words_in
@@ -37,7 +36,7 @@ def found_in(body: bytes, number: int) -> Any:
     """
     if not body.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"data:", b"event:", b":")):
         return decode(body)
-    reply = StreamedReply(number, lambda _: None)
+    reply = StreamedReply(number)
     for line in body.split(b"\n"):
         reply.read(line)
     return reply.whole()
@@ -52,10 +51,9 @@ class StreamedReply:
 
     Args:
         number: number of choices that were asked for.
-        arrived: called with each finished choice but the last.
     """
 
-    def __init__(self, number: int, arrived: Callable[[ChatChoice], None]) -> None:
+    def __init__(self, number: int) -> None:
         self.choices: dict[int, ChatChoice] = {}
         self.finished: set[int] = set()
         """Indexes of the choices whose end is told."""
@@ -64,7 +62,6 @@ class StreamedReply:
         self.failure: Any = None
         """The first event that cannot be read, as a text, or that is the server's report of an error."""
         self._number = number
-        self._arrived = arrived
         self._begun: list[bytes] = []
         """Lines of an event that is not whole."""
         self._said = Said()
@@ -195,8 +192,6 @@ class StreamedReply:
             choice.reason = piece.reason
         if piece.reason and finish_of(name_in(piece.reason)) != "error":
             self.finished.add(piece.index)
-            if len(self.finished) < self._number:
-                self._arrived(choice)
 
     def whole(self) -> Any:
         """Build the reply as one that is not streamed; the failure of one whose text is not there."""

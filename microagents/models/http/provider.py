@@ -274,17 +274,16 @@ class HttpModel(Model, ABC):
         """
         return (await self._take(call))[0]
 
-    async def _take(self, call: Call, client: Client | None = None) -> Sequence[Sample]:
-        """Take the samples of a request in one attempt, through a client of its own or the one of all.
+    async def _take(self, call: Call) -> Sequence[Sample]:
+        """Take the samples of a request in one attempt.
 
         Raises:
             ModelUnavailable: no reply arrived, or it cannot be read.
         """
         check_length(call, self.name, self.capabilities.context_window)
-        client = client or self._client()
         try:
             async with asyncio.timeout(self.timeout_s):
-                answer = await self._ask_when_known(client, call)
+                answer = await self._ask_when_known(self._client(), call)
         except TimeoutError:
             answer = ModelUnavailable("timeout", f"no complete reply within {self.timeout_s:g} s")
         samples = answer if isinstance(answer, ModelUnavailable) else self._samples(answer, call)
@@ -525,9 +524,8 @@ class HttpModel(Model, ABC):
         """Decode the JSON of a response; an error in the place of a reply gives it its status."""
         if len(response.content) > MAX_BODY_BYTES:
             return self._failure("garbled", f"longer than {MAX_BODY_BYTES} bytes", response)
-        found = response.found
         try:
-            found = found_in(response.content, call.samples) if found is None else found
+            found = found_in(response.content, call.samples)
         except UNREADABLE as error:
             found = plain(response.content)
             if response.is_success:

@@ -101,8 +101,6 @@ class Sender:
         path: str,
         body: dict[str, Any],
         headers: Mapping[str, str],
-        *,
-        on_line: Callable[[bytes], None] | None = None,
     ) -> Response | ModelUnavailable:
         """Send one request, and follow no redirect.
 
@@ -110,7 +108,6 @@ class Sender:
             path: path behind the base URL.
             body: the JSON of the request.
             headers: more headers.
-            on_line: called with each line of a successful response as it arrives.
 
         Returns:
             The response; or an error of the kind ``refused`` if the body cannot be written, ``network`` if the request was not sent,
@@ -120,12 +117,12 @@ class Sender:
             data = msgspec.json.encode(body)
         except (TypeError, ValueError, RecursionError) as error:
             return ModelUnavailable("refused", f"the request cannot be encoded: {type(error).__name__}")
-        return await self._send("POST", path, data, headers, on_line)
+        return await self._send("POST", path, data, headers)
 
     async def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], on_line: Callable[[bytes], None] | None = None
     ) -> Response | ModelUnavailable:
-        """Send a body that is written already. It is as `post` otherwise."""
+        """Send a body that is written already; ``on_line`` gets each line of a successful response as it arrives. As `post` otherwise."""
         # aiohttp warns of large bodies that are sent as one piece: that takes long.
         data = BytesIO(body)
         return await self._send("POST", path, data, {"content-type": "application/json", **headers}, on_line)

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from microagents.models.http.replies import name_in, object_in
-from microagents.models.model import Call, split
+from microagents.models.model import split
 from microagents.models.possible_usage import possible
 from microagents.models.prices import Tariff
 from microagents.replies.chat import Usage
@@ -120,16 +120,6 @@ class Meter:
             for index in range(number)
         ]
 
-    def guessed(self, call: Call, text: str) -> Usage:
-        """Return the usage of one of several samples that arrives before the provider reports it, by the lengths of the texts."""
-        read, written = _tokens_in(call.prompt.size), _tokens_in(len(text))
-        whole = Usage(input_tokens=read, output_tokens=written)
-        cost_usd = None
-        if self._tariff is not None and (total_usd := self._tariff.cost_usd(whole)) is not None:
-            read_usd = self._tariff.cost_usd(structs.replace(whole, output_tokens=0)) or 0.0
-            cost_usd = read_usd / call.samples + total_usd - read_usd
-        return Usage(input_tokens=read // call.samples, output_tokens=written, cost_usd=cost_usd)
-
 
 def sum_of(usage: Usage, spent: Usage) -> Usage:
     """Return the usage of a reply, and the input spent before it."""
@@ -140,27 +130,4 @@ def sum_of(usage: Usage, spent: Usage) -> Usage:
         cached_tokens=usage.cached_tokens + spent.cached_tokens,
         cache_write_tokens=usage.cache_write_tokens + spent.cache_write_tokens,
         cost_usd=(usage.cost_usd or 0.0) + (spent.cost_usd or 0.0) if is_known else None,
-    )
-
-
-def what_is_left(usages: Sequence[Usage], owed: Sequence[Usage]) -> Usage:
-    """Return the sum of usages less the part that is owed already; no count is below 0."""
-
-    def left(counts: Sequence[float | None], less: Sequence[float | None]) -> float | None:
-        known = [count for count in counts if count is not None]
-        if len(known) != len(counts):
-            return None
-        owed_already = sum(count or 0.0 for count in less)
-        return max(0.0, sum(known) - owed_already)
-
-    counted = {}
-    for name in ("input_tokens", "output_tokens", "reasoning_tokens"):
-        tokens = left([getattr(each, name) for each in usages], [getattr(each, name) for each in owed])
-        counted[name] = None if tokens is None else round(tokens)
-    return Usage(
-        **counted,
-        cost_usd=left([each.cost_usd for each in usages], [each.cost_usd for each in owed]),
-        cached_tokens=sum(each.cached_tokens for each in usages),
-        cache_write_tokens=sum(each.cache_write_tokens for each in usages),
-        flaw=next((each.flaw for each in usages if each.flaw), ""),
     )

@@ -10,7 +10,7 @@ import asyncio
 import os
 import struct
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from math import exp, log
@@ -107,11 +107,10 @@ class SimulatedModel(Model):
     throttled_as = None
     takes_turns = True
     priced = True  # a profile without prices is free
-    joins_guesses = True  # each sample of a request arrives after its own latency
 
     def __init__(self, spec: ModelSpec, tasks: Sequence[Task], seed: int, reading: Reading | None = None) -> None:
         self.name = f"sim:{spec.name}"
-        self.max_samples = samples_per_request(spec.options, MAX_SAMPLES)
+        self.max_samples = self.most_samples(spec)
         options = {name: text for name, text in spec.options.items() if name != SEVERAL}
         self.profile = profile_of(structs.replace(spec, options=options))
         self.answers_at_once = not (self.profile.latency or self.profile.hang)
@@ -132,6 +131,15 @@ class SimulatedModel(Model):
         self._answers: OrderedDict[tuple[str, str, type[Reply], int], Answers] = OrderedDict()
 
     @classmethod
+    def most_samples(cls, spec: ModelSpec) -> int:
+        """Return the number of samples that a request asks for.
+
+        Raises:
+            InvalidUsage: the option of the spec is not a number from 1 on.
+        """
+        return samples_per_request(spec.options, MAX_SAMPLES)
+
+    @classmethod
     def open(cls, spec: ModelSpec, context: Context) -> Self:
         """Open the model of a profile, for the tasks of the run.
 
@@ -148,26 +156,16 @@ class SimulatedModel(Model):
         written = call.samples * call.max_output_tokens
         return Most(tokens=read + written, cost_usd=self._cost_usd(read, written))
 
-    async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
-        """Return several samples, each after its latency. Each is the one that its own call would give; the prompt is billed once."""
+    async def complete_several(self, call: Call) -> Sequence[Sample]:
+        """Return several samples after the longest latency. Each is the one that its own call would give; the prompt is billed once."""
         if self._purchases is not None:
-            self._purchases.note("sent", calls[0].id)
-        scope = TaskScope()
-        try:
-            started = {
-                scope.start(self._draw(call)): (call, part) for call, part in zip(calls, range(len(calls)), strict=True)
-            }
-            running = list(started)
-            while running:
-                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in [task for task in running if task.done()]:
-                    running.remove(task)
-                    call, part = started[task]
-                    yield call, self._with_part_of_prompt(task.result(), part, len(calls))
-        finally:
-            await scope.close()
+            self._purchases.note("sent", call.id)
+        async with TaskScope() as scope:
+            draws = [scope.start(self._draw(single)) for single in call.singles()]
+            drawn = [await draw for draw in draws]
         if self._purchases is not None:
-            self._purchases.note("billed", calls[0].id)
+            self._purchases.note("billed", call.id)
+        return [self._with_part_of_prompt(each, part, len(drawn)) for part, each in enumerate(drawn)]
 
     def _with_part_of_prompt(self, sample: Sample, part: int, parts: int) -> Sample:
         usage = sample.usage

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
 
 from msgspec import structs
 
 from microagents.actors.role import Context
 from microagents.base.errors import ModelUnavailable
-from microagents.models.model import Call, as_taken, checked_sample, keyed_by_sample
+from microagents.models.model import Call, as_taken, checked_samples, keyed_by_sample
 from microagents.replies.chat import Sample
 from microagents.roles.solver.backends import Backend
 from microagents.roles.solver.call_accounts import CallAccounts
-from microagents.roles.solver.gates import Attempt, Gate
+from microagents.roles.solver.gates import Attempt, Gate, usage_of_all
 from microagents.telemetry.tracing import in_trace
+
+T = TypeVar("T")
 
 
 class Attempts:
@@ -47,7 +50,7 @@ class Attempts:
         for halt in self._halts:
             halt.reschedule(self._loop.time())
 
-    async def make(self, backend: Backend, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
+    async def make(self, backend: Backend, call: Call, sent: asyncio.Future[float] | None = None) -> Sequence[Sample]:
         """Make one attempt, once every gate has let it pass. ``sent`` gets the time at which the call is sent."""
         while True:
             gates = self._gates_of.get(backend.spec)
@@ -67,7 +70,7 @@ class Attempts:
                     passed -= 1
                     gates[passed].leave(attempt)
 
-    async def _send(self, attempt: Attempt) -> Sample:
+    async def _send(self, attempt: Attempt) -> Sequence[Sample]:
         """Send one call, and account for it."""
         backend, call, sent = attempt.backend, attempt.call, attempt.sent
         attempt.may_be_billed = True
@@ -77,13 +80,17 @@ class Attempts:
         backend.health.in_flight += 1
         try:
             with keyed_by_sample(call, self._run_id):
-                reply = backend.model.complete(as_taken(call, backend.model))
+                reply: Awaitable[Sample | Sequence[Sample]]
+                if call.samples == 1:
+                    reply = backend.model.complete(as_taken(call, backend.model))
+                else:
+                    reply = backend.model.complete_several(as_taken(call, backend.model))
                 if call.traceparent:
                     reply = in_trace(call.traceparent, reply)
-                kind = type(backend.model).__name__
-                sample = attempt.sample = checked_sample(
-                    await (reply if sent is None else self._until_halted(reply)), kind
-                )
+                given = await (reply if sent is None else self._until_halted(reply))
+            samples = checked_samples(given, call.samples, type(backend.model).__name__)
+            attempt.usage = samples[0].usage if len(samples) == 1 else usage_of_all(samples)
+            self._accounts.join(len(samples) - 1)
             if len(refused := backend.model.refused) != backend.reported_refusals:
                 backend.reported_refusals = len(refused)
                 self._accounts.refuse(backend.spec, refused)
@@ -91,14 +98,14 @@ class Attempts:
                 backend.has_reported_limits = True
                 self._accounts.limit(backend.spec, rates)
             if sent is not None:
-                sample = self._timed(sample, backend, self._loop.time() - sent.result())
+                samples = self._timed(samples, backend, self._loop.time() - sent.result())
             backend.health.delivered()
         except ModelUnavailable as error:
             attempt.fail(error)
             backend.health.failed(error)
             raise
         else:
-            return sample
+            return samples
         finally:
             backend.health.in_flight -= 1
             self._account_for(attempt)
@@ -106,13 +113,13 @@ class Attempts:
     def _account_for(self, attempt: Attempt) -> None:
         """Account for the end of a call, also of a cancelled one: the provider may bill it."""
         backend, call = attempt.backend, attempt.call
-        if attempt.sample is None:
+        usage = attempt.usage
+        if usage is None:
             if attempt.may_be_billed:
                 self._accounts.end_unanswered(backend.prices, attempt.most)
             else:
                 self._accounts.end_unbilled()
             return
-        usage = attempt.sample.usage
         is_measured = not call.needs_length or usage.visible_tokens is not None
         if usage.flaw:
             backend.warn_of_usage(usage.flaw)
@@ -121,14 +128,14 @@ class Attempts:
                 usage = structs.replace(usage, cost_usd=stated.cost_of(usage))
         self._accounts.end_answered(usage, backend.prices, measured=is_measured, most=attempt.most)
 
-    def _timed(self, sample: Sample, backend: Backend, took_s: float) -> Sample:
+    def _timed(self, samples: Sequence[Sample], backend: Backend, took_s: float) -> Sequence[Sample]:
         backend.latencies.add(took_s)
         self._accounts.time(backend.spec, took_s)
         if not self._is_traced:
-            return sample
-        return structs.replace(sample, took_s=took_s)
+            return samples
+        return [structs.replace(each, took_s=took_s) for each in samples]
 
-    async def _until_halted(self, reply: Awaitable[Sample]) -> Sample:
+    async def _until_halted(self, reply: Awaitable[T]) -> T:
         """Await a reply, unless a pause cancels the calls in flight.
 
         Raises:

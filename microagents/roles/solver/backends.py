@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from copy import copy
 from functools import partial
+
+from msgspec import structs
 
 from microagents.actors.registry import MODELS
 from microagents.actors.role import Context
@@ -14,7 +15,7 @@ from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.base.logs import log
 from microagents.elections.election import Draw
 from microagents.models.latencies import Latencies
-from microagents.models.model import Model, checked_model, open_model
+from microagents.models.model import SEVERAL_AT_ONCE, Call, Model, checked_model, open_model
 from microagents.models.weighing import at_least
 from microagents.roles.solver.call_accounts import Prices
 from microagents.roles.solver.health import Health
@@ -49,27 +50,35 @@ class Backend:
         """The largest number of samples that a request was answered with."""
         self.replaced = 0
         """Number of its calls that were sent again as stragglers."""
-        self._flaws: list[str] = []
-        """The flaw of usage that was told, if there was one. Copies of the backend share it."""
+        self._has_told_flaw = False
 
     def warn_of_usage(self, flaw: str) -> None:
         """Tell once that the model states a usage that cannot be right."""
-        if not self._flaws:
-            self._flaws.append(flaw)
+        if not self._has_told_flaw:
+            self._has_told_flaw = True
             log().warning(
                 "the usage of a reply cannot be right: such calls count at their most", model=self.spec, usage=flaw
             )
 
-    @property
-    def takes_several(self) -> bool:
-        """Whether a request may ask for several samples."""
-        return self.model.max_samples > 1 and not self.is_refused_several
+    def fitting(self, call: Call) -> Call:
+        """Return a call with as many samples as a request may ask for."""
+        if call.samples == 1 or call.samples <= self._max_samples:
+            return call
+        return structs.replace(call, samples=self._max_samples)
 
-    def through(self, model: Model) -> Backend:
-        """Return the same backend with its model behind another one."""
-        other = copy(self)
-        other.model = model
-        return other
+    @property
+    def _max_samples(self) -> int:
+        if self.is_refused_several or SEVERAL_AT_ONCE in self.model.refused:
+            return 1
+        return self.model.max_samples
+
+    def refuses_several(self, call: Call, error: ModelUnavailable) -> bool:
+        """Whether an error may be a refusal of several samples at a time."""
+        if call.samples == 1 or error.retryable or self.health.is_out:
+            return False
+        return not (
+            error.is_of_content and call.samples <= self.most_given
+        )  # else all samples of the question are refused alike
 
     @property
     def straggler_s(self) -> float | None:

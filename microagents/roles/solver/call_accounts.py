@@ -149,10 +149,9 @@ class CallAccounts:
         """Count the end of a call that failed, and is not billed."""
         self._report_soon()
 
-    def join(self) -> None:
-        """Count a sample that came in the request of another one."""
-        self._report_soon()
-        self._joined += 1
+    def join(self, samples: int) -> None:
+        """Count samples that came in the request of another one."""
+        self._joined += samples
 
     def repeat(self, reason: str) -> None:
         """Count a call that is sent again."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
 from microagents.base.errors import ModelUnavailable, NotSent
+from microagents.elections.election import total_usd
 from microagents.journal.digests import in_order
 from microagents.journal.messages import Ended, Outcome
 from microagents.models.model import Call, Most
@@ -46,13 +47,14 @@ class Attempt:
     """The most that it can use, which was reserved for it; None if neither tokens nor cost are limited."""
     may_be_billed = False
     """Whether it is sent, and has not failed in a way that the provider does not charge for."""
-    sample: Sample | None = None
+    usage: Usage | None = None
+    """Usage of its reply, of all samples together; None without one."""
     error: ModelUnavailable | None = None
 
     @property
     def was_sent(self) -> bool:
         """Whether the call was sent, with whatever end."""
-        return self.may_be_billed or self.sample is not None or self.error is not None
+        return self.may_be_billed or self.usage is not None or self.error is not None
 
     def __init__(self, backend: Backend, call: Call, sent: asyncio.Future[float] | None) -> None:
         self.backend = backend
@@ -131,8 +133,8 @@ class Permit(Struct, frozen=True, kw_only=True):
 
     def spent(self, attempt: Attempt) -> dict[str, int]:
         """Usage of the call; its maximum if unknown."""
-        if attempt.sample is not None:
-            usage = attempt.sample.usage
+        usage = attempt.usage
+        if usage is not None:
             counted = {name: _counted(name, amount, usage) for name, amount in self.counted.items()}
             return {**counted, **self.reserved.spent(usage)}
         if not attempt.may_be_billed:
@@ -185,12 +187,11 @@ class Permits(Gate):
         """Give back the unused rest, and report the call's ending to the throttle."""
         permit, error = attempt.permit, attempt.error
         assert permit is not None
-        usage = Usage() if attempt.sample is None else attempt.sample.usage
         ended = Ended(
             number=permit.number,
             spent=permit.spent(attempt),
-            unknown=permit.reserved.unknown(usage),
-            outcome=None if attempt.sample is None else "replied",
+            unknown=permit.reserved.unknown(attempt.usage or Usage()),
+            outcome=None if attempt.usage is None else "replied",
         )
         if error is not None:
             unread = str(error) if error.is_unread else ""
@@ -271,6 +272,27 @@ class Departures(Gate):
     async def close(self) -> None:
         """Close the allotment."""
         await self._allotment.close()
+
+
+def usage_of_all(samples: Sequence[Sample]) -> Usage:
+    """Return the usage of a request for several samples: the sum of theirs."""
+    usages = [each.usage for each in samples]
+    return Usage(
+        input_tokens=_total([each.input_tokens for each in usages]),
+        output_tokens=_total([each.output_tokens for each in usages]),
+        reasoning_tokens=_total([each.reasoning_tokens for each in usages]),
+        cost_usd=total_usd([each.cost_usd for each in usages]),
+        cached_tokens=sum(each.cached_tokens for each in usages),
+        cache_write_tokens=sum(each.cache_write_tokens for each in usages),
+        flaw=next((each.flaw for each in usages if each.flaw), ""),
+    )
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    if len(known) != len(counts):
+        return None
+    return sum(known)
 
 
 def _counted(name: str, estimate: int, usage: Usage) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Hashable, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -11,13 +11,13 @@ from msgspec import structs
 
 from microagents.actors.role import Context, Messenger, Role, eager
 from microagents.base.aio import TaskScope
-from microagents.base.errors import MicroagentsError, ModelUnavailable
+from microagents.base.errors import ModelUnavailable
 from microagents.base.messages import resolve
 from microagents.elections.admission import PAUSES
 from microagents.elections.election import Draw
-from microagents.journal.messages import AllotCalls, Conditions, Entry, Record, Report, Subscribe
+from microagents.journal.messages import AllotCalls, Conditions, Entry, Record, Subscribe
 from microagents.models.latencies import LEAST_STRAGGLER_S
-from microagents.models.model import Call
+from microagents.models.model import SEVERAL_AT_ONCE, Call
 from microagents.replies.chat import Reply, Sample
 from microagents.roles.limits.leases import Acquire, Leases
 from microagents.roles.limits.reservations import Reservations
@@ -26,7 +26,6 @@ from microagents.roles.solver.backends import Backend, Backends
 from microagents.roles.solver.call_accounts import CallAccounts
 from microagents.roles.solver.call_allotment import AT_ONCE, LEAST, CallAllotment
 from microagents.roles.solver.gates import ConnectionGate, Departures, Permits
-from microagents.roles.solver.joined_draws import Group, Several
 from microagents.roles.solver.outages import TRIAL_S, Outage, OutageReports
 
 STRAGGLER = "straggler"
@@ -41,7 +40,7 @@ class Solver(Role):
     Only the solver accounts for calls, so that the calls in flight of a dead replica are known.
     """
 
-    asks = (Acquire, AllotCalls, Record, Report, Subscribe)
+    asks = (Acquire, AllotCalls, Record, Subscribe)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -49,8 +48,6 @@ class Solver(Role):
         self._backends = Backends(context, self._accounts.report_unpriced)
         self._replaces: bool = context.settings.get("resend_stragglers", True)
         """Whether stragglers are sent again."""
-        self._groups: dict[Hashable, Group] = {}
-        """Draws of this iteration of the loop that may go in one request, by what they have in common."""
         self._max_outage_s: float = context.settings["max_outage_s"]
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
@@ -67,11 +64,10 @@ class Solver(Role):
         for backend in self._backends:
             await backend.model.prepare()
         at_once = all(backend.answers_at_once for backend in self._backends)
-        if not at_once:
-            self._backends.refuse((await self.ask(Report())).refused)
         allotment = CallAllotment(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
         changes = self.stream(Subscribe())
         conditions = await anext(changes)
+        self._backends.refuse(conditions.refused)
         leases = Leases(conditions.holder, self.ask, self._accounts.end_lease)
         permits, departures = Permits(Reservations(self.context.settings), leases), Departures(allotment)
         self._attempts.pass_through((ConnectionGate(self._backends), permits, departures))
@@ -90,34 +86,26 @@ class Solver(Role):
             await backend.model.close()
 
     @eager
-    async def draw(self, request: Draw) -> Sample:
-        """Take one sample.
+    async def draw(self, request: Draw) -> tuple[Sample, ...]:
+        """Take samples in one request, by another model while the first one does not deliver.
+
+        Fewer are given than asked for if the model or the limits have room for fewer.
 
         Raises:
             NotSent: the run is ending, so no call is sent.
             Stopped: the provider was out for longer than ``--max-outage``.
             ModelUnavailable: the provider refuses the request for good.
         """
-        backend = self._backends.delivering(request.model)
-        call = _call_of(request)
-        if backend.takes_several and not call.rejected and (backend.model.joins_guesses or not request.is_followed):
-            drawn = await self._draw_together(backend, call)
-            if isinstance(drawn, Sample):
-                return _marked(drawn, backend, request.model)
-            call = structs.replace(call, attempt=drawn)
-            backend = self._backends.delivering(request.model)
-        return await self._draw_singly(request, backend, call)
-
-    async def _draw_singly(self, request: Draw, backend: Backend, call: Call) -> Sample:
-        """Take a sample in a request of its own, by another model while the first one does not deliver."""
+        backend, call = self._backends.delivering(request.model), _call_of(request)
         outage: Outage | None = None
         while True:
+            call = backend.fitting(call)
             try:
                 if backend.answers_at_once:
-                    sample = await self._attempts.make(backend, call)
+                    samples = await self._attempts.make(backend, call)
                 else:
                     outage = outage or Outage(request.id, self._max_outage_s)
-                    sample, backend = await self._first_reply(
+                    samples, backend = await self._first_reply(
                         backend, self._backends.substitute_of(backend, request), call, outage
                     )
             except Unsent as unsent:
@@ -126,6 +114,10 @@ class Solver(Role):
                     self._accounts.repeat(HALTED)
                     call = structs.replace(call, attempt=call.attempt + 1)
             except ModelUnavailable as error:
+                if backend.refuses_several(call, error):
+                    backend.is_refused_several = True
+                    self._accounts.refuse(backend.spec, {**backend.model.refused, SEVERAL_AT_ONCE: None})
+                    continue
                 other = self._backends.one_that_delivers(request.model)
                 if other is None or other is backend:
                     if error.retryable:
@@ -137,104 +129,16 @@ class Solver(Role):
                 call = structs.replace(call, attempt=call.attempt + 1)
             else:
                 self._outages.end()
-                return _marked(sample, backend, request.model)
-
-    async def _draw_together(self, backend: Backend, call: Call) -> Sample | int:
-        """Take a sample in one request with others of the same election drawn in this iteration of the loop.
-
-        Returns:
-            The sample; or the number of attempts made, if it has to be drawn singly.
-        """
-        # The order of arrival decides what goes together, and thus only the price: a sample depends on its id, in any request.
-        temperature = None if "temperature" in backend.model.refused else call.temperature
-        like = (call.id.election, backend.spec, temperature, call.prompt)
-        group = self._groups.get(like)
-        if group is None:
-            group = self._groups[like] = Group(backend, self._loop)
-            self._loop.call_soon(self._send_group, like)
-        return await group.sample(call)
-
-    def _send_group(self, like: Hashable) -> None:
-        for group in self._groups.pop(like).parts():
-            group.request = self._scope.start(self._draw_group(group))
-
-    async def _draw_group(self, group: Group) -> None:
-        """Take the samples of a group in one request; missing ones are left to be drawn singly."""
-        backend, attempts = group.backend, 0
-        outage = Outage(group.calls[0].id, self._max_outage_s)
-        try:
-            while len(calls := group.calls) > 1 and backend.takes_several:
-                several = Several(
-                    backend.model,
-                    [structs.replace(call, attempt=attempts) for call in calls],
-                    group,
-                    self._accounts.join,
-                )
-                attempts += 1
-                try:
-                    if not await self._request(backend, several, outage):
-                        break
-                except ModelUnavailable as error:
-                    if backend.health.is_out and self._backends.fallbacks:
-                        self._accounts.repeat(error.kind)
-                        break
-                    if error.is_of_content and len(calls) <= backend.most_given:
-                        raise  # all samples of the question are refused alike
-                    if (
-                        not error.retryable
-                    ):  # single draws meet the same refusal, unless it is one of several samples at a time
-                        backend.is_refused_several = True
-                        break
-                    self._outages.begin(str(error))
-                    await outage.wait(error, backend.health)
-                    self._accounts.repeat(error.kind)
-                else:
-                    self._outages.end()
-                    backend.most_given = max(backend.most_given, len(several.calls))
-                    if len(several.calls) == len(calls) or len(group.calls) == len(
-                        calls
-                    ):  # not cut to what the limits left; or in vain
-                        break
-        except MicroagentsError as error:
-            group.fail(error)
-        finally:
-            group.leave(attempts)
-
-    async def _request(self, backend: Backend, several: Several, outage: Outage) -> bool:
-        """Make one attempt at several samples; returns False if it takes too long, or another model has to be asked.
-
-        Raises:
-            ModelUnavailable: the attempt gave no reply.
-        """
-        if backend.health.is_out and self._backends.is_replaceable(backend):
-            return False
-        first, through = structs.replace(several.calls[0], samples=len(several.calls)), backend.through(several)
-        if backend.model.answers_at_once:
-            await self._attempts.make(through, first)
-            return True
-        sent: asyncio.Future[float] = self._loop.create_future()
-        attempts = TaskScope()
-        try:
-            attempt = attempts.start(self._attempts.make(through, first, sent))
-            if not await self._straggles(attempt, sent, backend, outage):
-                await attempt
-                return True
-            self._accounts.repeat(STRAGGLER)
-        except Unsent:
-            pass
-        finally:
-            backend.reported_refusals = through.reported_refusals
-            backend.has_reported_limits = through.has_reported_limits
-            await attempts.close()
-        return False
+                backend.most_given = max(backend.most_given, len(samples))
+                return _marked(samples, backend, request.model)
 
     async def _first_reply(
         self, backend: Backend, substitute: Backend, call: Call, outage: Outage
-    ) -> tuple[Sample, Backend]:
+    ) -> tuple[Sequence[Sample], Backend]:
         """Make one attempt. If it is a straggler, make another one beside it; the first reply counts, and the other call is cancelled.
 
         Returns:
-            The sample, and the model that gave it.
+            The samples, and the model that gave them.
 
         Raises:
             ModelUnavailable: no attempt gave a reply.
@@ -247,9 +151,8 @@ class Solver(Role):
             if await self._straggles(first, sent, backend, outage):
                 again: asyncio.Future[float] = self._loop.create_future()
                 again.add_done_callback(lambda _: self._accounts.repeat(STRAGGLER))
-                second = attempts.start(
-                    self._attempts.make(substitute, structs.replace(call, attempt=call.attempt + 1), again)
-                )
+                repeated = structs.replace(substitute.fitting(call), attempt=call.attempt + 1)
+                second = attempts.start(self._attempts.make(substitute, repeated, again))
                 running = {first, second}
                 while running:
                     _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -261,7 +164,7 @@ class Solver(Role):
             await attempts.close()
 
     async def _straggles(
-        self, attempt: asyncio.Task[Sample], sent: asyncio.Future[float], backend: Backend, outage: Outage
+        self, attempt: asyncio.Task[Sequence[Sample]], sent: asyncio.Future[float], backend: Backend, outage: Outage
     ) -> bool:
         """Wait until an attempt is over, or a straggler; returns whether it is one.
 
@@ -337,6 +240,7 @@ class Solver(Role):
 def _call_of(request: Draw) -> Call:
     return Call(
         id=request.id,
+        samples=request.samples,
         prompt=request.prompt,
         reply=resolve(request.reply, Reply),
         temperature=request.temperature,
@@ -345,13 +249,12 @@ def _call_of(request: Draw) -> Call:
         needs_mass=request.needs_mass,
         rejected=request.rejected,
         choices=request.choices,
-        is_followed=request.is_followed,
         traceparent=request.traceparent,
     )
 
 
-def _marked(sample: Sample, backend: Backend, asked: str) -> Sample:
-    """A sample with the model that gave it, if that is another one than was asked."""
+def _marked(samples: Sequence[Sample], backend: Backend, asked: str) -> tuple[Sample, ...]:
+    """Samples with the model that gave them, if that is another one than was asked."""
     if backend.spec == asked:
-        return sample
-    return structs.replace(sample, fallback=backend.spec)
+        return tuple(samples)
+    return tuple([structs.replace(each, fallback=backend.spec) for each in samples])

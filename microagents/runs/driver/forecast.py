@@ -20,7 +20,7 @@ from microagents.journal.ending import RunEnding
 from microagents.journal.messages import Account, Promise
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
-from microagents.models.model import Model, ModelSpec, open_model, without_options
+from microagents.models.model import Model, ModelSpec, most_samples, open_model, without_options
 from microagents.models.prices import Tariff
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.driver.budget import stops_again
@@ -255,9 +255,7 @@ def mean_if_known(numbers: Sequence[float | None]) -> float | None:
 
 def _replies_per_call(plan: RunPlan, paid: Sequence[str]) -> float:
     """Replies per call if draws go together: the first draws of an election, but seq 0 goes by itself."""
-    if plan.settings["runtime"] == "ray":  # on Ray keys are where solvers live
-        return 1.0
-    most, votes = open_model(paid[0], plan.context()).max_samples, Tally(plan.strategy.default_rule).votes_needed
+    most, votes = most_samples(paid[0], plan.context()), Tally(plan.strategy.default_rule).votes_needed
     if votes > 1:
         return votes / (1 + ceil((votes - 1) / most))
     return 1.0

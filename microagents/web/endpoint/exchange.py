@@ -129,7 +129,7 @@ def _read(answer: Response) -> tuple[dict[str, Any], bool]:
     if _is_object(answer):
         found = object_in(decode(answer.content))
         return found, any(isinstance(found.get(name), list) for name in ("choices", "output", "content"))
-    reply = StreamedReply(1, lambda _: None)
+    reply = StreamedReply(1)
     for line in answer.content.split(b"\n"):
         reply.read(line)
     whole = object_in(reply.whole())

@@ -134,10 +134,10 @@ async def ballots_rate(url: str, in_flight: int, requests: int) -> Rate:
     """The rate of ballots, three in one request."""
     options = {"base_url": url, "timeout_s": "600", "votes_per_request": "3"}
     model = OpenAIModel(ModelSpec(provider="openai", name="m", options=options))
-    calls = [structs.replace(CALL, id=structs.replace(CALL.id, seq=seq), samples=VOTES) for seq in range(VOTES)]
+    call = structs.replace(CALL, samples=VOTES)
 
     async def ask() -> None:
-        assert len([sample async for sample in model.complete_several(calls)]) == VOTES
+        assert len(await model.complete_several(call)) == VOTES
 
     try:
         found = await rate_of(ask, in_flight, requests)
