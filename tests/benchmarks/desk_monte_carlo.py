@@ -1,4 +1,4 @@
-"""Tickets of the desk, written from the description in docs/notebooks/benchmarks.md alone, without the engine, its rules and the desk's code."""
+"""Tickets of the desk, written from docs/notebooks/benchmarks.md alone, without the engine, its rules and the desk's code."""
 
 from __future__ import annotations
 
