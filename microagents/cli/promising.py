@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import typer
+from msgspec import Struct
 
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
@@ -19,86 +21,77 @@ from microagents.elections.promises import LabelledRow
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import journal_of, reader_of
 from microagents.runs.driver.begin import run
-from microagents.runs.words.money import specs_in
+from microagents.runs.driver.keywords import RunControl
+from microagents.runs.result import Result
 from microagents.runs.words.verdict import counted
 from microagents.studies.labels import DrawnRows, without_labels
-from microagents.studies.promised import KeptPromise, WantedPromise, kept, labelled_rows
+from microagents.studies.promised import KeptPromise, WantedPromise, labelled_rows
 from microagents.studies.series import short_digest
 from microagents.systems.chains.row_task import RowTask
 
-MODELS = ("cheap", "strong")
 ENDED = ("completed", "undecided", "failed", "refused")
+OTHER_REPLIES = ("fallback", "on_undecided", "reuse")
+"""Settings that take replies into the table which no label tests."""
+OF_OUTPUT = ("output", "output_dialect", "trust_columns", "share")
 
 
-class Promising(NamedTuple):
+class Promising(Struct, frozen=True, kw_only=True, dict=True):
     """A promise that is asked for on the command line."""
 
     wanted: WantedPromise
-    rows: DrawnRows
-    labels: Path
-    """File in which a person labels rows."""
-    models: Mapping[str, str]
-    """Specs of the cheap and the strong model."""
+    given: Given
+    models: Mapping[str, list[str]]
     options: StrategyOptions
+    gold_file: Path | None
+    """File of labels; None before the first."""
     runs_dir: Path
-    run_id: str
+    run_id: str | None
     changed: Mapping[str, Any]
     """Settings of the run."""
     yes: bool
 
+    def check(self) -> None:
+        """Refuse what does not go with a promise.
+
+        Raises:
+            InvalidUsage: something is missing, or too much.
+        """
+        if {name: len(pool) for name, pool in self.models.items()} != {"cheap": 1, "strong": 1}:
+            raise InvalidUsage("--wrong-at-most needs two models: --model cheap=SPEC --model strong=SPEC")
+        if not (0 < self.wanted.wrong_at_most < 1 and 0 < self.wanted.confidence < 1):
+            raise InvalidUsage("--wrong-at-most and --confidence are shares between 0 and 1, such as .05 and .9")
+        for name in OTHER_REPLIES:
+            if name in self.changed:
+                flag = name.replace("_", "-")
+                raise InvalidUsage(f"--{flag} takes replies that no label tests into the table; leave it out")
+        if not getattr(self.given.first, "gold", None) or "output" not in self.changed:
+            raise InvalidUsage(
+                "--wrong-at-most fills the rows of a table: give --inputs, --gold COLUMN and --output FILE"
+            )
+
+    @cached_property
+    def rows(self) -> DrawnRows:
+        """The rows in their random order, with the labels so far."""
+        drawn = DrawnRows(self.given.work, self.given.source)  # type: ignore[arg-type]
+        if self.gold_file is not None:
+            drawn.read(self.gold_file)
+        return drawn
+
+    @property
+    def labels(self) -> Path:
+        """File in which a person labels rows."""
+        return self.gold_file or Path(self.changed["output"]).with_suffix(".labels.csv")
+
+    @cached_property
+    def name(self) -> str:
+        """Name of the run: the same command continues it."""
+        asked = (self.rows.digest, self.wanted, self.models, self.options.typed, self.changed["seed"])
+        return self.run_id or f"{type(self.given.first).__name__.lower()}-{short_digest(asked)}"
+
     def strategy(self, **found: Any) -> Strategy:
         """Build the strategy of a run of the cascade."""
-        typed = {**self.options.typed, **found, "strong": self.models["strong"]}
-        return strategy_named("cascade", StrategyOptions(typed, self.options.defaults), self.rows[0])
-
-
-def cascade_of(models: Mapping[str, list[str]]) -> dict[str, str]:
-    """Return the specs of the two models of a cascade.
-
-    Raises:
-        InvalidUsage: one is missing, or there are others.
-    """
-    if {name: len(pool) for name, pool in models.items()} != dict.fromkeys(MODELS, 1):
-        raise InvalidUsage("--wrong-at-most needs two models: --model cheap=SPEC --model strong=SPEC")
-    return {name: models[name][0] for name in MODELS}
-
-
-def promising(
-    wanted: WantedPromise,
-    given: Given,
-    models: Mapping[str, str],
-    options: StrategyOptions,
-    *,
-    gold_file: Path | None,
-    runs_dir: Path,
-    run_id: str | None,
-    changed: Mapping[str, Any],
-    yes: bool,
-) -> Promising:
-    """Read a promise that is asked for, and the labels so far.
-
-    Raises:
-        InvalidUsage: something is missing, or does not go with a promise.
-    """
-    unfit = [name for name in ("fallback", "on_undecided", "reuse") if name in changed]
-    if unfit:
-        raise InvalidUsage(
-            f"--{unfit[0].replace('_', '-')} takes replies that no label tests into the table; leave it out"
-        )
-    if not isinstance(given.first, RowTask) or not given.first.gold:
-        raise InvalidUsage(
-            "--wrong-at-most is for the rows of a table: give --inputs FILE and --gold COLUMN, to be labelled"
-        )
-    if "output" not in changed:
-        raise InvalidUsage("--wrong-at-most needs --output FILE: the rows to label are written beside it")
-    assert not isinstance(given.work, RowTask)
-    rows = DrawnRows(given.work, given.source)  # type: ignore[arg-type]
-    if gold_file is not None:
-        rows.read(gold_file)
-    asked = short_digest((rows.digest, wanted, models, options.typed, changed.get("seed")))
-    named = f"{type(given.first).__name__.lower()}-{asked}" if run_id is None else run_id
-    labels = gold_file or Path(f"{changed['output']}").with_suffix(".labels.csv")
-    return Promising(wanted, rows, labels, models, options, runs_dir, named, changed, yes)
+        typed = {**self.options.typed, **found, "strong": self.models["strong"][0]}
+        return strategy_named("cascade", StrategyOptions(typed, self.options.defaults), self.given.first)
 
 
 def promised_strategy(asked: Promising) -> Strategy:
@@ -107,17 +100,18 @@ def promised_strategy(asked: Promising) -> Strategy:
     labelled = asked.rows.labelled(likely)
     if len(labelled) < least:
         _ask_for_labels(asked, len(labelled), likely)
-    tested = kept(asked.wanted, _through_cascade(asked, labelled)[: len(labelled)])
-    if tested.found is None:
+    tested = KeptPromise(wanted=asked.wanted, rows=tuple(_through_cascade(asked, labelled)[: len(labelled)]))
+    found = tested.found
+    if found is None:
         _say_why_not(asked, tested)
-    at = tested.found.thresholds
+    at, promise = found.thresholds, tested.said(found)
     shares = tested.shares(at)
     echo(
-        f"microagents: {tested}; of new rows about {shares['cheap']:.0%} are then by the cheap model, {shares['strong']:.0%} by the strong "
-        f"one, {shares[None]:.0%} open, at the least {tested.least_open:.0%}",
+        f"microagents: {promise}; of new rows about {shares['cheap']:.0%} are then by the cheap model, {shares['strong']:.0%} by "
+        f"the strong one, {shares[None]:.0%} open, at the least {tested.least_open:.0%}",
         err=True,
     )
-    return asked.strategy(cheap_from=at.cheap, strong_from=at.strong, promise=str(tested))
+    return asked.strategy(cheap_from=at.cheap, strong_from=at.strong, promise=promise)
 
 
 def _ask_for_labels(asked: Promising, labelled: int, wanted: int) -> NoReturn:
@@ -154,10 +148,8 @@ def _through_cascade(asked: Promising, labelled: list[RowTask[Any]]) -> list[Lab
     """Ask both models about the labelled rows. Rows that were labelled later are a run of their own, so no earlier one changes."""
     found: list[LabelledRow] = []
     while len(found) < len(labelled):
-        name = f"{asked.run_id}-labels-{len(found)}"
-        rows = labelled[len(found) :]
-        journal = journal_of(asked.runs_dir, name)
-        if not holds_nothing(journal):
+        name, rows = f"{asked.name}-labels-{len(found)}", labelled[len(found) :]
+        if not holds_nothing(journal_of(asked.runs_dir, name)):
             with reader_of(asked.runs_dir, name) as reader:
                 rows = rows[: reader.experiment.inputs]
         _ask_both(asked, name, rows)
@@ -167,22 +159,21 @@ def _through_cascade(asked: Promising, labelled: list[RowTask[Any]]) -> list[Lab
 
 
 def _ask_both(asked: Promising, name: str, rows: list[RowTask[Any]]) -> None:
-    settings = {
-        key: value for key, value in asked.changed.items() if key not in ("output", "output_dialect", "trust_columns")
-    }
-    watched = Watched(
-        name, RowTask.progress_unit, specs_in({"": list(asked.models.values())}), kept_in(name, asked.runs_dir)
-    )
-    start: Callable[..., Coroutine[Any, Any, Any]] = lambda control, _: run(  # noqa: E731
-        without_labels(rows),
-        models=asked.models["cheap"],
-        strategy=asked.strategy(),
-        runs_dir=asked.runs_dir,
-        run_id=name,
-        share="off",
-        **control,
-        **settings,
-    )
+    settings: Any = {key: value for key, value in asked.changed.items() if key not in OF_OUTPUT}
+
+    def start(control: RunControl, _: object) -> Coroutine[Any, Any, Result]:
+        return run(
+            without_labels(rows),
+            models=asked.models["cheap"],
+            strategy=asked.strategy(),
+            runs_dir=asked.runs_dir,
+            run_id=name,
+            share="off",
+            **control,
+            **settings,
+        )
+
+    watched = Watched(name, RowTask.progress_unit, asked.models["cheap"], kept_in(name, asked.runs_dir))
     result = run_in_terminal(watched, start, yes=asked.yes)
     if result.outcome not in ENDED:
         show_and_exit(result, as_json=False)

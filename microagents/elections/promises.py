@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from itertools import count, takewhile
 from typing import NamedTuple
 
-from microagents.base.errors import InvalidUsage
-
 CONFIDENCE = 0.9
 """Default probability that a promise is kept."""
 OF_AUDITS = 0.95
@@ -26,7 +24,6 @@ LIKELY = (0.1, 0.5)
 """Shares of the promised share that a cascade is taken to lose, for the number of labels."""
 NEVER = 2.0
 """A threshold that no score reaches."""
-_NO_SHARE = 1e-12
 _LEVELS = (1.0, 0.9999, 0.9995, 0.999, 0.995, *[each / 100 for each in range(99, -1, -1)])
 
 
@@ -56,10 +53,8 @@ class LabelledRow(NamedTuple):
 
     def is_lost(self, at: Thresholds) -> bool:
         """Whether it is taken and wrong."""
-        path = self.path(at)
-        if path == "cheap":
-            return not self.cheap_is_right
-        return path == "strong" and not self.strong_is_right
+        is_right = {"cheap": self.cheap_is_right, "strong": self.strong_is_right, None: True}
+        return not is_right[self.path(at)]
 
 
 class Tested(NamedTuple):
@@ -83,11 +78,8 @@ def find_thresholds(rows: Sequence[LabelledRow], wrong_at_most: float, confidenc
 
     Args:
         rows: a random sample of the rows.
-        wrong_at_most: the promised share of lost rows.
-        confidence: the probability that the promise is kept, at least.
-
-    Raises:
-        InvalidUsage: a share is not between 0 and 1.
+        wrong_at_most: the promised share of lost rows, between 0 and 1.
+        confidence: the probability that the promise is kept, at least, between 0 and 1.
     """
     most, passed = most_lost(len(rows), wrong_at_most, confidence), None
     for at in fixed_order():
@@ -98,37 +90,22 @@ def find_thresholds(rows: Sequence[LabelledRow], wrong_at_most: float, confidenc
     return passed
 
 
-def most_lost(labels: int, wrong_at_most: float, confidence: float = CONFIDENCE) -> int:
-    """Return the most lost rows among so many labelled ones with which the exact binomial test passes; -1 if it cannot.
-
-    Raises:
-        InvalidUsage: a share is not between 0 and 1.
-    """
-    for name, share in (("the promised share of wrong rows", wrong_at_most), ("the confidence", confidence)):
-        if not 0 < share < 1:
-            raise InvalidUsage(f"{name} must be above 0 and below 1, not {share!r}")
+def most_lost(labels: int, wrong_at_most: float, confidence: float) -> int:
+    """Return the most lost rows among so many labelled ones with which the exact binomial test passes; -1 if it cannot."""
     passing = takewhile(lambda lost: binomial_cdf(lost, labels, wrong_at_most) <= 1 - confidence, count())
     return sum(1 for _ in passing) - 1
 
 
-def labels_needed(wrong_at_most: float, wrong: float, confidence: float = CONFIDENCE) -> int:
+def labels_needed(wrong_at_most: float, wrong: float, confidence: float) -> int:
     """Return the least number of labels with which the test passes with probability `POWER`.
 
     Args:
         wrong_at_most: the promised share of lost rows.
-        wrong: the share that the cascade loses; near the promised one the number grows without end.
+        wrong: the share that the cascade loses, at most half of the promised one; near that the number grows without end.
         confidence: the probability that the promise is kept.
-
-    Raises:
-        InvalidUsage: a share is not between 0 and 1.
     """
-    most, wrong = most_lost(1, wrong_at_most, confidence), max(wrong, _NO_SHARE)
-    for labels in count(1):
-        if binomial_cdf(most + 1, labels, wrong_at_most) <= 1 - confidence:
-            most += 1
-        if binomial_cdf(most, labels, wrong) >= POWER:
-            break
-    return labels
+    chances = (binomial_cdf(most_lost(labels, wrong_at_most, confidence), labels, wrong) for labels in count(1))
+    return 1 + sum(1 for _ in takewhile(lambda chance: chance < POWER, chances))
 
 
 def wrong_bound(wrong: int, judged: int, population: int, confidence: float = OF_AUDITS) -> float:

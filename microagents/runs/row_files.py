@@ -326,12 +326,17 @@ class _Columns(NamedTuple):
     is_ascii: bool
 
 
+def state_column(row: Iterable[str]) -> str:
+    """Return the first column of ours in a row of an output, which holds the state; empty if there is none."""
+    return next((name for name in ("row_row_state", "row_state", "state") if name in row), "")
+
+
 def _scan(rows: Iterable[dict[str, Any]]) -> _Columns:
     kinds = dict[str, set[type]]()
     given = set[str]()
     is_ascii = True
     for row in rows:
-        ours = next(name for name in ("row_row_state", "row_state", "state") if name in row)
+        ours = state_column(row)
         given.update(takewhile(ours.__ne__, row))
         for name, value in row.items():
             kinds.setdefault(name, set()).add(object if _is_large(value) else type(value))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
@@ -19,7 +18,6 @@ from microagents.base.files import replace_text
 from microagents.runs.row_files import cell, ending_of, opened, read_rows
 from microagents.runs.settings import validated
 from microagents.systems.chains.row_task import Row, RowTask
-from microagents.task import Task
 
 MARK = "drawn_row"
 """Column of the mark of a row: its number from 1, and a digest of its columns."""
@@ -35,25 +33,14 @@ class DrawnRows:
         source: name of their file in messages.
     """
 
-    def __init__(self, rows: Sequence[Task], source: str) -> None:
-        self._rows, self.source = rows, source
-        digests = [blake2b(msgspec.json.encode(self[each].start()), digest_size=6) for each in range(len(rows))]
-        self._marks = [f"row{number}_{each.hexdigest()}" for number, each in enumerate(digests, 1)]
-        seed = blake2b(" ".join(self._marks).encode(), digest_size=16)
-        self.digest = seed.hexdigest()
+    def __init__(self, rows: Sequence[RowTask[Any]], source: str) -> None:
+        self.rows, self.source, self.gold = rows, source, list(rows[0].gold)
+        digests = [blake2b(msgspec.json.encode(each.start()), digest_size=6).hexdigest() for each in rows]
+        self._marks = [f"row{number}_{each}" for number, each in enumerate(digests, 1)]
+        self.digest = blake2b(" ".join(self._marks).encode(), digest_size=16).hexdigest()
         self.order = Random(self.digest).sample(range(len(rows)), len(rows))  # noqa: S311 - no secret
         self._cells: dict[int, Row] = {}
         """Gold cells of a file of labels, by input."""
-
-    def __getitem__(self, number: int) -> RowTask[Any]:
-        found = self._rows[number]
-        assert isinstance(found, RowTask)
-        return found
-
-    @cached_property
-    def gold(self) -> list[str]:
-        """The gold columns."""
-        return list(self[0].gold)
 
     def read(self, path: Path) -> None:
         """Read a file of labels.
@@ -80,7 +67,7 @@ class DrawnRows:
         """
         text = io.StringIO()
         lines = csv.writer(text)
-        columns = [*self[0].start(), *self.gold]
+        columns = [*self.rows[0].start(), *self.gold]
         lines.writerow([MARK, *columns])
         for number in self.order[:count]:
             row = self._labelled(number).row
@@ -97,7 +84,7 @@ class DrawnRows:
         Raises:
             InvalidUsage: it is no value of its field.
         """
-        task = self[number]
+        task = self.rows[number]
         if number not in self._cells:
             return task
         return _with_row(task, task.row | self._cells[number], f"the label of {self._marks[number]}")

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.elections.count import Count
-from microagents.elections.election import ElectionId, Question, Verdict
+from microagents.elections.election import ElectionId, Question
 from microagents.elections.promises import (
     LIKELY,
     NEVER,
@@ -28,8 +28,8 @@ from microagents.systems.chains.cascade import CascadeChain, CascadeConductor, S
 from microagents.systems.chains.row_task import RowTask
 from microagents.work.durable import Work
 
-HARDLY = 0.8
-"""Part of the promised share above which a cascade is too often wrong for any affordable number of labels."""
+NO_SHARE = 1e-12
+"""In place of 0, which has no logarithm."""
 ALL = Thresholds(cheap=NEVER, strong=0.0)
 """Thresholds with which each row is taken from the strong model if that decides it."""
 
@@ -59,17 +59,20 @@ class KeptPromise(Struct, frozen=True, kw_only=True):
 
     wanted: WantedPromise
     rows: tuple[LabelledRow, ...]
-    found: Tested | None
-    """The thresholds; None if none keep it."""
+
+    @property
+    def found(self) -> Tested | None:
+        """The thresholds; None if none keep it."""
+        return find_thresholds(self.rows, self.wanted.wrong_at_most, self.wanted.confidence)
 
     @property
     def more_labels(self) -> int | None:
         """Number of further labels with which some thresholds will probably pass; None if the models are too often wrong."""
         strictest = Thresholds(cheap=NEVER, strong=1.0)
         wrong = sum(each.is_lost(strictest) for each in self.rows) / len(self.rows)
-        if wrong > HARDLY * self.wanted.wrong_at_most:
+        if wrong > LIKELY[1] * self.wanted.wrong_at_most:
             return None
-        needed = labels_needed(self.wanted.wrong_at_most, wrong, self.wanted.confidence)
+        needed = labels_needed(self.wanted.wrong_at_most, max(wrong, NO_SHARE), self.wanted.confidence)
         return max(1, needed - len(self.rows))
 
     @property
@@ -83,20 +86,10 @@ class KeptPromise(Struct, frozen=True, kw_only=True):
         paths = [each.path(at) for each in self.rows]
         return {path: paths.count(path) / len(paths) for path in ("cheap", "strong", None)}
 
-    def __str__(self) -> str:
-        """The promise, with its condition and its basis."""
-        assert self.found is not None
-        return (
-            f"{self.wanted}, if new rows are like the {len(self.rows):,} labelled ones, a random sample; of these "
-            f"{self.found.lost:,} are wrong"
-        )
-
-
-def kept(wanted: WantedPromise, rows: Sequence[LabelledRow]) -> KeptPromise:
-    """Find the thresholds that keep a promise on labelled rows."""
-    return KeptPromise(
-        wanted=wanted, rows=tuple(rows), found=find_thresholds(rows, wanted.wrong_at_most, wanted.confidence)
-    )
+    def said(self, found: Tested) -> str:
+        """Return the promise, with its condition and its basis."""
+        condition = f"if new rows are like the {len(self.rows):,} labelled ones, a random sample"
+        return f"{self.wanted}, {condition}; {found.lost:,} of these are wrong"
 
 
 def labelled_rows(reader: Reader, labelled: Sequence[RowTask[Any]]) -> Iterator[LabelledRow]:
@@ -123,16 +116,10 @@ def _scored(
     chain: CascadeChain, election: ElectionId, question: Question, found: Recalled | None, task: RowTask[Any]
 ) -> tuple[float, bool]:
     """Return the score of a recorded vote, -1 if it decided nothing, and whether its reply is right."""
-    if found is None or found.value is None:
-        return -1.0, False
-    verdict = _counted(election, question, found)
-    if verdict.winner != found.value:
+    count = Count(election, question)
+    for ballot in () if found is None else found.ballots:
+        count.add(ballot)
+    verdict = count.verdict()
+    if found is None or found.value is None or verdict.winner != found.value:
         return -1.0, False
     return chain.score(verdict), verdict_on(task, msgspec.json.decode(found.value)) is True
-
-
-def _counted(election: ElectionId, question: Question, found: Recalled) -> Verdict:
-    count = Count(election, question)
-    for each in found.ballots:
-        count.add(each)
-    return count.verdict()

@@ -140,7 +140,7 @@ def test_models_that_are_too_often_wrong_promise_nothing_whatever_the_labels() -
     [
         ([], CHEAP, "--wrong-at-most needs two models: --model cheap=SPEC --model strong=SPEC"),
         (["--on-undecided", "leader"], None, "--on-undecided takes replies that no label tests into the table"),
-        (["--wrong-at-most", "5"], None, "the promised share of wrong rows must be above 0 and below 1, not 5.0"),
+        (["--wrong-at-most", "5"], None, "are shares between 0 and 1"),
         (["--strategy", "lead"], None, "--wrong-at-most names the strategy"),
         (["--gold", "other"], None, "the gold column 'other' must name a voted field of the reply"),
     ],
@@ -172,3 +172,39 @@ def test_labels_that_do_not_fit_are_refused_in_one_sentence() -> None:
     assert "is not as it was drawn from 'in.csv'" in said
     given(50)
     assert "'in.csv' has 50 rows, and at most 5% of the rows are wrong (90%) takes 77 labels" in promised()[1]
+
+
+def audit(*words: str, said: str = "") -> tuple[int, str, str]:
+    ran = microagents("decide", "--audit", "done.csv", *words, stdin=said)
+    return ran.code, ran.out, ran.err
+
+
+def test_an_audit_goes_on_where_it_was_left_and_ends_with_a_bound() -> None:
+    rows = "\n".join(f"{x},decided,,{2 * x},{x}" for x in range(2_000))
+    write("done.csv", f"x,state,why,y,z\n{rows}\n2000,undecided,open,,\n")
+    code, out, _ = audit("--sample", "5", said="y\nwhat\nn\nq\n")
+    assert code == COMPLETED
+    assert out.rstrip().endswith("1 of 2 random decided rows wrong: at most 97.5% of 2,000 rows are wrong (95%)"), out
+    first = out.split("\n\n")[0]
+    code, out, _ = audit("--sample", "100", said="y\n" * 98)
+    assert "3 of 100" in out
+    assert first not in out
+    assert out.rstrip().endswith("1 of 100 random decided rows wrong: at most 4.5% of 2,000 rows are wrong (95%)"), out
+    code, _, err = audit("--cells")
+    assert (code, err.count("\n")) == (WRONG_USAGE, 1)
+    with Path("done.csv").open("a") as file:
+        file.write("2001,decided,,1,1\n")
+    code, _, err = audit()
+    assert (code, err.count("\n")) == (WRONG_USAGE, 1)
+    assert "the output has changed since its audit began" in err
+
+
+def test_of_cells_an_audit_judges_one_of_each_row() -> None:
+    write("done.csv", "state,row_state,row_why,y,z\n" + "Ohio,decided,,1,2\n" * 50)
+    _, out, _ = audit("--cells", said="y\n" * 50)
+    assert out.count("y: 1") + out.count("z: 2") == 50
+    assert min(out.count("y: 1"), out.count("z: 2")) > 10
+    assert "0 of 50 random decided cells wrong: at most " in out
+    assert "of 100 cells are wrong (95%)" in out
+    write("empty.csv", "x\n1\n")
+    assert "has no row that a run decided" in microagents("decide", "--audit", "empty.csv").err

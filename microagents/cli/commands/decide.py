@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,14 @@ def command(
             help="The reply to decide for, as a JSON object. Of an agent's call: approve, reject TEXT, done VALUE, not-done, answer TEXT.",
         ),
     ] = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Judge random decided rows of an output, and end with a bound of its wrong ones."
+        ),
+    ] = None,
+    sample: Annotated[int, typer.Option(metavar="N", min=1, help="Number of rows that --audit draws.")] = 100,
+    cells: Annotated[bool, typer.Option("--cells", help="With --audit: judge one cell of each row.")] = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
     """Decide an undecided election yourself, or say what an agent waits for; without PATH and VALUE go through all that waits.
@@ -40,10 +49,15 @@ def command(
 
     The next `resume` continues with this decision. A run that is under way continues with it at once, also if the election is open. It
     is marked as the decision of a person, and a later one replaces it.
+
+    With --audit you judge random rows of an output, and it says how many of all are wrong at most. Judgments are kept beside the output.
     """
+    from microagents.cli.views.auditing import audit as audit_output
     from microagents.cli.views.waiting import decide_one, go_through
 
-    if run is None or path is None:
+    if audit is not None:
+        audit_output(audit, sample, of_cells=cells)
+    elif run is None or path is None:
         go_through(runs_dir, run)
     elif not value:
         raise InvalidUsage(f"say what is decided: microagents decide {run} {path} VALUE")

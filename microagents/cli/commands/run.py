@@ -89,7 +89,11 @@ def command(
         ),
     ] = None,
     confidence: Annotated[
-        float, typer.Option(metavar="SHARE", help="Probability with which --wrong-at-most is kept.")
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Probability with which --wrong-at-most is kept.",
+        ),
     ] = CONFIDENCE,
     output: RowsOut = None,
     reuse: Annotated[
@@ -116,7 +120,7 @@ def command(
     by the task's own oracle, check or result, 6 refused by the provider for what an input says, 130 interrupted.
     """
     from microagents.cli.inputs import given_by
-    from microagents.cli.promising import cascade_of, promised_strategy, promising
+    from microagents.cli.promising import Promising, promised_strategy
     from microagents.cli.views.first_rows import done_rows
     from microagents.cli.views.tables import report_text
     from microagents.cli.watching import (
@@ -152,18 +156,19 @@ def command(
             raise InvalidUsage(
                 "--wrong-at-most names the strategy and needs a journal; leave out --strategy, --from, --no-journal and --detach"
             )
-        asked = promising(
-            WantedPromise(wrong_at_most=wrong_at_most, confidence=confidence),
-            given,
-            cascade_of(models),
-            options,
+        asked = Promising(
+            wanted=WantedPromise(wrong_at_most=wrong_at_most, confidence=confidence),
+            given=given,
+            models=models,
+            options=options,
             gold_file=gold_file,
             runs_dir=runs_dir,
             run_id=run_id,
             changed={**changed, "seed": seed},
             yes=yes,
         )
-        chosen, named, models = promised_strategy(asked), asked.run_id, {"": [asked.models["cheap"]]}
+        asked.check()
+        chosen, named, models = promised_strategy(asked), asked.name, {"": models["cheap"]}
     if detach:
         if no_journal or inputs == "-":
             raise InvalidUsage(

@@ -39,7 +39,7 @@ def go_through(runs_dir: Path, run: str | None) -> None:
     for number, each in enumerate(queue, 1):
         echo(printable(f"\n{number} of {len(queue)}: {each.path} of run {each.run_id}, {each.task}"))
         replies = _show(runs_dir, each)
-        while text := _said():
+        while text := said_by_person():
             if text == "q":
                 break
             try:
@@ -56,10 +56,10 @@ def go_through(runs_dir: Path, run: str | None) -> None:
         echo(printable(f"run {name}: {then}"))
 
 
-def _said() -> str | None:
+def said_by_person(question: str = "") -> str | None:
     """Read a line; None at the end of the input."""
     try:
-        return str(typer.prompt("", default="", show_default=False, prompt_suffix="> ")).strip()
+        return str(typer.prompt(question, default="", show_default=False, prompt_suffix="> ")).strip()
     except typer.Abort:
         return None
 

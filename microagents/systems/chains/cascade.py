@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from microagents.elections.election import Ballot, Decision, ElectionId, Question, Verdict
 from microagents.elections.promises import NEVER
 from microagents.elections.rules import Rule, portable
-from microagents.systems.chains.chain import Chain, ChainStep, Rung, step_by_step
+from microagents.systems.chains.chain import Chain, ChainStep, Rung
 from microagents.systems.chains.maker import Maker, MakerConductor
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import ChainTask, Task
@@ -89,10 +89,6 @@ class CascadeConductor(MakerConductor):
     def chain(self, work: Work[ChainTask[Any, Any], Any]) -> Chain:
         """Return the row as a chain of one step."""
         return CascadeChain(work)
-
-    async def conduct(self, work: Work[Any, Any]) -> object:
-        """Decide the row."""
-        return await step_by_step(self.chain(work))
 
 
 class Cascade(Maker):

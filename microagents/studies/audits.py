@@ -1,0 +1,102 @@
+"""An audit of an output of rows: random decided rows, or one cell of each, which a person judges; and the bound that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from hashlib import blake2b
+from itertools import takewhile
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from microagents.base.errors import InvalidUsage
+from microagents.base.files import is_there, replace_text
+from microagents.elections.promises import OF_AUDITS, wrong_bound
+from microagents.runs.cells import OURS
+from microagents.runs.row_files import ending_of, opened, read_rows, state_column
+from microagents.runs.words.verdict import counted
+
+
+class Audit(Struct):
+    """The judgments on an output so far, in the order of its draw, as the file beside it keeps them."""
+
+    digest: str
+    """Digest of the rows of the output."""
+    of_cells: bool
+    """Whether one cell of each drawn row is judged, and not the whole row."""
+    population: int
+    """Number of decided rows, or of their cells."""
+    right: list[bool] = []
+
+    def __str__(self) -> str:
+        """The sentence with which it ends."""
+        unit, wrong = "cell" if self.of_cells else "row", self.right.count(False)
+        if not self.right:
+            return "nothing is judged yet"
+        bound = wrong_bound(wrong, len(self.right), self.population)
+        return (
+            f"{wrong} of {counted(len(self.right), f'random decided {unit}')} wrong: at most {bound:.1%} of "
+            f"{counted(self.population, unit)} are wrong ({OF_AUDITS:.0%})"
+        )
+
+
+def drawn(path: Path, sample: int, *, of_cells: bool) -> tuple[Audit, list[dict[str, Any]]]:
+    """Draw decided rows of an output, by a digest of it, so that nobody chooses them; returns its audit so far, and the rows to judge.
+
+    Of cells each row has one field of its result. Rows that a person decided are not drawn.
+
+    Raises:
+        InvalidUsage: the file is no output with decided rows, or is not as it was when its audit began.
+    """
+    with opened(str(path)) as stream:
+        rows = [row for _, row in read_rows(stream, repr(str(path)), ending_of(path)).rows]
+    state = state_column(rows[0]) if rows else ""
+    decided = [row for row in rows if row.get(state) == "decided" and row.get("settled_by") != "a person"]
+    if not decided:
+        raise InvalidUsage(f"{str(path)!r} has no row that a run decided, so there is nothing to audit")
+    digest = blake2b(msgspec.json.encode(rows), digest_size=16).hexdigest()
+    draw, cells = Random(digest), _results(decided[0], state)  # noqa: S311 - no secret
+    chosen = draw.sample(decided, len(decided))[:sample]  # of a larger sample the first rows are the same
+    audit = Audit(digest, of_cells, len(decided))
+    if of_cells:
+        chosen = [_without(row, {*cells} - {draw.choice(cells)}) for row in chosen]
+        audit.population *= len(cells)
+    begun = _file_of(path)
+    if is_there(begun):
+        audit.right = _begun(begun, audit)
+    return audit, chosen
+
+
+def _begun(file: Path, audit: Audit) -> list[bool]:
+    """Return the judgments of an earlier sitting."""
+    with suppress(msgspec.MsgspecError):
+        before = msgspec.json.decode(file.read_bytes(), type=Audit)
+        if structs.replace(audit, right=before.right) == before:
+            return before.right
+    raise InvalidUsage(
+        f"the output has changed since its audit began, or that was of {'rows' if audit.of_cells else 'cells'}; it was kept; for another "
+        f"one move {str(file)!r} away"
+    )
+
+
+def keep(audit: Audit, path: Path) -> None:
+    """Write the judgments on an output beside it."""
+    replace_text(_file_of(path), msgspec.json.encode(audit).decode())
+
+
+def _results(row: dict[str, Any], state: str) -> list[str]:
+    """Name the columns of the result: behind the state and the reason, up to those of --trust-columns."""
+    behind = list(row)[list(row).index(state) + 2 :]
+    return list(takewhile(lambda name: name not in OURS and not name.endswith("_agreement"), behind))
+
+
+def _without(row: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in names}
+
+
+def _file_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.audit")
