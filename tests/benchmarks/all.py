@@ -92,6 +92,7 @@ SHORT: Mapping[str, Benchmark] = {
     ),
     "contested": Benchmark(words="--runs 5 --trials 40000 --beyond 6"),
     "control": Benchmark(words="--kills 2"),
+    "conversations": Benchmark(words="--kills 6"),
     "damage": Benchmark(words="--tries 60"),
     "desk": Benchmark(words="--tickets 20 --trials 4"),
     "dialects": Benchmark(
@@ -117,12 +118,23 @@ SHORT: Mapping[str, Benchmark] = {
         },
     ),
     "effects": Benchmark(words="--kills 5"),
+    "endpoint": Benchmark(
+        words="--part kills --kills 4 --part cap --runs 5",
+        figures={
+            "runs above their cap": Figure(rf"callers: {NUMBER} above", high=0),
+            "refused while a sample would fit": Figure(rf"{NUMBER} refused while", high=0),
+            "replies other than their decision": Figure(rf"delivered: {NUMBER} other", high=0),
+            "replies before their decision": Figure(rf"{NUMBER} before it was durable", high=0),
+        },
+    ),
     "equal_rows": Benchmark(words="--rows 1000 --kills 1"),
     "faults": Benchmark(words="--seeds 10"),
+    "field_law": Benchmark(words="--rows 200 --settings 2"),
     "forgery": Benchmark(words="--tries 60"),
     "lane_kills": Benchmark(words="--kills 2"),
     "lead": Benchmark(words="--part table --size 11 --repeat 10"),
     "memory": Benchmark(words="--inputs 2000", figures={"MB more": Figure(rf"{NUMBER} MB more", high=40)}),
+    "native_kills": Benchmark(words="--kills 3"),
     "providers": Benchmark(
         words="--part rate",
         figures={
@@ -163,6 +175,7 @@ SHORT: Mapping[str, Benchmark] = {
     "swarm": Benchmark(words="--repeat 5 --length 15"),
     "takeovers": Benchmark(words="--takeovers 6"),
     "taken_away": Benchmark(words="--times 1"),
+    "talking_desk": Benchmark(words="--trials 20 --seed 0"),
     "telemetry": Benchmark(words="--turns 1 --steps 2000"),
     "throttle": Benchmark(words="--limit 100 --minute 40 --inputs 50"),
     "tiny": Benchmark(
@@ -181,6 +194,7 @@ SHORT: Mapping[str, Benchmark] = {
             "votes beyond k / the law": Figure(rf"; ratio {NUMBER}", 0.6, 1.5),
         },
     ),
+    "trained_rows": Benchmark(words="--rows 10"),
     "transport": Benchmark(
         words="--turns 1 --inputs 100",
         figures={
@@ -199,19 +213,13 @@ SHORT: Mapping[str, Benchmark] = {
         words="--tickets 30", figures={"requests refused": Figure(rf"^{NUMBER} of .* requests refused", high=0)}
     ),
     "promise": Benchmark(words="--worlds 100"),
+    "turns": Benchmark(words="--rounds 5", figures={"native / text": Figure(rf"ratio {NUMBER}", 0.7, 1.2)}),
     "usages": Benchmark(
         words="--replies 100",
         figures={"journals refused": Figure(rf"{NUMBER} journals refused", high=0)},
     ),
 }
 LEFT_OUT = {
-    "conversations": "has no shorter form yet",
-    "endpoint": "has no shorter form yet",
-    "field_law": "has no shorter form yet",
-    "native_kills": "has no shorter form yet",
-    "talking_desk": "has no shorter form yet",
-    "trained_rows": "has no shorter form yet",
-    "turns": "has no shorter form yet",
     "recursive": "takes six minutes",
     "side_by_side": "installs another package",
     "against": "compares two commits",

@@ -12,6 +12,7 @@ Where samples err together, the share that is right stands beside the one that `
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import sqlite3
@@ -22,7 +23,7 @@ from contextlib import closing
 from math import sqrt
 from pathlib import Path
 from random import Random
-from statistics import fmean
+from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
@@ -63,7 +64,11 @@ WHICH, SHALL = "Which order is it, and what do you want?", "Shall I do this?"
 LEAST_RIGHT = 0.99
 """The least share of right trials with the margins by harm; the trials of a command may have two standard errors less."""
 MOST_CALLS = {"read": 1.1, "idempotent": 2.7, "destructive": 5.3, "end": 4.1}
-"""The greatest means of calls of an action, by its effect, where arguments and tools are most of the errors."""
+"""The greatest means of calls of an action, by its effect, where arguments and tools are most of the errors.
+
+Fewer trials than `TRIALS` may have two standard errors more.
+"""
+TRIALS = 100
 Outcome = Literal["done", "declined", "left"]
 NOT_ALLOWED = ("",)
 OUTCOMES: dict[str, Outcome] = {"Yes, do": "done", "No, leave": "left", "": "declined"}
@@ -442,6 +447,8 @@ class Done(Struct, frozen=True, kw_only=True):
     right: int
     calls: dict[str, float]
     """Mean calls of an action, by its effect."""
+    errors: dict[str, float]
+    """Standard errors of these means."""
     asked: int
     """Questions to customers."""
     at_once: float
@@ -469,7 +476,10 @@ def do(
             calls[kind].append(sum(number for _, number in each.votes) + sum(each.flags.values()))
     right = sum(bool(value and value["correct"]) for value in result.value)
     means = {kind: fmean(found) for kind, found in sorted(calls.items())}
-    return Done(right=right, calls=means, asked=len(asked), at_once=fmean(each == 1 for each in calls["read"]))
+    errors = {kind: stdev(found) / sqrt(len(found)) for kind, found in calls.items()}
+    return Done(
+        right=right, calls=means, errors=errors, asked=len(asked), at_once=fmean(each == 1 for each in calls["read"])
+    )
 
 
 def _kind_of(name: str) -> str:
@@ -493,7 +503,9 @@ def main(trials: int, seeds: Sequence[int]) -> None:
                 number * LEAST_RIGHT * (1 - LEAST_RIGHT)
             )
             if kinds == BOUNDED:
-                assert all(each.calls[kind] <= most for each in found for kind, most in MOST_CALLS.items())
+                slack = 2 * (trials < TRIALS)
+                for each, (kind, most) in itertools.product(found, MOST_CALLS.items()):
+                    assert each.calls[kind] - slack * each.errors[kind] <= most, kind
     with TemporaryDirectory() as folder:
         shared(trials * len(seeds), seeds[0], Path(folder))
 
@@ -527,5 +539,5 @@ def shared(trials: int, seed: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    arguments = options_of(__doc__.partition("\n")[0], trials=100, seed=[0, 1, 2])
+    arguments = options_of(__doc__.partition("\n")[0], trials=TRIALS, seed=[0, 1, 2])
     main(arguments.trials, arguments.seed)
