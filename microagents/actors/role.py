@@ -71,6 +71,12 @@ class Context(Struct, frozen=True, kw_only=True):
         given: Reading | None = self.settings.get("reading")
         return given or self.tasks[0].reading
 
+    @property
+    def is_in_batches(self) -> bool:
+        """Whether calls go in batches, so that a round of all elections together takes hours."""
+        specs = [spec for pool in self.models.values() for spec in pool]
+        return self.settings.get("batch") is not None or any("batch=" in spec.partition("@")[2] for spec in specs)
+
     def pool(self, *roles: str) -> tuple[str, ...]:
         """Return the pool of models for the questions of the first of these roles that has one, else the common pool."""
         pools = [self.models.get(role.lower()) for role in roles]
@@ -352,6 +358,8 @@ class Strategy(BaseModel):
     """The role that does the work on inputs; a subclass of `microagents.work.conductor.Conductor`."""
     draws_solution: ClassVar[bool] = False
     """Whether its conductor notes its work (`microagents.work.durable.Work.note`), so that ``show`` can draw it."""
+    asks_at_once: ClassVar[bool] = False
+    """Whether it asks for all steps of a chain side by side, whatever its options."""
     measures_masses: ClassVar[bool] = False
     """Whether each sample has its mass if the model can give it, though no mass decides."""
     changes_no_decision: ClassVar[tuple[str, ...]] = ()

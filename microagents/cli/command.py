@@ -35,7 +35,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Steps": ("tool", "step", "speculate", "on_undecided", "stream", "share"),
     "Limits": ("max_calls", "max_tokens", "max_time_s", "max_outage_s", "max_wait_effects_s", "concurrency"),
     "Promise": ("wrong_at_most", "confidence"),
-    "Models": ("from_", "seed", "fallback", "resend_stragglers", "prices"),
+    "Models": ("from_", "seed", "batch", "batch_then", "batch_within", "fallback", "resend_stragglers", "prices"),
     "Replies": ("max_output_tokens", "flag_above_tokens", "format", "reasoning", "reading"),
     "Journal": ("runs_dir", "no_journal", "accept_change", "durability", "keep_texts", "reuse"),
     "Places": ("runtime", "address", "insecure", "deploy", "lanes", "detach"),

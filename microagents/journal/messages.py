@@ -13,6 +13,7 @@ from microagents.base.plain_values import reply_in
 from microagents.elections.admission import Admission
 from microagents.elections.certainty import MassAudit
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
+from microagents.elections.sample_batches import BatchSums, SampleBatch
 from microagents.replies.chat import Usage
 
 NO_DECISION = (*OPEN_OUTCOMES, "sampled", "climbed", "once")
@@ -125,6 +126,18 @@ class RecordCalls(Struct, frozen=True, kw_only=True, tag=True):
 
 _SUMMED = [each.name for each in structs.fields(RecordCalls) if each.type in (int, float)]
 """Its numbers, which add up over reports."""
+
+
+class RecordBatch(Struct, frozen=True, kw_only=True, tag=True):
+    """A batch of samples, or its change."""
+
+    batch: SampleBatch
+
+
+class KeepBatch(Request[int], frozen=True, kw_only=True):
+    """Record a batch, or its change. The reply is its number, once it is durable."""
+
+    batch: SampleBatch
 
 
 class AllotCalls(Request[int], frozen=True, kw_only=True):
@@ -268,6 +281,7 @@ Entry = (
     | RecordLoads
     | ReplicaEnded
     | RecordOutage
+    | RecordBatch
 )
 """A fact about a run, on its way to its record. Its sum, if it has one, stands in `Books`."""
 
@@ -380,6 +394,7 @@ class Account(Struct, kw_only=True):
     """Samples that an earlier run has paid for; they are no calls."""
     saved_usd: float | None = 0.0
     """What they cost the earlier run; None if a price is unknown."""
+    batches: BatchSums = BatchSums()
     fields: int = 0
     """Fields of replies that were decided by votes on each."""
     outvoted_fields: int = 0
@@ -462,6 +477,13 @@ class Account(Struct, kw_only=True):
         if self.cost_usd is None:
             return None
         return self.cost_usd + self.unsettled_usd
+
+    @property
+    def bound_usd(self) -> float | None:
+        """The same with batches: those without results, results that no draw waited for, and lines that may be bought twice."""
+        if self.cost_at_most_usd is None:
+            return None
+        return self.cost_at_most_usd + self.batches.open_usd + self.batches.unclaimed_usd + self.batches.lost_usd
 
     @property
     def tokens_at_most(self) -> int:
@@ -639,6 +661,8 @@ class Recollection(Struct, frozen=True, kw_only=True):
     """Of the run: for each input the code of its outcome, see `ENDED_AS`."""
     open_elections: tuple[OpenElection, ...] = ()
     """Of the run: the elections without a verdict, if they were asked for."""
+    batches: tuple[SampleBatch, ...] = ()
+    """Of the run: its batches whose lines may still be asked for, if they were asked for."""
 
 
 class Recall(Request[Recollection], frozen=True, kw_only=True):
@@ -648,10 +672,16 @@ class Recall(Request[Recollection], frozen=True, kw_only=True):
     """Path of a decision or an answer, such as ``3/step/17``; of an input, such as ``3``; empty for the run."""
     with_open_elections: bool = False
     """Whether to add the elections of the run without a verdict, whose samples need not be paid for again."""
+    with_batches: bool = False
+    """Whether to add the batches of the run."""
 
 
 class RecallDecidedInputs(Request[list[int]], frozen=True, kw_only=True):
     """Ask for inputs with an undecided election that a person has decided since, to do their work again. Each decision is reported once."""
+
+
+CANCEL_BATCHES = "cancel_batches"
+"""Setting of a sitting that ends: its open batches are cancelled."""
 
 
 class Conditions(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
+from microagents.elections.sample_batches import SampleBatch
 from microagents.journal.books import AccountRecord, Books, Totals
 from microagents.journal.digests import in_order
 from microagents.journal.encoding import (
@@ -27,6 +28,7 @@ from microagents.journal.experiment import Experiment, RunRecord, options_of
 from microagents.journal.messages import ENDED_AS, Checkpoint, InputEnding, OpenElection, Recalled
 from microagents.journal.rows import Rows, checksum
 from microagents.journal.statements import (
+    BATCHES,
     BELOW,
     BY_INPUT,
     BY_SEQ,
@@ -35,11 +37,12 @@ from microagents.journal.statements import (
     NEXT_OF_PLACE,
     NUMBER_OF_INPUTS,
     OF_KEY,
+    OF_PART,
     SUM_OF_INPUTS,
     UNSOLVED,
     one,
 )
-from microagents.journal.tables import DecidedRow, InputRow, LogRow, PlaceRow, SampleRow
+from microagents.journal.tables import DecidedRow, InputRow, LogRow, PlaceRow, RunRow, SampleRow
 
 ROWS_PER_READ = 2000
 MAX_NUMBER = 1 << 63
@@ -119,6 +122,30 @@ def _numbered(rows: Rows, place: int, path: str) -> Iterator[Row]:
 
 def _by_path(row: Row) -> list[tuple[int, int, str]]:
     return in_order(row[0])
+
+
+def batch_row(batch: SampleBatch) -> RunRow:
+    """Return the row of a batch: a part of the run."""
+    return RunRow(part=_part_of(batch.number), content=msgspec.json.encode(batch).decode())
+
+
+def read_batch(rows: Rows, number: int) -> SampleBatch | None:
+    """Return a recorded batch; None if it is new."""
+    found = rows.first(RunRow, OF_PART, (_part_of(number),))
+    if found is None:
+        return None
+    return msgspec.json.decode(found.content, type=SampleBatch)
+
+
+def read_batches(rows: Rows, last: int | None = None) -> Iterator[SampleBatch]:
+    """Yield the recorded batches, first made first; or the last ones, last made first."""
+    condition = BATCHES if last is None else f"{BATCHES} DESC LIMIT {last}"
+    for row in rows.select(RunRow, condition):
+        yield msgspec.json.decode(row.content, type=SampleBatch)
+
+
+def _part_of(batch: int) -> str:
+    return f"batch/{batch:09}"
 
 
 def read_open_elections(rows: Rows) -> list[OpenElection]:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from microagents.base.errors import InputMismatch, InvalidUsage, JournalMismatch
 from microagents.base.trust import JOURNALS, without_code_of
+from microagents.elections.sample_batches import SampleBatch
 from microagents.journal.books import AccountRecord, UndecidedElection
 from microagents.journal.encoding import MAX_DIGITS, MAX_TEXT_BYTES, UNREADABLE, key_at, recalled
 from microagents.journal.ending import RunEnding
@@ -47,6 +48,7 @@ from microagents.journal.queries import (
     first_record,
     moment,
     other_inputs,
+    read_batches,
     read_decisions,
     read_endings,
     read_experiment,
@@ -361,6 +363,11 @@ class Reader:
         """Return the requests that the run has taken, in their order."""
         with self._reading():
             return taken_requests(self._rows)
+
+    def last_batches(self, number: int) -> list[SampleBatch]:
+        """Return at most this number of batches of samples, the last ones, in their order."""
+        with self._reading():
+            return list(read_batches(self._rows, number))[::-1]
 
     def persons(self) -> dict[str, PersonDecision]:
         """Return the decisions of persons, by path."""

@@ -8,18 +8,20 @@ from copy import copy
 
 from microagents.base.errors import Unwritable
 from microagents.elections.election import OPEN_OUTCOMES, input_of
+from microagents.elections.sample_batches import SampleBatch
 from microagents.journal.books import AccountRecord, Books
 from microagents.journal.encoding import Places, decision_row, reply_row, sample_row
 from microagents.journal.messages import (
     ENDED_AS,
     InputEnding,
+    RecordBatch,
     RecordDecision,
     RecordProgress,
     RecordReply,
     RecordSample,
     Written,
 )
-from microagents.journal.queries import began_s, check_totals, moment, read_outcomes
+from microagents.journal.queries import batch_row, began_s, check_totals, moment, read_batch, read_outcomes
 from microagents.journal.requests import now
 from microagents.journal.rows import Rows, checksum
 from microagents.journal.statements import OF_INPUT, OR_INSTEAD, among, chunks, outcomes, replies_among
@@ -132,6 +134,8 @@ class RecordRows:
                     row.total = None if record.total is None else min(record.total, MAX_TOTAL)
                 case InputEnding():
                     self._end_input(record)
+                case RecordBatch():
+                    self._write_batch(record.batch)
                 case _:
                     self._books.add(record)
         paths = [*[sample.id.election.path for sample in samples], *[record.id.path for record in decided]]
@@ -187,6 +191,11 @@ class RecordRows:
                 self._books.add(record)
                 self._take_step(record)
         return decisions
+
+    def _write_batch(self, batch: SampleBatch) -> None:
+        account = self._books.totals.account
+        account.batches = account.batches.changed(read_batch(self._rows, batch.number), batch)
+        self._rows.insert([batch_row(batch)], OR_INSTEAD)
 
     def _write_replies(self, replies: Sequence[RecordReply]) -> None:
         """Write the texts of replies that are not there yet: a message may arrive twice."""

@@ -47,11 +47,13 @@ class ResumeRun(Struct, frozen=True, kw_only=True, tag="resume", forbid_unknown_
     """End a pause."""
 
 
-class EndRun(Struct, frozen=True, kw_only=True, tag="end", forbid_unknown_fields=True):
+class EndRun(Struct, frozen=True, kw_only=True, tag="end", forbid_unknown_fields=True, omit_defaults=True):
     """End this sitting of the run."""
 
     after: Literal["elections", "calls", "nothing"]
     """What is waited for: the open elections; the calls in flight; nothing, so that these are cancelled."""
+    cancels_batches: bool = False
+    """Whether the open batches are cancelled at their provider, and not left for the next sitting."""
 
 
 class SetRun(Struct, frozen=True, kw_only=True, tag="set", forbid_unknown_fields=True, omit_defaults=True):

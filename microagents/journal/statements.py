@@ -53,6 +53,7 @@ def create_tables(db: sqlite3.Connection) -> None:
 OF_KEY, OF_PATH, OF_ID, OF_INPUT = (f"WHERE {column} = ?" for column in ("key", "path", "id", "input"))
 OF_PLACE = "WHERE key >= ? AND key < ?"
 OF_KIND, OF_PART = "WHERE kind = ?", "WHERE part = ?"
+BATCHES = "WHERE part >= 'batch/' AND part < 'batch0' ORDER BY part"
 BELOW = "WHERE path >= ? AND path < ?"
 NEXT_OF_PLACE = "WHERE key > ? AND key < ? ORDER BY key LIMIT ?"
 OF_KEY_BY_SEQ = "WHERE key = ? ORDER BY fork, seq"

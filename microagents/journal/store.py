@@ -13,6 +13,7 @@ import msgspec
 
 from microagents.base.errors import InvalidUsage, JournalGone, MicroagentsError, Stopped
 from microagents.elections.election import OPEN_OUTCOMES
+from microagents.elections.sample_batches import SampleBatch
 from microagents.journal.books import Books
 from microagents.journal.creating import create_file, create_in_memory, on_network
 from microagents.journal.encoding import Places, key_at, recalled
@@ -21,7 +22,7 @@ from microagents.journal.inbox import Inbox
 from microagents.journal.live_files import JournalFiles
 from microagents.journal.messages import Account, Recall, Recalled, Recollection, RecordDecision, RunOutcome, Written
 from microagents.journal.opening import connect, holds_nothing
-from microagents.journal.queries import checkpoint_of, ending_of, read_open_elections
+from microagents.journal.queries import checkpoint_of, ending_of, read_batches, read_open_elections
 from microagents.journal.record_rows import RecordRows
 from microagents.journal.requests import (
     Decide,
@@ -34,8 +35,8 @@ from microagents.journal.requests import (
 )
 from microagents.journal.rows import Rows
 from microagents.journal.sitting import JournalConfig, Sitting
-from microagents.journal.statements import LAST_PLACE, OF_KEY, merge_log, one, pragma, set_durability
-from microagents.journal.tables import DecidedRow, LogRow
+from microagents.journal.statements import BATCHES, LAST_PLACE, OF_KEY, merge_log, one, pragma, set_durability
+from microagents.journal.tables import DecidedRow, LogRow, RunRow
 from microagents.journal.transactions import Transactions
 
 
@@ -240,12 +241,25 @@ class Store:
                 return Recollection(decision=self._decision(path))
             if not path:
                 found = read_open_elections(self._rows) if request.with_open_elections else ()
+                batches = tuple(self.batches()) if request.with_batches else ()
                 there = bool(one(self._db, LAST_PLACE))
                 ended = self.records.outcomes_of_inputs()
-                return Recollection(has_records=there, ended=ended, open_elections=tuple(found))
+                return Recollection(has_records=there, ended=ended, open_elections=tuple(found), batches=batches)
             self.records.begin_work()  # a conductor asks for the checkpoint before it does anything else
             row = self.records.input(int(path))
             return Recollection(has_records=row.content > 0, checkpoint=checkpoint_of(row), ending=ending_of(row))
+
+    def batches(self) -> Iterator[SampleBatch]:
+        """Yield the batches whose lines may still be asked for."""
+        for batch in read_batches(self._rows):
+            if batch.state not in ("settled", "refused", "lost"):
+                yield batch
+
+    def last_batch(self) -> int:
+        """Number of the last batch that was recorded; 0 before the first."""
+        with self._reading():
+            last = self._rows.first(RunRow, f"{BATCHES} DESC")
+            return 0 if last is None else int(last.part.partition("/")[2])
 
     def _decision(self, path: str) -> Recalled | None:
         key = key_at(self._db, path)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msgspec import structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents.models.http.batch_wires import AnthropicBatches
 from microagents.models.http.histories import messages_of
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.replies import Said, object_in
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from microagents.actors.role import Context
+    from microagents.elections.sample_batches import BatchKind
+    from microagents.models.http.batch_client import BatchTerms
+    from microagents.models.http.batch_wires import BatchWire
     from microagents.models.http.native_calls import NativeCall
     from microagents.models.model import Call, ModelSpec
     from microagents.replies.chat import Sample
@@ -45,6 +49,7 @@ class AnthropicModel(HttpModel):
     url_env = "ANTHROPIC_BASE_URL"
     key_env = "ANTHROPIC_API_KEY"
     path = "/v1/messages"
+    batch_kinds: ClassVar[tuple[BatchKind, ...]] = ("file",)
     models_path = "/v1/models?limit=1000"
     more_options = ("thinking",)
     effort_name = "output_config.effort"
@@ -68,6 +73,9 @@ class AnthropicModel(HttpModel):
     @property
     def _wants_reasoning(self) -> bool:
         return self._thinking is not None and self._thinking["type"] == "enabled"
+
+    def _batch_wire(self, sender: Sender, terms: BatchTerms) -> BatchWire:  # noqa: ARG002 - it has one kind
+        return AnthropicBatches(sender, self.path, self._redaction)
 
     def _connect(self) -> Client:
         from anthropic import AsyncAnthropic  # noqa: PLC0415 - costs 1 s

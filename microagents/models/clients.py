@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, ClassVar, NoReturn, Protocol, Self
 
 import httpx2
 from msgspec import structs
 
 from microagents.actors.role import Context
 from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents.elections.sample_batches import BatchKind
 from microagents.models.anthropic import AnthropicModel
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import (
@@ -43,6 +44,8 @@ class SdkClient(Protocol):
 
 class _OfClient(HttpModel):
     """A model of a user's client."""
+
+    batch_kinds: ClassVar[tuple[BatchKind, ...]] = ()
 
     def __init__(
         self,

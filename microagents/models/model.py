@@ -18,6 +18,7 @@ from microagents.actors.registry import MODELS, OBJECT, can_be_found, reference_
 from microagents.actors.role import Context
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.elections.election import SampleId
+from microagents.elections.sample_batches import BatchLedger
 from microagents.models.capabilities import meant_spec
 from microagents.models.possible_usage import possible
 from microagents.models.prices import Tariff
@@ -158,6 +159,11 @@ class Model:
     """Number of samples of one prompt that one request can give (`complete_several`)."""
     takes_turns: bool = False
     """Whether it takes the turns and the tools of a prompt; any other model gets it as one text (`Prompt.flat`)."""
+    is_patient: bool = False
+    """Whether calls may take hours, since they go in batches. They have no timeout, are not sent again as stragglers, and no pause cancels
+    them; the end of a run leaves them to its next sitting."""
+    sent_singly: int = 0
+    """Number of calls in flight of a patient model that go in no batch."""
     answers_at_once: bool = False
     """Whether `complete` waits for nothing, so that no call has to be watched for taking too long, or needs a task of its own."""
 
@@ -224,6 +230,24 @@ class Model:
         except (TypeError, ValidationError) as error:
             said = error.errors()[0]["msg"].lower() if isinstance(error, ValidationError) else error
             raise InvalidUsage(f"{cls.__name__} does not take the options {spec.options}: {said}") from None
+
+    async def attach(self, ledger: BatchLedger) -> None:
+        """Take the records of the batches of a run; called of a patient model before its first call.
+
+        Raises:
+            InvalidUsage: an open batch belongs to another account.
+        """
+
+    def has_bought(self, call: Call) -> bool:  # noqa: ARG002 - for models with batches
+        """Whether a batch of an earlier sitting has the sample of a call."""
+        return False
+
+    def let_go(self, *, cancels: bool) -> None:
+        """End the wait for batches, since the run ends.
+
+        Args:
+            cancels: whether to cancel the batches at the provider, too.
+        """
 
     async def prepare(self) -> None:
         """Import and open all that calls need before the first is allotted: after a kill no limit counts a call that could not be sent."""

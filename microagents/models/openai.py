@@ -12,6 +12,7 @@ from msgspec import structs
 
 from microagents.base.errors import InvalidUsage
 from microagents.models.capabilities import capabilities_of
+from microagents.models.http.batch_wires import OpenAIFiles
 from microagents.models.http.histories import chat_messages
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.replies import ChatChoice, Said, choices_in, name_in
@@ -26,6 +27,9 @@ from microagents.replies.chat import Sample
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from microagents.elections.sample_batches import BatchKind
+    from microagents.models.http.batch_client import BatchTerms
+    from microagents.models.http.batch_wires import BatchWire
     from microagents.models.http.native_calls import NativeCall
     from microagents.models.model import Call, ModelSpec
     from microagents.replies.chat import Prompt, Usage
@@ -58,6 +62,8 @@ class OpenAIWire(HttpModel):
     url = "https://api.openai.com/v1"
     url_env = "OPENAI_BASE_URL"
     key_env = "OPENAI_API_KEY"
+    batch_kinds: ClassVar[tuple[BatchKind, ...]] = ("file",)
+    workspace_env = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
     more_options: ClassVar[tuple[str, ...]] = (LOGPROBS,)
     mass_parameters: ClassVar[Mapping[str, Any]] = {}
     """Parameters that ask for the log-probabilities of tokens; none if the API has none."""
@@ -108,6 +114,9 @@ class OpenAIWire(HttpModel):
             return sample
         is_closed = self._has_schema and not self.capabilities.lists_end
         return structs.replace(sample, mass=mass_of(tokens, sample.text, law=law, is_closed=is_closed))
+
+    def _batch_wire(self, sender: Sender, terms: BatchTerms) -> BatchWire:  # noqa: ARG002 - for windows
+        return OpenAIFiles(sender, self.path, self._redaction)
 
     def _connect(self) -> Client:
         from openai import AsyncOpenAI  # noqa: PLC0415 - costs 0.5 s

@@ -31,6 +31,7 @@ class OpenAIDecisions(OpenAIWire):
     """
 
     more_options = ("at_least", "wire")
+    batch_kinds = ()
     effort_name = "reasoning.effort"
     substitutes: ClassVar = {}
 

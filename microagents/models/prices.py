@@ -141,12 +141,13 @@ class Tariff:
         self._standard = standard
         self._tiers = {**{name: tuple(step.halved() for step in standard) for name in HALF_PRICE}, **(tiers or {})}
         self._is_own = is_own
-        self._asked = asked
+        self.asked = asked
+        """The service tier that calls ask for."""
 
     @property
     def is_known(self) -> bool:
         """Whether the price of the asked service tier is known."""
-        return self._steps(self._asked) is not None
+        return self._steps(self.asked) is not None
 
     def cost_usd(self, usage: Usage, served: str | None = None) -> float | None:
         """Price a reply; None if a count or the price of its service tier is unknown.
@@ -155,7 +156,7 @@ class Tariff:
             usage: its tokens.
             served: the service tier that the reply names; None for the one that was asked for.
         """
-        steps = self._steps(served or self._asked)
+        steps = self._steps(served or self.asked)
         if steps is None or usage.input_tokens is None or usage.output_tokens is None:
             return None
         step = steps[0]
@@ -168,7 +169,7 @@ class Tariff:
 
     def most_usd(self, input_tokens: int, output_tokens: int) -> float | None:
         """Bound the cost of these numbers of tokens, in the tier asked for or the standard one; None if a price is unknown."""
-        asked = self._steps(self._asked)
+        asked = self._steps(self.asked)
         if asked is None:
             return None
         costs = [

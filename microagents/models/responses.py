@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import structs
 
+from microagents.base.logs import log
+from microagents.models.http.batch_wires import ResponseWindows
 from microagents.models.http.histories import responses_input
 from microagents.models.http.replies import Said, finish_of, name_in, object_in
 from microagents.models.json_schema import schema_name, strict_schema
@@ -15,21 +17,38 @@ from microagents.models.token_masses import ALTERNATIVES, tokens_in
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from microagents.elections.sample_batches import BatchKind
+    from microagents.models.http.batch_client import BatchTerms
+    from microagents.models.http.batch_wires import BatchWire
     from microagents.models.http.native_calls import NativeCall
+    from microagents.models.http.sending import Sender
     from microagents.models.model import Call
     from microagents.replies.chat import Sample
 
 LEAST_OUTPUT_TOKENS = 16
 """The API refuses a lower limit."""
+LONG_WINDOW_S = 8 * 3600.0
+"""Length of the longer of the two windows of background responses."""
 
 
 class ResponsesModel(OpenAIWire):
     """A model behind OpenAI's responses API, with storing switched off."""
 
     path = "/responses"
+    batch_kinds: ClassVar[tuple[BatchKind, ...]] = ("file", "window")
     effort_name = "reasoning.effort"
     mass_parameters: ClassVar = {"include": ["message.output_text.logprobs"], "top_logprobs": ALTERNATIVES}
     substitutes: ClassVar = {"temperature": None, "reasoning.effort": None, "include": None, **CACHING}
+
+    def _batch_wire(self, sender: Sender, terms: BatchTerms) -> BatchWire:
+        if terms.kind == "file":
+            return super()._batch_wire(sender, terms)
+        log().warning(
+            "the provider stores each reply until it is recorded, then it is deleted: background responses need store=true",
+            model=self.name,
+        )
+        is_short = terms.within_s is not None and terms.within_s < LONG_WINDOW_S
+        return ResponseWindows(sender, self.path, self._redaction, "2h" if is_short else "8h")
 
     def _parameters(self, call: Call) -> dict[str, Any]:
         parameters = {

@@ -16,14 +16,17 @@ from microagents.elections.admission import Drain
 from microagents.journal.books import Books
 from microagents.journal.commits import Commits
 from microagents.journal.messages import (
+    CANCEL_BATCHES,
     Account,
     AllotCalls,
     CallsOver,
     Conditions,
+    KeepBatch,
     Recall,
     RecallDecidedInputs,
     Recollection,
     Record,
+    RecordBatch,
     RecordCalls,
     RecordOutage,
     RecordReply,
@@ -131,6 +134,8 @@ class Keeper(Role):
         """Notifies of them."""
         self._of_models: tuple[Any, ...] = ()
         """Doubted models and refused parameters that the conditions name."""
+        self._batches = 0
+        """Number of the last batch."""
 
     async def start(self) -> None:
         """Open the journal.
@@ -152,6 +157,7 @@ class Keeper(Role):
         self._admission = RunAdmission(self._commits, self._note_change)
         await self._writer.open()
         account = await self._writer.do(self._take_up)
+        self._batches = await self._writer.do(lambda store: store.last_batch())
         self._commits.begin(account)
         self._of_models = account.doubted, account.refused
         self._limiter.begin(self._account(account))
@@ -266,6 +272,22 @@ class Keeper(Role):
             raise self._commits.failure
         return calls
 
+    async def keep_batch(self, request: KeepBatch) -> int:
+        """Record a batch, or its change; returns its number.
+
+        Raises:
+            MicroagentsError: the journal cannot be written.
+        """
+        batch = request.batch
+        if not batch.number:
+            self._batches += 1
+            batch = structs.replace(batch, number=self._batches)
+        self._commits.add((RecordBatch(batch=batch),))
+        await self._commits.flush()
+        if self._commits.failure is not None:
+            raise self._commits.failure
+        return batch.number
+
     async def ended(self, request: RecordEnding) -> None:
         """Record the ending of the run.
 
@@ -327,6 +349,8 @@ class Keeper(Role):
 
     def _take_control(self, request: LiveRequest) -> None:
         """Carry out another process's request."""
+        if isinstance(request.ask, EndRun) and request.ask.cancels_batches:
+            self._changed[CANCEL_BATCHES] = True
         match request.ask:
             case PauseRun(now=now):
                 self._admission.pause(said_by(request), is_halted=now)

@@ -70,7 +70,7 @@ class RunAdmission:
         self._update()
         while True:
             # Between two draws of one election nothing is in flight for a moment.
-            while not self._commits.is_idle or self._commits.account.in_flight > 0:
+            while not self._commits.is_idle or self._commits.account.in_flight or self._commits.account.batches.open:
                 await self._commits.changed.wait()
             committed = self._commits.received
             await asyncio.sleep(IDLE_S)

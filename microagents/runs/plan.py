@@ -28,7 +28,8 @@ from microagents.runs.references import references_in
 from microagents.runs.settings import LIMITS, Settings, dumped, pools_of, validated
 from microagents.runs.strategies import strategy_of
 from microagents.runs.task_list import TaskList, asked_in, compact_options, dump_options
-from microagents.task import Task
+from microagents.systems.chains.row_task import RowTask
+from microagents.task import ChainTask, Task
 
 Form = Literal["format", "reasoning"]
 FORM: tuple[Form, ...] = get_args(Form)
@@ -82,6 +83,23 @@ def check_reading(plan: RunPlan) -> None:
     if plan.settings["reading"] == "last" and task.format != "lines":
         raise InvalidUsage(
             f"--reading last is for replies in lines, and {type(task).__name__} asks for {task.format}; leave it out"
+        )
+
+
+def check_batches(plan: RunPlan) -> None:
+    """Refuse batches for steps that wait for each other, unless the user says how long each may take.
+
+    Raises:
+        InvalidUsage: the task is a chain, and ``batch_within`` is not given.
+    """
+    task, strategy = plan.tasks[0], plan.strategy
+    waits = isinstance(task, ChainTask) and not isinstance(task, RowTask)
+    if not plan.context().is_in_batches or plan.settings["batch_within"] is not None:
+        return
+    if waits and not (strategy.knows_inputs or strategy.asks_at_once):
+        raise InvalidUsage(
+            f"each step of {type(task).__name__} waits for the one before it, and in batches each may take a day; leave --batch and @batch "
+            "out, or say how long a step may take: --batch-within 24h"
         )
 
 

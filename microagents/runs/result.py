@@ -222,6 +222,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             **({} if self.accuracy is None else {"accuracy": self.accuracy}),
             **counts,
             "wasted_calls": account.wasted_calls,
+            "bound_usd": account.bound_usd,
             "votes_per_step": account.votes_per_step,
             "votes_per_decision": account.votes_per_decision,
             "price": mark_of(self.models),

@@ -123,6 +123,17 @@ def _read_on_undecided(value: str) -> str:
     return value
 
 
+def _read_within(value: str | None) -> str | None:
+    from microagents.models.http.spec_options import hours_in  # noqa: PLC0415 - a command's help needs no models
+
+    if value is not None:
+        try:
+            hours_in(value)
+        except InvalidUsage as error:
+            raise ValueError(f"batch_within: {error}") from None
+    return value
+
+
 def _read_fallback(value: object) -> object:
     specs = [value] if isinstance(value, str) else value
     for spec in specs if isinstance(specs, list | tuple) else ():
@@ -217,6 +228,15 @@ cost. [default: no limit]"""
     ]
     """Wait this many seconds, at the end of the run, for calls of tools that are under way and change the world. Then leave them, their \
 outcome unknown."""
+    batch: Annotated[Literal["file", "window"] | None, Field(default=None), Flag("file|window")]
+    """Send calls in batches, for half the price within hours: many in a `file`, or each in a `window` of its own (OpenAI's \
+responses). [default: singly, unless the model's spec says @batch=file]"""
+    batch_then: Annotated[Literal["batch", "single"], Field(default="batch"), Flag("batch|single")]
+    """Send the last calls of a run, a hundredth of its largest batch or fewer, and those that failed in a batch, again in a `batch`, \
+or each as a `single` call."""
+    batch_within: Annotated[str | None, Field(default=None), Flag("TIME"), AfterValidator(_read_within)]
+    """Cancel a batch after this time, such as 24h or 90m, and take the results that it has. A chain needs it: each of its steps may \
+then take as long. [default: the provider's limit]"""
     fallback: Annotated[Sequence[str], Field(default=()), Flag("SPEC"), BeforeValidator(_read_fallback)]
     """Model that is asked while another one is out, or while its provider refuses the account. Repeatable: the first that delivers is \
 asked."""

@@ -146,6 +146,7 @@ class MeasuringConductor(ChainConductor["Measuring"]):
             return Measured(total=strategy.of or 1, steps=(structs.replace(only, number=number),))
         total = max(strategy.of or 0, chain.total or 0) or sum(1 for _ in _walk(chain))
         count = min(strategy.steps, total)
+        window = count if work.role.context.is_in_batches else strategy.window
         chosen = None if strategy.states else chosen_among(total, count, work.role.context.seed)
         open_steps: deque[asyncio.Task[MeasuredStep]] = deque()
         done: list[MeasuredStep] = []
@@ -154,7 +155,7 @@ class MeasuringConductor(ChainConductor["Measuring"]):
             for step in _given(chain, strategy) if strategy.states else _walk(chain):
                 if chosen is None or step.number in chosen:
                     open_steps.append(scope.start(_measured(chain, step)))
-                while open_steps and (len(open_steps) >= strategy.window or len(done) + len(open_steps) == count):
+                while open_steps and (len(open_steps) >= window or len(done) + len(open_steps) == count):
                     done.append(await open_steps.popleft())
                     work.progress(len(done), count)
                 if len(done) == count:
@@ -169,6 +170,7 @@ class Measuring(Strategy):
     conductor = MeasuringConductor
     changes_no_decision: ClassVar = ("window",)
     measures_masses: ClassVar = True
+    asks_at_once: ClassVar = True
 
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
     """Number of steps that are sampled, at most all of the task."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import structs
 
 from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage
 from microagents.base.printing import printable
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES, echo, json_text
-from microagents.journal.requests import Ask, SetRun
+from microagents.journal.requests import Ask, EndRun, SetRun
 from microagents.runs.settings import option_of
 
 if TYPE_CHECKING:
@@ -42,6 +43,12 @@ def command(
     now: Annotated[
         bool, typer.Option("--now", help="With pause and stop: cancel the calls in flight, which may still be billed.")
     ] = False,
+    cancel_batches: Annotated[
+        bool,
+        typer.Option(
+            "--cancel-batches", help="With stop: cancel the open batches; results that they have are taken later."
+        ),
+    ] = False,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -59,6 +66,8 @@ def command(
     from microagents.runs.inspection.control import ask_run, change_text, status_of
 
     ask = _asked(verb, values, now=now)
+    if cancel_batches:
+        ask = _cancelling(verb, ask)
     if ask is None:
         _show(status_of(runs_dir, run), as_json=as_json)
         return
@@ -96,6 +105,13 @@ def _asked(verb: str, values: list[str], *, now: bool) -> Ask | None:
     if now:
         return NOW[verb]
     return VERBS.get(verb)
+
+
+def _cancelling(verb: str, ask: Ask | None) -> Ask:
+    """Return a request to end a run that cancels its batches, too."""
+    if verb != "stop" or not isinstance(ask, EndRun):
+        raise InvalidUsage(f"--cancel-batches goes with stop, not with {verb}")
+    return structs.replace(ask, cancels_batches=True)
 
 
 def _pair(text: str) -> tuple[str, str]:

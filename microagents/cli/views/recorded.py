@@ -32,6 +32,7 @@ from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.export import look_up_rows
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
+from microagents.runs.words.batches import batch_lines
 from microagents.runs.words.money import are_simulated, prices_of
 from microagents.runs.words.summary import summary
 from microagents.runs.words.verdict import counted
@@ -64,6 +65,7 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         result = recorded_result(reader, imports=True)
         changes, requests = reader.changes(), reader.requests()
         looked_up = Counter(row.tool for row in look_up_rows(reader))
+        batches = batch_lines(reader, prices_of(result.models))
         problems = reader.verify() if verify else []
         agreement = agreement_in(reader)
         wrong = _first_wrong(reader, result)
@@ -80,6 +82,8 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         if looked_up:
             calls = ", ".join(f"{number:,} of {tool}" for tool, number in sorted(looked_up.items()))
             echo(printable(f"looked up before replies: {calls} (microagents export {run} --actions)"))
+        for each in batches:
+            echo(printable(each))
         _print_interventions(changes, requests)
         if verify and not problems:
             echo("verified: every row was read, and the account and the digests match the rows")

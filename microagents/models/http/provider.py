@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
+from msgspec import json as msgspec_json
 from msgspec import structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
@@ -22,6 +23,8 @@ from microagents.base.logs import log
 from microagents.elections.red_flags import CONTENT_FILTER, EMPTY, ONLY_REASONING, OTHER, REFUSAL, known_finish
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of
+from microagents.models.http.batch_client import BatchClient, BatchTerms
+from microagents.models.http.batch_wires import BatchWire
 from microagents.models.http.events import found_in
 from microagents.models.http.histories import REASONING_FIELDS, History, opened
 from microagents.models.http.native_calls import NativeCall, native_tools
@@ -50,7 +53,9 @@ from microagents.models.http.spec_options import (
     check_names,
     checked_url,
     effort_of,
+    either,
     flag,
+    hours_in,
     key_in,
     meant_url,
     number_in,
@@ -75,6 +80,8 @@ REFUSED_CONVERSATIONS = (400, 404, 422, 500, 501)
 """Statuses by which servers refuse turns and tools."""
 USER = "user"
 """Where the system part may go, if the model takes none."""
+CAPS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
+"""Fields of requests that bound their output."""
 SHOWN_BYTES = 200
 """Bytes of a reply that cannot be read that its error shows."""
 
@@ -82,6 +89,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
     from microagents.actors.role import Context
+    from microagents.elections.sample_batches import BatchKind, BatchLedger
     from microagents.models.model import Call, ModelSpec
 
 
@@ -121,8 +129,15 @@ class HttpModel(Model, ABC):
     substitutes: ClassVar[Mapping[str, str | None]]
     """Parameters that some models refuse, each with its substitute; None leaves the parameter out."""
 
+    batch_kinds: ClassVar[tuple[BatchKind, ...]] = ()
+    """Kinds of batches that it takes, see `microagents.elections.sample_batches.BatchKind`."""
+    workspace_env: ClassVar[tuple[str, ...]] = ()
+    """Environment variables that choose the workspace of the key."""
+
     _run_id = ""
     """Name of the run, for idempotency keys."""
+    _terms: BatchTerms | None = None
+    """The terms of its batches; None if calls go singly."""
 
     def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
         options = spec.options
@@ -177,6 +192,7 @@ class HttpModel(Model, ABC):
     def join(self, context: Context) -> None:
         """Take the name of a run into the requests, and check the options against its task."""
         self._run_id = self._cache_key = context.run_id
+        self._begin_batches(context.settings)
         for task in context.tasks[:1]:  # all have one class
             if self._has_schema and task.format != "json":
                 raise InvalidUsage(
@@ -187,6 +203,97 @@ class HttpModel(Model, ABC):
     @abstractmethod
     def _connect(self) -> Client:
         """Create the client of an event loop."""
+
+    # -- batches ----------------------------------------------------------------------------------------------------------------------
+
+    def _begin_batches(self, settings: Mapping[str, Any]) -> None:
+        """Send calls in batches, if the spec or the run says so.
+
+        Raises:
+            InvalidUsage: the provider has no such batches.
+        """
+        asked = self._options.get("batch") or settings.get("batch")
+        if asked is None:
+            return
+        kind = next((each for each in self.batch_kinds if each == asked), None)
+        if kind is None:
+            takes = f"takes batch={either(self.batch_kinds)}" if self.batch_kinds else "has no batches"
+            raise InvalidUsage(f"{self.name} {takes}, not batch={asked!r}; leave it out to send calls singly")
+        workspace = [os.environ.get(name, "") for name in self.workspace_env]
+        secret = "\0".join([self.base_url, self._key or "", *workspace])
+        within = settings.get("batch_within")
+        self._terms = BatchTerms(
+            kind=kind,
+            model=self.name,
+            path=self.path,
+            account=blake2b(secret.encode(), digest_size=8).hexdigest(),
+            ends_singly=settings.get("batch_then") == "single",
+            within_s=None if within is None else hours_in(within) * 3600,
+        )
+        self.is_patient, self.max_in_flight = True, None
+        if kind == "file" and self._tariff is not None:
+            self._tariff.asked = "batch"
+            self.priced = self._tariff.is_known
+
+    @abstractmethod
+    def _batch_wire(self, sender: Sender, terms: BatchTerms) -> BatchWire:
+        """Return the provider's interface for batches."""
+
+    def _in_batches(self, sender: Client, terms: BatchTerms) -> BatchClient:
+        """Return the client that sends the requests of another one in batches."""
+        assert isinstance(sender, Sender), "only a sender of our own has batches"
+        wire = self._batch_wire(sender, terms)
+        return BatchClient(wire, sender, terms, most_usd=self._most_of, prices=self._prices_of)
+
+    def _most_of(self, body: Mapping[str, Any]) -> float | None:
+        """Bound the cost of a request: no token of a text is shorter than a byte."""
+        written = [body[name] for name in CAPS if name in body]
+        return self.most_usd(len(msgspec_json.encode(body)), max(written, default=0) * body.get("n", 1))
+
+    def _prices_of(self, reply: Mapping[str, Any]) -> tuple[float | None, float | None]:
+        """Return the cost of a reply, and how much more the same one costs at once; None if a price is unknown."""
+        usage = self.usage_in(reply)
+        at_once = None if self._tariff is None else self._tariff.cost_usd(usage, "default")
+        if usage.cost_usd is None or at_once is None:
+            return usage.cost_usd, None
+        return usage.cost_usd, at_once - usage.cost_usd
+
+    async def attach(self, ledger: BatchLedger) -> None:
+        """Take the records of the batches of a run.
+
+        Raises:
+            InvalidUsage: an open batch belongs to another account.
+        """
+        self._client()
+        if self._batches is not None:
+            await self._batches.attach(ledger)
+
+    @property
+    def _batches(self) -> BatchClient | None:
+        """The client of the running event loop, if it sends batches."""
+        client = self._clients.get(asyncio.get_running_loop())
+        if isinstance(client, BatchClient):
+            return client
+        return None
+
+    def let_go(self, *, cancels: bool) -> None:
+        """End the waits for batches."""
+        if self._batches is not None:
+            self._batches.let_go(cancels=cancels)
+
+    @property
+    def sent_singly(self) -> int:  # type: ignore[override]  # it changes with the calls
+        """Number of calls in flight that go in no batch."""
+        if self._batches is None:
+            return 0
+        return self._batches.sent_singly
+
+    def has_bought(self, call: Call) -> bool:
+        """Whether a batch of an earlier sitting has the sample of a call."""
+        if self._batches is None or not self._batches.earlier:
+            return False
+        taken = structs.replace(call, prompt=self._taken(call.prompt))
+        return self._batches.has_bought(sample_keys.key_of(self._run_id, call, self._accepted(taken)))
 
     async def listed(self) -> Response | ModelUnavailable:
         """Return the provider's list of models, which costs nothing; or why there is none."""
@@ -282,7 +389,7 @@ class HttpModel(Model, ABC):
         """
         check_length(call, self.name, self.capabilities.context_window)
         try:
-            async with asyncio.timeout(self.timeout_s):
+            async with asyncio.timeout(None if self.is_patient else self.timeout_s):
                 answer = await self._ask_when_known(self._client(), call)
         except TimeoutError:
             answer = ModelUnavailable("timeout", f"no complete reply within {self.timeout_s:g} s")
@@ -314,9 +421,9 @@ class HttpModel(Model, ABC):
         return "calls" not in self._options and TOOLS not in self._substitutes.refused
 
     @property
-    def throttled_as(self) -> str:
-        """Provider, model, address and a hash of the key, by which providers limit."""
-        return self._throttled_as
+    def throttled_as(self) -> str | None:
+        """Provider, model, address and a hash of the key, by which providers limit; None in batches, which providers take at once."""
+        return None if self.is_patient else self._throttled_as
 
     @property
     def refused(self) -> Mapping[str, str | None]:
@@ -359,7 +466,8 @@ class HttpModel(Model, ABC):
         # Connections belong to an event loop, and a program may run several in a row.
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
-            self._clients[loop] = self._connect()
+            client = self._connect()
+            self._clients[loop] = client if self._terms is None else self._in_batches(client, self._terms)
         return self._clients[loop]
 
     def _find_key(self, options: Mapping[str, str]) -> str | None:
@@ -399,6 +507,8 @@ class HttpModel(Model, ABC):
 
     async def _ask_when_known(self, client: Client, call: Call) -> Response | ModelUnavailable:
         """Ask; at an address that may be a mistake the first call goes ahead, and its answer is that to all if there is no such path."""
+        if self.is_patient:
+            return await self._ask(client, call)
         if self.meant_url is None:
             return await self._ask_when_warm(client, call)
         async with self._warming.warmed(self.base_url):

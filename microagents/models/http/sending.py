@@ -127,6 +127,14 @@ class Sender:
         data = BytesIO(body)
         return await self._send("POST", path, data, {"content-type": "application/json", **headers}, on_line)
 
+    async def delete(self, path: str) -> Response | ModelUnavailable:
+        """Delete a resource."""
+        return await self._send("DELETE", path, None, {})
+
+    async def lines(self, path: str, on_line: Callable[[bytes], None]) -> Response | ModelUnavailable:
+        """Pass on each line of a resource of any length as it arrives; the response has only the body of a refusal."""
+        return await self._send("GET", path, None, {}, on_line, keeps=False)
+
     async def _send(
         self,
         method: str,
@@ -134,6 +142,8 @@ class Sender:
         data: bytes | BytesIO | None,
         headers: Mapping[str, str],
         on_line: Callable[[bytes], None] | None = None,
+        *,
+        keeps: bool = True,
     ) -> Response | ModelUnavailable:
         try:
             async with self._session.request(
@@ -145,6 +155,10 @@ class Sender:
                 pieces: AsyncIterator[bytes] = response.content.iter_any()
                 if on_line is not None and read.is_success:
                     pieces = _in_lines(pieces, on_line)
+                if read.is_success and not keeps:
+                    async for _ in pieces:
+                        pass
+                    return read
                 content = await read_bounded(pieces, MAX_BODY_BYTES + 1 if read.is_success else MAX_ERROR_BYTES)
                 return msgspec.structs.replace(read, content=content)
         except Exception as error:  # noqa: BLE001 - its errors may contain the key, and no list of them is complete
@@ -211,6 +225,8 @@ async def _in_lines(pieces: AsyncIterator[bytes], on_line: Callable[[bytes], Non
     rest = b""
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > MAX_BODY_BYTES:
+            raise ValueError("a line is too long")
         for line in lines:
             on_line(line)
         yield piece

@@ -25,6 +25,7 @@ OPTIONS = (
     "json_schema",
     "system",
     "calls",
+    "batch",
 )
 _MOST_CHARS_PER_TOKEN = 6
 """More than a token of ordinary text has, so that no prompt is refused that would fit."""
@@ -139,6 +140,18 @@ def number_in(options: Mapping[str, str], name: str) -> float:
     if not (math.isfinite(value) and (value > 0 if name == "timeout_s" else value >= 0)):
         raise InvalidUsage(f"{name}={options[name]!r} is not a positive number")
     return value
+
+
+def hours_in(text: str) -> float:
+    """Read a time such as ``24h`` or ``30m``, in hours.
+
+    Raises:
+        InvalidUsage: it is none.
+    """
+    found = re.fullmatch(r"(\d{1,4}(?:\.\d{1,2})?)([hm])", text)
+    if found is None or not float(found[1]):
+        raise InvalidUsage(f"a time is written like 24h or 30m, not {text!r:.100}")
+    return float(found[1]) / (60 if found[2] == "m" else 1)
 
 
 def checked_url(url: str) -> str:

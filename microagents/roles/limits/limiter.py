@@ -53,7 +53,9 @@ def _limits(settings: Mapping[str, Any]) -> dict[str, Limit]:
         found[CALLS] = Limit(
             option=f"--max-calls {calls}",
             total=calls,
-            used=lambda account: account.calls + account.in_flight + account.lost_in_flight,
+            used=lambda account: (
+                account.calls + account.in_flight + account.lost_in_flight + account.batches.open_lines
+            ),
             text=lambda amount: f"{amount:,} calls",
         )
     if tokens is not None:
@@ -67,7 +69,7 @@ def _limits(settings: Mapping[str, Any]) -> dict[str, Limit]:
         found[COST] = Limit(
             option=f"--max-cost {cost_usd:g}",
             total=units(cost_usd),
-            used=lambda account: units(account.cost_at_most_usd or 0.0),
+            used=lambda account: units(account.bound_usd or 0.0),
             text=lambda amount: f"${amount / UNITS_PER_USD:,.6f}",
         )
     return found

@@ -73,7 +73,9 @@ class Attempts:
     async def _send(self, attempt: Attempt) -> Sequence[Sample]:
         """Send one call, and account for it."""
         backend, call, sent = attempt.backend, attempt.call, attempt.sent
-        attempt.may_be_billed = True
+        attempt.was_sent = True
+        # A line is counted with its batch until its result is there.
+        attempt.may_be_billed = not backend.model.is_patient
         if sent is not None:
             sent.set_result(self._loop.time())
         self._accounts.send()

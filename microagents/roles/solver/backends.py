@@ -60,6 +60,13 @@ class Backend:
                 "the usage of a reply cannot be right: such calls count at their most", model=self.spec, usage=flaw
             )
 
+    @property
+    def in_flight(self) -> int:
+        """Number of its calls that are sent and have not ended; those in batches are counted with their batches."""
+        if self.model.is_patient:
+            return self.model.sent_singly
+        return self.health.in_flight
+
     def fitting(self, call: Call) -> Call:
         """Return a call with as many samples as a request may ask for."""
         if call.samples == 1 or call.samples <= self._max_samples:
@@ -171,6 +178,10 @@ class Backends:
 
     def _open(self, spec: str) -> Backend:
         model = checked_model(open_model(spec, self._context), spec)
+        if self._context.settings.get("batch") and not model.is_patient and spec not in self.fallbacks:
+            raise InvalidUsage(
+                f"{spec} has no batches; leave --batch out, or give @batch=file in the specs of the models that have them"
+            )
         opened = self._opened[spec] = Backend(model, spec, partial(_warn_out, spec) if self.fallbacks else None)
         if not model.priced:
             self._check_unlimited(spec)

@@ -45,16 +45,12 @@ class Attempt:
     """What the call holds of the bounds."""
     most: Most | None = None
     """The most that it can use, which was reserved for it; None if neither tokens nor cost are limited."""
+    was_sent = False
     may_be_billed = False
     """Whether it is sent, and has not failed in a way that the provider does not charge for."""
     usage: Usage | None = None
     """Usage of its reply, of all samples together; None without one."""
     error: ModelUnavailable | None = None
-
-    @property
-    def was_sent(self) -> bool:
-        """Whether the call was sent, with whatever end."""
-        return self.may_be_billed or self.usage is not None or self.error is not None
 
     def __init__(self, backend: Backend, call: Call, sent: asyncio.Future[float] | None) -> None:
         self.backend = backend
@@ -156,6 +152,8 @@ class Permits(Gate):
     async def enter(self, attempt: Attempt) -> None:
         """Wait until the bounds have room; for a request for several samples, for as many as the limits leave."""
         backend, call, throttle = attempt.backend, attempt.call, attempt.backend.throttled_as
+        if backend.model.has_bought(call):
+            return  # since the start of the sitting the limits count its batch
         in_flight = {} if throttle is None else {throttle: 1}
         reserved, counted = self._reserved(backend, call), _counted_by_provider(backend, call)
         if call.samples == 1:
@@ -186,7 +184,8 @@ class Permits(Gate):
     def leave(self, attempt: Attempt) -> None:
         """Give back the unused rest, and report the call's ending to the throttle."""
         permit, error = attempt.permit, attempt.error
-        assert permit is not None
+        if permit is None:
+            return
         ended = Ended(
             number=permit.number,
             spent=permit.spent(attempt),

@@ -15,7 +15,17 @@ from microagents.base.errors import ModelUnavailable
 from microagents.base.messages import resolve
 from microagents.elections.admission import PAUSES
 from microagents.elections.election import Draw
-from microagents.journal.messages import AllotCalls, Conditions, Entry, Record, Subscribe
+from microagents.elections.sample_batches import SampleBatch
+from microagents.journal.messages import (
+    CANCEL_BATCHES,
+    AllotCalls,
+    Conditions,
+    Entry,
+    KeepBatch,
+    Recall,
+    Record,
+    Subscribe,
+)
 from microagents.models.latencies import LEAST_STRAGGLER_S
 from microagents.models.model import SEVERAL_AT_ONCE, Call
 from microagents.replies.chat import Reply, Sample
@@ -40,7 +50,8 @@ class Solver(Role):
     Only the solver accounts for calls, so that the calls in flight of a dead replica are known.
     """
 
-    asks = (Acquire, AllotCalls, Record, Subscribe)
+    asks = (Acquire, AllotCalls, KeepBatch, Recall, Record, Subscribe)
+    handles_no_message = ("keep",)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -63,6 +74,8 @@ class Solver(Role):
         self._backends.open_all()
         for backend in self._backends:
             await backend.model.prepare()
+            if backend.model.is_patient:
+                await backend.model.attach(self)
         at_once = all(backend.answers_at_once for backend in self._backends)
         allotment = CallAllotment(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
         changes = self.stream(Subscribe())
@@ -85,6 +98,14 @@ class Solver(Role):
             backend.health.close()
             await backend.model.close()
 
+    async def keep(self, batch: SampleBatch) -> int:
+        """Record a batch, or its change; returns its number once it is durable."""
+        return await self.ask(KeepBatch(batch=batch))
+
+    async def recall(self) -> Sequence[SampleBatch]:
+        """Return the batches of earlier sittings whose lines may still be asked for."""
+        return (await self.ask(Recall(with_batches=True))).batches
+
     @eager
     async def draw(self, request: Draw) -> tuple[Sample, ...]:
         """Take samples in one request, by another model while the first one does not deliver.
@@ -101,7 +122,7 @@ class Solver(Role):
         while True:
             call = backend.fitting(call)
             try:
-                if backend.answers_at_once:
+                if backend.answers_at_once or backend.model.is_patient:
                     samples = await self._attempts.make(backend, call)
                 else:
                     outage = outage or Outage(request.id, self._max_outage_s)
@@ -202,7 +223,7 @@ class Solver(Role):
         self.tell(Record(entries=(entry,)))
 
     def _in_flight(self) -> dict[str, int]:
-        return {each.spec: each.health.in_flight for each in self._backends if each.health.in_flight}
+        return {each.spec: each.in_flight for each in self._backends if each.in_flight}
 
     async def _follow_conditions(
         self, changes: AsyncGenerator[Conditions], leases: Leases, permits: Permits, departures: Departures
@@ -213,6 +234,8 @@ class Solver(Role):
                 if conditions.admission == "nothing":
                     for gate in self._attempts.gates:
                         gate.dismiss()
+                    for backend in self._backends:
+                        backend.model.let_go(cancels=bool(conditions.settings.get(CANCEL_BATCHES)))
                     await leases.all_released()
                     self._accounts.report()  # before the subscription ends, and with it the leases
                     break

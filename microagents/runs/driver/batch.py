@@ -46,6 +46,8 @@ OnEnding = Callable[[InputEnding], None]
 """Gets the ending of one of many inputs."""
 MAX_OPEN = 1024
 """Maximum number of inputs that are open at a time, in a run without a bound of calls in flight."""
+MAX_OPEN_IN_BATCHES = 10_000
+"""The same if calls go in batches: the draws of all open inputs go out together."""
 UNSOLVED: tuple[Literal["undecided", "failed", "refused"], ...] = ("undecided", "failed", "refused")
 """Outcomes of inputs without a result. The run has the first that one of its inputs has."""
 REFUSES_ALL = (401, 402, 403, 404)
@@ -70,7 +72,8 @@ class Batch:
         self._total = len(plan.tasks)
         self._run_id = plan.settings["run_id"]
         self._only = only
-        self._max_open = plan.settings["concurrency"] or MAX_OPEN
+        most = MAX_OPEN_IN_BATCHES if plan.context().is_in_batches else MAX_OPEN
+        self._max_open = plan.settings["concurrency"] or most
         self._passes_undecided = plan.strategy.passes_undecided
         self._on_ending = on_ending
         self._open: defaultdict[int, dict[int, None]] = defaultdict(dict)

@@ -46,7 +46,7 @@ from microagents.runs.driver.keywords import RunControl
 from microagents.runs.driver.reuse import reused_samples
 from microagents.runs.inspection.runs import recorded_result, remove_run
 from microagents.runs.judging import accuracy_of
-from microagents.runs.plan import RunPlan, check_reading, experiment_of
+from microagents.runs.plan import RunPlan, check_batches, check_reading, experiment_of
 from microagents.runs.result import Result, results_of
 from microagents.runs.settings import solver_pool
 from microagents.runs.task_list import dump_options
@@ -156,6 +156,7 @@ def _check(plan: RunPlan, journal: Path | None) -> None:
         )
     plan.strategy.check_models(solver_pool(plan.settings))
     check_reading(plan)
+    check_batches(plan)
     if plan.strategy.knows_inputs:
         check_oracle(plan.tasks[0])
     kind = type(plan.tasks[0])

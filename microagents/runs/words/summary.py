@@ -19,6 +19,7 @@ from microagents.base.printing import printable, results
 from microagents.journal.messages import Account, Promise
 from microagents.models.model import without_options
 from microagents.runs.accuracy import Accuracy, in_words
+from microagents.runs.words.batches import batches_text, open_text
 from microagents.runs.words.money import Price, are_simulated, money, prices_of
 from microagents.runs.words.verdict import (
     RunFacts,
@@ -86,6 +87,7 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
         yield f"{sum(account.climbed.values()):,} climbed"
     yield f"{_percentage(flagged, account.valid + flagged)} flagged"
     yield counted(account.calls, "call") + (f", {in_flight_text(account)}" if account.in_flight > 0 else "")
+    yield from open_text(account)
     yield price(account.cost_usd)
     if account.deaths:
         yield f"{deaths_text(account)} died"
@@ -158,6 +160,7 @@ def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[tuple[str,
         ("sampling", _sampling_text(account)),
         ("fallback", _fallback_text(account)),
         ("cached", _cached_text(account)),
+        ("batches", batches_text(account, prices_of(models))),
         ("calls", _calls_text(account, prices_of(models))),
         ("timeouts", _timeouts_text(account)),
         ("took", f"{result.wall_s:,.1f} s{_speed_text(result)}; run {result.run_id}"),

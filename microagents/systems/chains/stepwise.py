@@ -40,6 +40,8 @@ Changes no decision."""
 
 
 W = TypeVar("W", bound=Stepwise)
+WIDE = 10_000
+"""Number of steps that are open at a time with known inputs, if calls go in batches."""
 
 
 class StepwiseConductor(ChainConductor[W]):
@@ -49,5 +51,6 @@ class StepwiseConductor(ChainConductor[W]):
         """Walk the chain; returns the task's result, or with known inputs the counts of its elections."""
         strategy, chain = work.strategy, self.chain(work)
         if strategy.known_inputs:
-            return await side_by_side(chain, window=strategy.window)
+            window = WIDE if work.role.context.is_in_batches else strategy.window
+            return await side_by_side(chain, window=window)
         return await (guess_ahead(chain, ahead=strategy.ahead) if strategy.speculate else step_by_step(chain))

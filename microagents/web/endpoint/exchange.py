@@ -162,7 +162,7 @@ class ForwardingModel(Model):
         self.max_in_flight = provider.max_in_flight
 
     @property
-    def throttled_as(self) -> str:
+    def throttled_as(self) -> str | None:
         """Name of the provider's own throttle."""
         return self._provider.throttled_as
 

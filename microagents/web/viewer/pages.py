@@ -20,6 +20,8 @@ from microagents.runs.inspection.rebuilding import wrong_steps
 from microagents.runs.inspection.row_table import is_table, wrong_rows
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.plan import plan_of
+from microagents.runs.words.batches import batch_lines
+from microagents.runs.words.money import prices_of
 from microagents.systems.questions.tree import ProblemNode, fold
 
 STATIC = Path(__file__).parent / "static"
@@ -57,6 +59,7 @@ def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
         "max_calls": bounds["max_calls"],
         "paused": result.account.paused,
         "may_resume": may_resume(reader),
+        "batch_lines": batch_lines(reader, prices_of(result.models)),
         "undecided_at": found["undecided_at"][:MAX_LISTED],
         "contested_at": dict(islice(found["contested_at"].items(), MAX_LISTED)),
         "settled_at": dict(islice(found["settled_at"].items(), MAX_LISTED)),

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
+from pathlib import Path
 
 from aiohttp import web
 from msgspec import Struct, json
@@ -20,6 +21,7 @@ from microagents.models.sample_keys import HEADER
 from microagents.replies.chat import Sample
 from microagents.task import Task
 from microagents.web.listening import admit, listening
+from tests.doubles.simulated.batches import BatchDesk, BatchFaults
 from tests.doubles.simulated.faults import Fault, FaultInjector
 from tests.doubles.simulated.requested_calls import OneTask, RequestedCalls
 from tests.doubles.simulated.wires import WIRES, CompletionRequest, Wire
@@ -40,12 +42,17 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     faults: Sequence[Fault] = ()
     port: int = 0
     """0 takes a free one."""
+    batches: BatchFaults = BatchFaults()
+    """Faults of its batches."""
+    keys: Path | None = None
+    """File with the key of each line of a batch, see `BatchDesk`."""
 
 
 class Serving:
     """An endpoint while it is being served."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, desk: BatchDesk) -> None:
+        self.desk = desk
         self.url = url
         """Its address, such as ``http://127.0.0.1:8399``."""
         self.requests = 0
@@ -67,6 +74,7 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
     handler = _Handler(endpoint, model)
     application = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[admitted])
     application.router.add_get("/v1/models", handler.models)
+    handler.served.desk.add_routes(application)
     for wire in WIRES:
         application.router.add_post(wire.path, handler.answering(wire))
     async with AsyncExitStack() as stack:
@@ -93,7 +101,8 @@ class _Handler:
         self._calls = RequestedCalls(endpoint.task)
         self._faults = FaultInjector(endpoint.faults, endpoint.seed)
         self._numbers = count()
-        self.served = Serving("")
+        desk = BatchDesk(WIRES, self._calls, self._draw, endpoint.batches, seed=endpoint.seed, keys=endpoint.keys)
+        self.served = Serving("", desk)
 
     async def models(self, _: web.Request) -> web.Response:
         """Answer with the list of models, in a form that all SDKs read. Requests may name any model."""
@@ -119,7 +128,10 @@ class _Handler:
                 self.served.faults[fault] += 1
                 return await self._fail(request, wire, fault)
             try:
-                asked = wire.read(await request.read())
+                body = await request.read()
+                if b'"background":true' in body:
+                    return self.served.desk.create_response(json.decode(body))
+                asked = wire.read(body)
                 calls = self._calls.of(asked, request.headers.get(HEADER))
                 if asked.stream:
                     return await self._stream(request, wire, asked, calls)

@@ -13,7 +13,7 @@ export function accountOf(found) {
     fact("tokens", count(found.input_tokens + found.output_tokens), `${count(found.input_tokens)} in, ${count(found.output_tokens)} out`));
   const bar = total ? h("div", { class: "bar", role: "progressbar", "aria-valuemin": "0", "aria-valuemax": String(total), "aria-valuenow": String(done) }, h("i")) : null;
   if (bar) bar.firstChild.style.transform = `scaleX(${Math.min(1, done / total)})`;
-  return [h("p", { class: "soft" }, said(`${found.task} by ${found.strategy}${found.k ? `, k = ${found.k}` : ""}; ${modelsText(found.models)}`)), found.reason && !waiting && !found.verdict.text.includes(found.reason) ? h("p", null, said(found.reason)) : null, found.promise ? h("p", null, said(found.promise)) : null, facts, bar];
+  return [h("p", { class: "soft" }, said(`${found.task} by ${found.strategy}${found.k ? `, k = ${found.k}` : ""}; ${modelsText(found.models)}`)), (found.batch_lines ?? []).map((line) => h("p", { class: "soft" }, said(line))), found.reason && !waiting && !found.verdict.text.includes(found.reason) ? h("p", null, said(found.reason)) : null, found.promise ? h("p", null, said(found.promise)) : null, facts, bar];
 }
 
 export const modelsText = (models) => (Array.isArray(models) ? models.join(", ") : Object.entries(models ?? {}).map(([role, specs]) => `${role || "all"}: ${specs.join(", ")}`).join("; "));

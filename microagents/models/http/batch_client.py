@@ -1,0 +1,550 @@
+"""A client that sends requests in batches: a post waits for the result of its line, also of one that an earlier sitting has bought.
+
+A batch is recorded before it is created, with the ids of its lines, and its name as soon as it has one. After a crash equal requests
+attach to it. A create without an answer is looked for at the provider; only a batch that is not found is sent anew, and may be bought
+twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from enum import Enum
+from functools import partial
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+from msgspec import Struct, structs
+
+from microagents.base.aio import CLOSE_S, TaskScope
+from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable, NotSent, Stopped
+from microagents.base.logs import log
+from microagents.elections.sample_batches import (
+    LINE_BYTES,
+    OPEN_STATES,
+    BatchKind,
+    BatchLedger,
+    BatchState,
+    SampleBatch,
+)
+from microagents.models.http.batch_wires import TRANSFER_S, BatchWire, Result
+from microagents.models.http.sending import Client, Response
+from microagents.models.sample_keys import HEADER, read_key
+
+T = TypeVar("T")
+
+MOMENT_S = 2.0
+"""A batch is made once no line has come for so long."""
+MOST_LINES, MOST_BYTES = 50_000, 200_000_000
+"""Lines and bytes of a batch, by OpenAI's limits."""
+LOST_S = 600.0
+"""A batch that a provider does not know is lost after this time: lists lag, and batches are unknown for minutes, also later ones."""
+LOOK_S = 15.0
+"""Interval of the looks for such a batch."""
+POLL_S = (1.0, 60.0)
+"""Shortest and longest interval of the questions about a batch; between them a twentieth of its age."""
+OUT_S = 7200.0
+"""A run stops once a provider has not answered about a batch for so long."""
+UNREAD = 3
+"""So many readings of results are tried."""
+TURNS = 3
+"""Number of batches that a request goes in before its failure is an error."""
+MOST_LOST = 5
+"""A run stops once so many creates of one line in a row had no answer."""
+SMALL_SHARE = 0.01
+"""A gathering of at most this share of the largest batch's lines is sent singly, if the run ends elections singly."""
+AT_ONCE = 32
+"""Creates of windows, and single calls, in flight at a time."""
+NO_SUCH = 404
+
+
+class _Turn(Enum):
+    """Next act of a post without a response."""
+
+    FAILED = "failed"
+    """Its line failed: it goes in another batch, or singly."""
+    ANEW = "anew"
+    """Its batch is lost: the same line is sent anew."""
+    SINGLY = "singly"
+
+
+class _Lost(Exception):
+    """The provider has not known a batch for `LOST_S`."""
+
+
+Post = asyncio.Future[Response | MicroagentsError | _Turn]
+"""The wait for the result of a line."""
+Prices = Callable[[Mapping[str, Any]], tuple[float | None, float | None]]
+"""Cost of a reply, and how much more the same one costs at once; None if a price is unknown."""
+
+
+class BatchTerms(Struct, frozen=True, kw_only=True):
+    """Terms of a run for its batches."""
+
+    kind: BatchKind
+    model: str
+    """Provider and name of the model."""
+    path: str
+    """Path of its requests."""
+    account: str
+    """Fingerprint of address, key and workspace."""
+    ends_singly: bool = False
+    """Whether few lines, and lines that failed, are sent singly."""
+    within_s: float | None = None
+    """Age at which an open batch is cancelled; None for the provider's limit."""
+
+
+class FollowedBatch:
+    """A batch, the posts that wait for its lines, and one reading of its results."""
+
+    def __init__(self, batch: SampleBatch) -> None:
+        self.batch = batch
+        self.waiting: dict[bytes, Post] = {}
+        self.given = set[bytes]()
+        """Lines whose results were given before all were read."""
+        self.task: asyncio.Task[None] | None = None
+        """Waits for its results."""
+
+    def give(self, answer: MicroagentsError | _Turn) -> None:
+        """Give all posts that wait one answer."""
+        waiting, self.waiting = self.waiting, {}
+        for post in waiting.values():
+            _set(post, answer)
+
+    def reading(self, prices: Prices) -> Reading:
+        """Begin to read its results."""
+        return Reading(self, prices)
+
+
+class Reading:
+    """One reading of the results of a batch: the sums that its record gets."""
+
+    def __init__(self, followed: FollowedBatch, prices: Prices) -> None:
+        self._followed, self._prices = followed, prices
+        self.asked = list(followed.waiting)
+        """Lines that were waited for when it began."""
+        self._seen = set[bytes]()
+        self._answered, self._unclaimed_usd = 0, 0.0
+        self._saved_usd: float | None = 0.0
+
+    def take(self, line: bytes, result: Result) -> None:
+        """Take the result of a line, the first of it that comes."""
+        followed = self._followed
+        if line in self._seen or not followed.batch.has(line):
+            return
+        self._seen.add(line)
+        post = followed.waiting.pop(line, None)
+        is_given = post is not None and _set(post, result or _Turn.FAILED)
+        if result is None:
+            return
+        self._answered += 1
+        cost_usd, saved_usd = self._prices(result.found) if result.is_success else (0.0, 0.0)
+        if saved_usd is None or self._saved_usd is None:
+            self._saved_usd = None
+        else:
+            self._saved_usd += saved_usd
+        if is_given:
+            followed.given.add(line)
+        elif line not in followed.given:
+            self._unclaimed_usd += cost_usd or 0.0
+
+    def sums(self) -> dict[str, Any]:
+        """Return the sums of the batch."""
+        failed = self._followed.batch.lines - self._answered
+        return {"failed": failed, "saved_usd": self._saved_usd, "unclaimed_usd": self._unclaimed_usd}
+
+
+class BatchClient:
+    """Sends the requests of one model in batches, within one event loop.
+
+    Args:
+        wire: the provider's interface.
+        single: sends requests singly.
+        terms: the terms of the run.
+        most_usd: bounds the cost of a request, by its body.
+        prices: prices of replies.
+    """
+
+    def __init__(
+        self,
+        wire: BatchWire,
+        single: Client,
+        terms: BatchTerms,
+        *,
+        most_usd: Callable[[Mapping[str, Any]], float | None],
+        prices: Prices,
+    ) -> None:
+        self._wire, self._single, self._terms = wire, single, terms
+        self._most_usd, self._prices = most_usd, prices
+        self._ledger: BatchLedger
+        self._loop = asyncio.get_running_loop()
+        self._scope = TaskScope()
+        self._gathered: dict[bytes, tuple[bytes, float | None, Post]] = {}
+        """Line, most cost and post of each request of the next batch, by its id."""
+        self._gathered_bytes = 0
+        self._due: asyncio.TimerHandle | None = None
+        self._files: list[FollowedBatch] = []
+        """Batches of many lines, first made first."""
+        self._windows: dict[bytes, FollowedBatch] = {}
+        """Batches of one line, by its id."""
+        self.earlier = 0
+        """Number of the last batch of earlier sittings."""
+        self._posts: dict[Post, str] = {}
+        """Key of each post that waits."""
+        self._largest = 0
+        """Lines of the largest batch."""
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self.sent_singly = 0
+        """Number of requests in flight in no batch."""
+        self._has_ended = self._cancels = False
+
+    async def attach(self, ledger: BatchLedger) -> None:
+        """Take the records of the run.
+
+        Raises:
+            InvalidUsage: a batch without results belongs to another account.
+        """
+        self._ledger = ledger
+        for batch in await ledger.recall():
+            if (batch.model, batch.path) != (self._terms.model, self._terms.path):
+                continue
+            if batch.account != self._terms.account and batch.state in OPEN_STATES:
+                raise InvalidUsage(
+                    f"batch {batch.number} of this run ({batch.id or 'without a name so far'}, {batch.lines:,} lines) was made with "
+                    "another address, key or workspace, which alone can read its results; resume with those; nothing is lost"
+                )
+            self._take(FollowedBatch(batch))
+            self.earlier = batch.number
+
+    def _take(self, followed: FollowedBatch) -> None:
+        if followed.batch.kind == "window":
+            self._windows[followed.batch.keys] = followed
+        else:
+            self._files.append(followed)
+            self._largest = max(self._largest, followed.batch.lines)
+
+    def has_bought(self, key: str) -> bool:
+        """Whether a batch of an earlier sitting has the request with an idempotency key."""
+        followed = self._holding(line_of(key, 0))
+        return followed is not None and 0 < followed.batch.number <= self.earlier
+
+    def _holding(self, line: bytes) -> FollowedBatch | None:
+        """Return the last batch that has a line; None if none has."""
+        held = (each for each in reversed(self._files) if each.batch.has(line))
+        return self._windows.get(line) or next(held, None)
+
+    # -- requests ---------------------------------------------------------------------------------------------------------------------
+
+    async def get(self, path: str) -> Response | ModelUnavailable:
+        """Ask for a resource."""
+        return await self._single.get(path)
+
+    async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response | ModelUnavailable:
+        """Wait for the result of a request.
+
+        Raises:
+            NotSent: the run is ending. The line stays in its batch.
+            Stopped: the provider does not give the results of a batch.
+        """
+        turn, lost, key = 0, 0, headers[HEADER]
+        while turn < TURNS:
+            answer: Response | MicroagentsError | _Turn = _Turn.SINGLY
+            if not (turn and self._terms.ends_singly):
+                answer = await self._answer(key, line_of(key, turn), body)
+            if answer is _Turn.SINGLY:
+                return await self._post_singly(path, body, headers)
+            if isinstance(answer, Response):
+                return answer
+            if isinstance(answer, MicroagentsError):
+                raise answer
+            turn += answer is _Turn.FAILED
+            lost += answer is _Turn.ANEW
+            if lost == MOST_LOST:
+                raise Stopped(
+                    f"{lost} batches of {self._terms.model} in a row were sent without an answer and are not found, so each may be bought; "
+                    "all decisions so far are kept; resume once the provider answers"
+                )
+        return ModelUnavailable("server", f"{TURNS} batches in a row gave no result for a request")
+
+    async def _answer(self, key: str, line: bytes, body: Mapping[str, Any]) -> Response | MicroagentsError | _Turn:
+        if self._has_ended:
+            return _not_sent(key)
+        post: Post = self._loop.create_future()
+        followed = self._holding(line)
+        if followed is None:
+            self._gather(line, body, post)
+        else:
+            followed.waiting[line] = post
+            if followed.task is None or followed.task.done():
+                followed.task = self._scope.start(self._follow(followed))
+        self._posts[post] = key
+        try:
+            return await post
+        finally:
+            del self._posts[post]
+
+    async def _post_singly(
+        self, path: str, body: dict[str, Any], headers: Mapping[str, str]
+    ) -> Response | ModelUnavailable:
+        async with self._slots:
+            self.sent_singly += 1
+            try:
+                return await self._single.post(path, body, headers)
+            finally:
+                self.sent_singly -= 1
+
+    def _gather(self, line: bytes, body: Mapping[str, Any], post: Post) -> None:
+        """Put a request into the next batch, which is made once no other has come for a moment, or it is full."""
+        text, is_window = self._wire.line(line, body), self._terms.kind == "window"
+        if len(self._gathered) == MOST_LINES or self._gathered_bytes + len(text) > MOST_BYTES:
+            self._make()
+        self._gathered[line] = text, self._most_usd(body), post
+        self._gathered_bytes += len(text)
+        if is_window:
+            self._make()
+            return
+        if self._due is not None:
+            self._due.cancel()
+        self._due = self._loop.call_later(MOMENT_S, self._make)
+
+    def _make(self) -> None:
+        """Make a batch of the gathered requests that are still wanted."""
+        gathered = {line: each for line, each in sorted(self._gathered.items()) if not each[2].done()}
+        self._gathered, self._gathered_bytes = {}, 0
+        if not gathered:
+            return
+        lines, most, posts = zip(*gathered.values(), strict=True)
+        if self._terms.ends_singly and len(lines) <= SMALL_SHARE * self._largest:
+            for post in posts:
+                _set(post, _Turn.SINGLY)
+            return
+        batch = SampleBatch(
+            kind=self._terms.kind,
+            model=self._terms.model,
+            path=self._terms.path,
+            account=self._terms.account,
+            keys=b"".join(gathered),
+            body=blake2b(b"".join(lines), digest_size=16).hexdigest(),
+            made_at=time.time(),
+            most_usd=None if None in most else sum(most),
+        )
+        followed = FollowedBatch(batch)
+        followed.waiting = dict(zip(gathered, posts, strict=True))
+        self._take(followed)
+        followed.task = self._scope.start(self._follow(followed, list(lines)))
+
+    # -- one batch --------------------------------------------------------------------------------------------------------------------
+
+    async def _follow(self, followed: FollowedBatch, lines: list[bytes] | None = None) -> None:
+        """Create a batch of new lines, or find a recorded one; wait for its end, and give its results to waiting posts."""
+        try:
+            if lines is not None:
+                await self._create(followed, lines)
+                lines.clear()
+            elif followed.batch.state == "intended":
+                await self._find(followed)
+            if followed.batch.state == "waiting":
+                await self._wait(followed)
+            else:
+                await asyncio.sleep(MOMENT_S)  # draws of recorded lines come together
+            await self._read(followed)
+            while followed.waiting:
+                await self._read(followed)
+            if followed.batch.kind == "window":
+                # Durable after the sample, whose record came before this one.
+                await self._change(followed, "settled")
+                del self._windows[followed.batch.keys]
+                await self._wire.delete(followed.batch.id)
+        except _Lost:
+            await self._lose(followed)
+        except MicroagentsError as error:
+            followed.give(error)
+
+    async def _change(self, followed: FollowedBatch, state: BatchState, **values: Any) -> None:
+        """Record a batch, or its change."""
+        batch = structs.replace(followed.batch, state=state, **values)
+        followed.batch = structs.replace(batch, number=await self._ledger.keep(batch))
+
+    async def _create(self, followed: FollowedBatch, lines: list[bytes]) -> None:
+        """Create a batch. The request that creates it is repeated only if it cannot have arrived."""
+        await self._change(followed, "intended")
+        request = await self._insist(followed, partial(self._upload, followed, lines))
+        try:
+            async with self._slots:
+                name = await self._insist(followed, partial(self._wire.create, request), ("network", "busy"))
+        except ModelUnavailable as error:
+            if error.kind == "refused":
+                await self._refuse(followed, error)
+            await self._find(followed)
+        else:
+            await self._change(followed, "waiting", id=name)
+
+    async def _upload(self, followed: FollowedBatch, lines: list[bytes]) -> bytes:
+        try:
+            return await self._wire.prepare(followed.batch, lines)
+        except ModelUnavailable as error:
+            if error.kind == "refused":
+                await self._refuse(followed, error)
+            raise
+
+    async def _refuse(self, followed: FollowedBatch, error: ModelUnavailable) -> None:
+        """Record that nothing was bought, and pass on the refusal.
+
+        Raises:
+            ModelUnavailable: the refusal.
+        """
+        await self._change(followed, "refused")
+        self._drop(followed)
+        why = f"{self._terms.model} takes no batch: {error.args[1]}; leave --batch and @batch=... out to send calls singly"
+        raise ModelUnavailable("refused", why, *error.args[2:]) from None
+
+    async def _find(self, followed: FollowedBatch) -> None:
+        """Look for a batch whose create had no answer, until it cannot come up any more.
+
+        Raises:
+            _Lost: it is not found.
+        """
+        batch = followed.batch
+        until_s = min(time.time(), batch.made_at + TRANSFER_S) + LOST_S
+        while batch.kind == "file":
+            others = [each.batch.id for each in self._files if each.batch.id]
+            found = await self._insist(followed, partial(self._wire.find, batch, others))
+            if found is not None:
+                await self._change(followed, "waiting", id=found)
+                return
+            if time.time() >= until_s:
+                break
+            await asyncio.sleep(LOOK_S)
+        raise _Lost
+
+    async def _lose(self, followed: FollowedBatch) -> None:
+        """Record that a batch is lost, and let its lines be sent anew."""
+        batch = followed.batch
+        await self._change(followed, "lost")
+        self._drop(followed)
+        log().warning(
+            "a batch has no answer and is not found; its lines are sent anew, so they may be bought twice",
+            batch=batch.number,
+            lines=batch.lines,
+            at_most_usd=batch.most_usd,
+        )
+        await asyncio.sleep(POLL_S[0])
+        followed.give(_Turn.ANEW)
+
+    def _drop(self, followed: FollowedBatch) -> None:
+        self._windows.pop(followed.batch.keys, None)
+        self._files = [each for each in self._files if each is not followed]
+
+    async def _insist(
+        self, followed: FollowedBatch, asked: Callable[[], Awaitable[T]], kinds: tuple[str, ...] = ()
+    ) -> T:
+        """Ask about a batch until there is an answer.
+
+        Args:
+            followed: the batch.
+            asked: asks once.
+            kinds: failures after which it may be asked again; empty for all that may pass.
+
+        Raises:
+            ModelUnavailable: the failure is none of these.
+            Stopped: the provider refuses the question, does not answer for `OUT_S`, or gives results that cannot be read.
+            _Lost: the provider has not known the batch for `LOST_S`.
+        """
+        began_s, tries, batch = self._loop.time(), 0, followed.batch
+        while True:
+            try:
+                return await asked()
+            except ModelUnavailable as error:
+                if (kinds and error.kind not in kinds) or followed.batch.state == "refused":
+                    raise
+                failed = error
+            lasted_s, is_unknown = self._loop.time() - began_s, failed.status == NO_SUCH
+            tries += 1
+            if is_unknown and lasted_s >= LOST_S:
+                raise _Lost
+            is_hopeless = lasted_s > OUT_S or (failed.kind == "garbled" and tries == UNREAD)
+            if is_hopeless or not (failed.retryable or is_unknown):
+                raise Stopped(
+                    f"batch {batch.number} of {batch.model} ({batch.id or 'without a name so far'}) cannot be read: {failed}; nothing is "
+                    "lost, and the batch stays recorded; resume once the provider answers"
+                )
+            shortest_s, longest_s = POLL_S
+            await asyncio.sleep(max(failed.args[3] or 0.0, min(longest_s, shortest_s * 2.0 ** min(tries, 10) / 2)))
+
+    async def _wait(self, followed: FollowedBatch) -> None:
+        """Wait until a batch has ended; one that is too old is cancelled."""
+        batch, shortest_s, longest_s = followed.batch, *POLL_S
+        most_s, poll = self._terms.within_s, partial(self._wire.poll, followed.batch.id)
+        while (wait_s := await self._insist(followed, poll)) is not None:
+            age_s = time.time() - batch.made_at
+            if most_s is not None and age_s > most_s:
+                with suppress(ModelUnavailable):  # it may have ended meanwhile
+                    await self._wire.cancel(batch.id)
+                    most_s = None
+            await asyncio.sleep(wait_s or min(longest_s, max(shortest_s, age_s / 20)))
+
+    async def _read(self, followed: FollowedBatch) -> None:
+        """Read all results of a batch, and give them to waiting posts; lines without a result have failed."""
+        reading = await self._insist(followed, partial(self._read_once, followed))
+        if followed.batch.state == "waiting":
+            await self._change(followed, "ended", **reading.sums())
+            followed.given.clear()
+        for line in reading.asked:
+            if (post := followed.waiting.pop(line, None)) is not None:
+                _set(post, _Turn.FAILED)
+
+    async def _read_once(self, followed: FollowedBatch) -> Reading:
+        reading = followed.reading(self._prices)
+        await self._wire.results(followed.batch, reading.take)
+        return reading
+
+    # -- the end ----------------------------------------------------------------------------------------------------------------------
+
+    def let_go(self, *, cancels: bool) -> None:
+        """End all waits, since the run ends; with ``cancels`` cancel the open batches, too."""
+        self._has_ended, self._cancels = True, self._cancels or cancels
+        for post, key in self._posts.items():
+            _set(post, _not_sent(key))
+
+    async def close(self) -> None:
+        """End all work on batches, once those whose results are given are recorded as ended; the others stay recorded as they are."""
+        if self._due is not None:
+            self._due.cancel()
+        batches = [*self._files, *self._windows.values()]
+        reading = [
+            each.task for each in batches if each.task is not None and (each.given or each.batch.state == "ended")
+        ]
+        if reading:
+            await asyncio.wait(reading, timeout=CLOSE_S)
+        await self._scope.close()
+        if self._cancels:
+            for each in batches:
+                if each.batch.state == "waiting":
+                    with suppress(ModelUnavailable):
+                        await self._wire.cancel(each.batch.id)
+        await self._single.close()
+
+
+def line_of(key: str, turn: int) -> bytes:
+    """Return the id of the line of a request.
+
+    Args:
+        key: idempotency key of the request.
+        turn: number of batches that it failed in before.
+    """
+    return blake2b(f"{key}\0{turn}".encode(), digest_size=LINE_BYTES).digest()
+
+
+def _set(post: Post, answer: Response | MicroagentsError | _Turn) -> bool:
+    """Give a post its answer, if it still waits; returns whether it did."""
+    if post.done():
+        return False
+    post.set_result(answer)
+    return True
+
+
+def _not_sent(key: str) -> NotSent:
+    named = read_key(key)
+    return NotSent("a sample" if named is None else named.id.election.path)
