@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from microagents.base.errors import InvalidUsage
+from microagents.elections.betting import sure_votes
 from microagents.elections.laws import check_whole, uneven_race
 
 Array = NDArray[np.float64]
@@ -76,6 +77,25 @@ def race_table(k: int, max_votes: int = MAX_DRAWS) -> RaceTable:
         losses.append(np.minimum(1.0, loss * np.exp(np.interp(LOGITS, [_RARE, *_NODES], ratios))))
         lengths.append(votes * np.interp(LOGITS, [_RARE, *_NODES], [1.0, *longer]))
     return RaceTable(np.stack(losses, 1), np.stack(lengths, 1))
+
+
+@lru_cache(maxsize=64)
+def certified_table(level: float, max_votes: int = MAX_DRAWS) -> RaceTable:
+    """Compute the ends of elections by the rule certify, exact against one rival: the worst case of several. An open one is lost."""
+    least = np.array([sure_votes(rival, level) for rival in range(max_votes + 1)])
+    at = np.ones((1, len(ERRORS)))  # by the votes of the right reply; the rival has the others
+    lost, votes = np.zeros_like(ERRORS), np.zeros_like(ERRORS)
+    for count in range(1, max_votes + 1):
+        votes += at.sum(0)
+        moved = np.zeros((count + 1, len(ERRORS)))
+        moved[1:] += at * (1 - ERRORS)
+        moved[:-1] += at * ERRORS
+        right = np.arange(count + 1)
+        is_lost, is_won = count - right >= least[right], right >= least[count - right]
+        lost += moved[is_lost].sum(0)
+        moved[is_lost | is_won] = 0.0
+        at = moved
+    return RaceTable(*[np.stack([each] * len(RIVALS), 1) for each in (lost + at.sum(0), votes)])
 
 
 class Raced(NamedTuple):

@@ -20,7 +20,17 @@ from numpy.typing import NDArray
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import check_whole
-from microagents.elections.race_tables import ERRORS, MAX_DRAWS, OTHERS, RIVALS, Array, RaceTable, race_table
+from microagents.elections.race_tables import (
+    ERRORS,
+    MAX_DRAWS,
+    OTHERS,
+    RIVALS,
+    Array,
+    RaceTable,
+    certified_table,
+    race_table,
+)
+from microagents.elections.rules import Certify
 from microagents.elections.step_populations import DRAWS, LEAST, Counts, likelihood, normal, populations
 
 HARD = 0.5
@@ -211,15 +221,15 @@ class StepRates:
         """Share of the samples without a red flag."""
         return ends_of(self.replies[0])
 
-    def chance(self, k: int, *, max_draws: int = MAX_DRAWS) -> Interval:
-        """Compute the chance that every step of the run is decided right by a lead of k votes."""
+    def chance(self, k: int | Certify, *, max_draws: int = MAX_DRAWS) -> Interval:
+        """Compute the chance that every step of the run is decided right by a lead of k votes, or by the rule certify."""
         return self._estimate(self._chances(k, max_draws))
 
-    def decided(self, k: int, *, max_draws: int = MAX_DRAWS) -> Interval:
+    def decided(self, k: int | Certify, *, max_draws: int = MAX_DRAWS) -> Interval:
         """Compute the share of the steps that are decided right."""
         return self._estimate(1 - self._sum(self._table(k, max_draws).loss) / self.total)
 
-    def calls(self, k: int, *, max_draws: int = MAX_DRAWS) -> Interval:
+    def calls(self, k: int | Certify, *, max_draws: int = MAX_DRAWS) -> Interval:
         """Compute the expected number of samples of the run, flagged ones included."""
         votes = self._sum(self._table(k, max_draws).votes)
         return self._estimate(np.minimum(votes * self.replies[1], self.total * float(max_draws)))
@@ -305,11 +315,13 @@ class StepRates:
         self.unseen_hard = int(np.quantile(unseen, 0.95))
         return np.maximum(among, own + unseen)
 
-    def _chances(self, k: int, max_draws: int) -> Array:
+    def _chances(self, k: int | Certify, max_draws: int) -> Array:
         return np.exp(self._sum(np.log1p(-np.minimum(self._table(k, max_draws).loss, 1 - 1e-15))))
 
-    def _table(self, k: int, max_draws: int) -> RaceTable:
+    def _table(self, k: int | Certify, max_draws: int) -> RaceTable:
         votes = math.floor(max_draws * self.valid.mid)
+        if isinstance(k, Certify):
+            return certified_table(k.level, votes)
         return race_table(k, max_draws if max_draws < k else max(k, votes))
 
     def _sum(self, values: Array) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -33,6 +32,7 @@ from microagents.studies.compare import variants_of
 from microagents.studies.flags import FlagFindings, flags_in
 from microagents.studies.measured import Latency, ModelMeasurement, Threshold
 from microagents.studies.measuring import FIRST, Measured, Measuring, chosen_among
+from microagents.studies.pools import groups_of
 from microagents.studies.series import Series, SeriesOutcome, short_digest
 from microagents.studies.states import States, has_oracle
 from microagents.studies.trials import ActingTrial, AgentMeasurement, trials_in
@@ -374,10 +374,7 @@ def _latency(durations: Mapping[int, int]) -> Latency | None:
 
 def _pools(models: Sequence[ModelMeasurement]) -> Iterator[Ceiling]:
     """Yield the ceilings of every two models, and of all if they are more."""
-    groups: list[Sequence[ModelMeasurement]] = [*combinations(models, 2)]
-    if len(models) > 2:  # noqa: PLR2004
-        groups.append(models)
-    for group in groups:
+    for group in groups_of(models):
         yield ceiling_of([each.model for each in group], [each.steps for each in group])
 
 

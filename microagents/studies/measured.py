@@ -18,6 +18,8 @@ from microagents.elections.certainty import audited_of
 from microagents.elections.field_laws import row_end
 from microagents.elections.laws import Proportion, chance_of, proportion, race_won
 from microagents.elections.race_tables import MAX_DRAWS
+from microagents.elections.races import race_end
+from microagents.elections.rules import Certify
 from microagents.elections.step_rates import Interval, SeenStep, StepRates, trend_chance
 from microagents.journal.messages import Promise
 from microagents.runs.accuracy import Confusion, confusions
@@ -103,9 +105,10 @@ def _fitted(target: float, weighed: Sequence[tuple[float, bool]]) -> float | Non
 
 
 class Chances(Struct, frozen=True, kw_only=True):
-    """Chances that all steps of a task are decided right at one k."""
+    """Chances that all steps of a task are decided right by one rule."""
 
-    k: int
+    k: int | None
+    """None with the rule certify."""
     independent: float
     """If all steps had the mean error rate."""
     measured: Proportion
@@ -388,28 +391,34 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         takes_other = calls.high < law.calls.low or law.calls.high < calls.low
         return takes_other or right.high < law.right.low or law.right.high < right.low
 
-    def lost_if_independent(self, k: int) -> float:
-        """Compute the chance that votes ahead by k do not decide a step right, if all steps have the mean error rate."""
+    def lost_if_independent(self, k: int | Certify) -> float:
+        """Compute the chance that votes do not decide a step right, if all steps have the mean error rate."""
+        if isinstance(k, Certify):
+            end = race_end(self.p.share, k, MAX_DRAWS)
+            return end.wrong + end.undecided
         return race_won(1 - self.p.share, k)
 
-    def chances(self, k: int, total: int | None = None, max_draws: int = MAX_DRAWS) -> Chances:
-        """Compute the chances at a k, over the steps of the task or another number of them; of inputs over one of these."""
+    def chances(self, k: int | Certify, total: int | None = None, max_draws: int = MAX_DRAWS) -> Chances:
+        """Compute the chances at a k or by the rule certify, of the task's steps or another number of them; of inputs over one of these."""
         steps = self.total if total is None else total
         is_input = self.of_inputs and steps == 1
         rates, scale = self.rates(self.total if is_input else steps), self.total if is_input else 1
         calls = rates.calls(k, max_draws=max_draws)
         return Chances(
-            k=k,
+            k=k if isinstance(k, int) else None,
             independent=chance_of(self.lost_if_independent(k), steps),
             measured=proportion_of((rates.decided if is_input else rates.chance)(k, max_draws=max_draws)),
             calls=calls.mid / scale,
         )
 
+    def spared_of(self, k: int, number: int) -> float:
+        """Return the calls that ``-s certain=on`` spares at least in so many elections: a certain reply stands for k votes or more."""
+        return (k - 1) * (self.certified or 0.0) * (number - audited_of(number))
+
     def if_certain(self, k: int, total: int) -> str | None:
         """Say how many calls ``-s certain=on`` takes at most, also if a plan is of one input; None if it spares none."""
         number = self.total if self.of_inputs else total
-        # A certain reply stands for k votes or more.
-        spared = (k - 1) * (self.certified or 0.0) * (number - audited_of(number))
+        spared = self.spared_of(k, number)
         if not spared:
             return None
         voted, unit = self.chances(k, number).calls, "an input" if self.of_inputs else "a step"

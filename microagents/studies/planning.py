@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import product
@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
+from microagents.elections.betting import sure_votes
 from microagents.elections.laws import (
     Proportion,
     chance_of,
@@ -25,7 +26,7 @@ from microagents.elections.laws import (
 )
 from microagents.elections.race_tables import ERRORS, Array, Raced, equal_rates, race_table
 from microagents.elections.races import race_end
-from microagents.elections.rules import ORDERS
+from microagents.elections.rules import ORDERS, Certify
 from microagents.elections.step_rates import HARD, MAX_K, Interval, StepRates
 from microagents.models.model import ModelSpec
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
@@ -44,6 +45,7 @@ from microagents.studies.measured import (
     proportion_of,
 )
 from microagents.studies.measuring import ALL, FIRST
+from microagents.studies.pools import IN_TURN, groups_of, pooled
 from microagents.studies.simulation import SimulatedChain, SimulatedRates, Simulation, simulate, simulated_rates
 from microagents.studies.trials import AgentMeasurement, margins_of, trial_law
 from microagents.systems.agents.act import Act
@@ -369,7 +371,7 @@ def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[
 
 
 def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _Goals) -> PlannedRuns:
-    total, target, k = wanted.total, wanted.target, wanted.k
+    total, target = wanted.total, wanted.target
     if not models:
         raise InvalidUsage("nothing was measured, so nothing can be planned")
     able = [each for each in models if each.rates().mostly_hard < SURE]
@@ -381,18 +383,21 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
     few = next((each for each in able if each.draws < FEWEST_DRAWS), None)
     needed = None
     if few is not None:
-        k = k or Maker().k  # the default stands: too little is known for another
+        wanted = structs.replace(wanted, k=wanted.k or Maker().k)  # the default stands: too little is known for another
         more = FEWEST_DRAWS - few.draws
         price = "" if few.call_usd is None else f", for {money(more * few.call_usd)}"
         needed = (
             f"{few.draws:,} samples advise no k, so the default stands; {more:,} more samples would say more{price}"
         )
     planned = [_Planned(each, wanted) for each in able]
-    by_model = [(each, list(_runs(each, task, k, only_ks=few is not None))) for each in planned]
-    found = [run for _, runs in by_model for run in runs]
-    by_row = [(model, run) for model, runs in by_model for run in runs]
+    if few is None:
+        planned += [_Planned(pool, wanted, group) for group in groups_of(able) if (pool := pooled(group)) is not None]
+    rows = [(each, run) for each in planned for alternative in BY_LAW for run in alternative(each, task)]
     ceiling = _ceiling_of(models)
-    _refuse_above(ceiling, wanted, found)
+    _refuse_above(ceiling, wanted, [run for _, run in rows])
+    if not few and not any(model.is_enough(run) for model, run in rows):
+        rows += [(each, run) for each in planned for alternative in BY_SIMULATION for run in alternative(each, task)]
+    by_row = sorted(rows, key=lambda each: planned.index(each[0]))
     sure = [(model, run) for model, run in by_row if not few and model.is_enough(run) and not model.may_fail(run)]
     enough = sure or [(model, run) for model, run in by_row if not few and model.is_enough_if(run)]
     best = marked = None
@@ -405,8 +410,8 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
         steps=total,
         unit="input" if any(each.of_inputs for each in models) else "steps",
         target=target,
-        runs=tuple([marked if run is best and marked is not None else run for run in found]),
-        notes={model.models: tuple(_notes(model, runs)) for model, runs in by_model},
+        runs=tuple([marked if run is best and marked is not None else run for _, run in by_row]),
+        notes={each.models: tuple(_notes(each, [run for model, run in by_row if model is each])) for each in planned},
         ceiling=ceiling,
         needed=needed,
     )
@@ -435,11 +440,11 @@ def _refuse_above(ceiling: Ceiling, wanted: _Goals, runs: Sequence[PlannedRun]) 
 
 
 class _Planned:
-    """A measured model and the demands on a run."""
+    """A measured model, or a pool as one, and the demands on a run."""
 
-    def __init__(self, found: ModelMeasurement, wanted: _Goals) -> None:
+    def __init__(self, found: ModelMeasurement, wanted: _Goals, pool: Sequence[ModelMeasurement] = ()) -> None:
         self.found = found
-        self.models = (found.model,)
+        self.models = tuple([each.model for each in pool]) or (found.model,)
         self.wanted, self.total, self.target = wanted, wanted.total, wanted.target
         self._is_of_input = found.of_inputs and self.total == 1
 
@@ -525,6 +530,21 @@ class _Planned:
         return f"{count:,} draws{cost}"
 
     @cached_property
+    def tried(self) -> list[Chances]:
+        """Chances up to the first k that is enough, or that gains nothing; the last `ROWS` of them. Of one k if only that is wanted."""
+        if self.wanted.k is not None:
+            return [self.found.chances(self.wanted.k, self.total)]
+        tried, least = list[Chances](), self.least_k
+        for k in range(1, (least or MAX_K) + 1):
+            tried.append(self.found.chances(k, self.total))
+            gained = tried[-1].measured.low - (tried[-2].measured.low if k > 1 else -1.0)
+            # From some k on the cap loses more than the lead gains.
+            is_capped = k > 1 and tried[-1].measured.share < tried[-2].measured.share
+            if least is None and (is_capped or (gained < LEAST_GAIN and tried[-1].independent >= self.target)):
+                break
+        return tried[-ROWS:]
+
+    @cached_property
     def least_k(self) -> int | None:
         """Find the smallest k that is enough, or else that is under `condition`; None if there is none."""
         tried = product((self._low, self._low_if), range(1, MAX_K + 1))
@@ -549,7 +569,7 @@ class _Planned:
         return PlannedRun(
             models=self.models,
             strategy="maker" if isinstance(strategy, Maker) else "lead",
-            k=strategy.k if isinstance(strategy, Maker) else None,
+            k=strategy.deciding_votes,
             options={name: str(value) for name, value in changed.items()},
             chance=chance,
             calls=calls,
@@ -588,39 +608,65 @@ def _rank(run: PlannedRun) -> tuple[bool, bool, float, float]:
     return run.independent is None, cost_usd is None, cost_usd or 0.0, run.calls
 
 
-def _runs(model: _Planned, task: Task | None, k: int | None, *, only_ks: bool) -> Iterator[PlannedRun]:
-    tried = _tried(model) if k is None else [model.found.chances(k, model.total)]
-    for each in tried:
-        planned = model.planned(Maker(k=each.k), each.measured, each.calls, at_once=each.k)
+def _by_lead(model: _Planned, _: Task | None) -> Iterator[PlannedRun]:
+    """Yield votes ahead by k."""
+    for each in model.tried:
+        planned = model.planned(Maker(k=each.k or 1), each.measured, each.calls, at_once=each.k or 1)
         yield structs.replace(planned, independent=each.independent)
-    if only_ks or model.found.of_inputs:
+
+
+def _by_certificates(model: _Planned, task: Task | None) -> Iterator[PlannedRun]:
+    """Yield the same with certificates by the model's probabilities, which elect the same replies for fewer calls."""
+    number = model.found.total if model.found.of_inputs else model.total
+    for run in _by_lead(model, task) if model.found.certified else ():
+        spared = model.found.spared_of(run.k or 1, number) / (number / model.total)
+        if spared:
+            less = 1 - spared / run.calls
+            cost_usd = None if run.cost_usd is None else run.cost_usd * less
+            yield structs.replace(run, options={"certain": "on"}, calls=run.calls * less, cost_usd=cost_usd)
+
+
+def _by_test(model: _Planned, _: Task | None) -> Iterator[PlannedRun]:
+    """Yield votes until a test says which reply is the likeliest."""
+    if model.wanted.k is not None:
         return
-    # The simulated model can only continue from a state that the prompt of a task shows.
-    is_able = not are_simulated(model.models) or (
+    rule = Maker(rule="certify")
+    each = model.found.chances(Certify(rule.level), model.total)
+    planned = model.planned(rule, each.measured, each.calls, at_once=sure_votes(0, rule.level))
+    yield structs.replace(planned, independent=each.independent)
+
+
+def _is_simulated(model: _Planned, task: Task | None) -> bool:
+    """Return whether rungs and rollouts can be simulated: the simulated model can only continue from a state that a prompt shows."""
+    return not are_simulated(model.models) or (
         isinstance(task, ChainTask) and type(task).state_in is not ChainTask.state_in
     )
-    rates, last = model.found.rates(model.total), tried[-1].k
-    ladder = "lookahead,judge" if is_able else "judge"
+
+
+def _by_ladder(model: _Planned, task: Task | None) -> Iterator[PlannedRun]:
+    """Yield a ladder above the last k that was tried."""
+    if model.found.of_inputs or len(model.models) > 1:
+        return
+    rates, last = model.rates, model.tried[-1].k or 1
+    ladder = "lookahead,judge" if _is_simulated(model, task) else "judge"
     climbing = Maker(k=last, ladder=ladder, p=round(min(MOST_P, max(LEAST_P, rates.p_ordinary)), 4))
     yield _by_simulation(model, rates, climbing, last, race_table(last).loss)
-    if is_able:
-        lead = Lead()
-        lost = [[_lead_lost(float(error), lead)] for error in ERRORS]
-        yield _by_simulation(model, rates, lead, lead.samples, lost)
 
 
-def _tried(model: _Planned) -> list[Chances]:
-    """Compute the chances up to the first k that is enough, or that gains nothing; the last `ROWS` of them."""
-    tried, least = list[Chances](), model.least_k
-    for k in range(1, (least or MAX_K) + 1):
-        tried.append(model.found.chances(k, model.total))
-        gained = tried[-1].measured.low - (tried[-2].measured.low if k > 1 else -1.0)
-        is_capped = (
-            k > 1 and tried[-1].measured.share < tried[-2].measured.share
-        )  # the cap loses more than the lead gains
-        if least is None and (is_capped or (gained < LEAST_GAIN and tried[-1].independent >= model.target)):
-            break
-    return tried[-ROWS:]
+def _by_lookahead(model: _Planned, task: Task | None) -> Iterator[PlannedRun]:
+    """Yield lead."""
+    if model.found.of_inputs or len(model.models) > 1 or not _is_simulated(model, task):
+        return
+    lead = Lead()
+    lost = [[_lead_lost(float(error), lead)] for error in ERRORS]
+    yield _by_simulation(model, model.rates, lead, lead.samples, lost)
+
+
+Alternative = Callable[[_Planned, Task | None], Iterator[PlannedRun]]
+BY_LAW: tuple[Alternative, ...] = (_by_lead, _by_certificates, _by_test)
+"""Ways to decide steps that a plan chooses from, for each model and each pool."""
+BY_SIMULATION: tuple[Alternative, ...] = (_by_ladder, _by_lookahead)
+"""The same whose chance at hard steps is simulated; they are tried where no other is enough."""
 
 
 def _lead_lost(rate: float, lead: Lead) -> float:
@@ -649,6 +695,9 @@ def _by_simulation(model: _Planned, rates: StepRates, strategy: Stepwise, at_onc
 def _notes(model: _Planned, runs: Sequence[PlannedRun]) -> Iterator[str]:
     found = model.found
     yield found.condition(model.total)
+    if len(model.models) > 1:
+        yield IN_TURN
+        return
     if found.hard:
         yield f"{len(found.hard):,} of {len(found.steps):,} steps are hard; votes decide them wrong, take a ladder"
     for each in found.thresholds:
@@ -657,9 +706,6 @@ def _notes(model: _Planned, runs: Sequence[PlannedRun]) -> Iterator[str]:
                 f"at_least={each.at_least:.4f}: {ORDERS} calls a step decide {each.decided.share:.1%} of steps, {each.wrong.share:.1%} "
                 f"of them wrong ({each.wrong.low:.1%} to {each.wrong.high:.1%} with 95 %)"
             )
-    ks = [run.k for run in runs if run.k is not None]
-    if certain := found.if_certain(ks[-1], model.total):
-        yield certain
     limit = next((run.limited_by for run in runs if run.limited_by), None)
     if limit is not None:
         yield f"the limit of {found.limits[limit]:,} {limit} a minute makes a run last longer than its waiting"

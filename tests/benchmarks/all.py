@@ -80,6 +80,7 @@ SHORT: Mapping[str, Benchmark] = {
         words="--runs 30", figures={"runs beyond their bound": Figure(rf"their cap, {NUMBER} beyond", high=0)}
     ),
     "certain": Benchmark(words="--models tiny:hanoi --disks 5 --runs 1"),
+    "plans": Benchmark(words="--worlds 3"),
     "ceiling": Benchmark(words="--only votes --only planted --worlds 100"),
     "chain": Benchmark(
         words="--turns 1 --steps 5000",

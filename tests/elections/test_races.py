@@ -14,6 +14,7 @@ import pytest
 from microagents.base.messages import address_of
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Question
+from microagents.elections.race_tables import ERRORS, certified_table
 from microagents.elections.races import race_end
 from microagents.elections.rules import BestOf, Certify, FirstTo, FirstToAheadBy, Rule, Tally, portable
 from microagents.replies.chat import Prompt, Sampling, fingerprint
@@ -56,6 +57,13 @@ def enumerated(p: Fraction, rule: Rule, max_draws: int) -> tuple[dict[str, Fract
 def test_a_race_agrees_with_all_reply_sequences(rule: Rule) -> None:
     ends, draws = enumerated(Fraction(3, 5), rule, 7)
     assert race_end(0.6, rule, 7) == pytest.approx([*map(float, ends.values()), float(draws)], abs=1e-12)
+
+
+def test_a_table_of_certified_votes_agrees_with_races() -> None:
+    table = certified_table(0.05, 30)
+    for at in range(60, len(ERRORS), 15):
+        end = race_end(1 - float(ERRORS[at]), Certify(0.05), 30)
+        assert (table.loss[at, 0], table.votes[at, 0]) == pytest.approx((end.wrong + end.undecided, end.draws))
 
 
 def test_what_is_left_of_a_race_keeps_its_digits_however_little_it_is() -> None:

@@ -13,6 +13,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.studies.ceilings import Ceiling, ceiling_of, least_share, most_share
 from microagents.studies.measured import ModelMeasurement
 from microagents.studies.measuring import MeasuredStep
+from microagents.studies.pools import pooled
 from tests.studies.measured import TASK, made
 
 RIGHT = 0
@@ -99,3 +100,34 @@ def test_samples_that_nothing_judges_have_no_ceiling() -> None:
         InvalidUsage, match="the target must be above 0 and below 1, not 1; no margin makes success certain"
     ):
         plan(TASK, [made()], target=1)
+
+
+def test_a_pool_of_models_that_miss_other_steps_may_be_the_cheapest_and_contested_steps_are_lost() -> None:
+    cheap = [[1, 0] * 5 if number % 20 == 0 else [0, 0] * 5 for number in range(100)]
+    found = [step(number, samples) for number, samples in enumerate(cheap)]
+    one = structs.replace(made(model="a:m", total=100, cost_usd=0.001), steps=tuple(found))
+    other = structs.replace(
+        one, model="b:m", steps=tuple([structs.replace(each, number=99 - each.number) for each in found])
+    )
+    both = pooled([one, other])
+    assert both is not None
+    assert both.call_usd == pytest.approx(0.001)
+    assert both.p.share > one.p.share - 0.01
+    assert all(each.valid == 20 for each in both.steps)
+    planned = plan(None, [one, other], steps=100)
+    assert {run.models for run in planned.runs} == {("a:m",), ("b:m",), ("a:m", "b:m")}
+    assert {run.options.get("rule", "ahead-by") for run in planned.runs} == {"ahead-by", "certify"}
+    contested = [step(0, [0] * 10)], [step(0, [1] * 10)]
+    pair = [structs.replace(one, model=name, steps=tuple(of)) for name, of in zip("ab", contested, strict=True)]
+    joined = pooled(pair)
+    assert joined is not None
+    assert joined.steps[0].wrong == 20
+
+
+def test_certificates_are_planned_for_a_model_that_gives_probabilities() -> None:
+    sure = [structs.replace(step(number, [0] * 10), certain=2) for number in range(100)]
+    found = structs.replace(made(total=100, cost_usd=0.001), steps=tuple(sure))
+    voted, certified = plan(None, [found], steps=100, k=3).runs
+    assert (certified.options, certified.chance) == ({"certain": "on"}, voted.chance)
+    assert certified.calls < voted.calls / 2
+    assert certified.is_best

@@ -101,10 +101,10 @@ STARRED = "sim:perfect@error=0.002,hard=0.002,hard_error=0.9,alternatives=1"
 @pytest.mark.parametrize("seed", [1, 5])
 def test_no_run_is_marked_while_a_hard_step_may_be_among_those_not_sampled(seed: int) -> None:
     task = Drift(length=300)
-    part, whole = [plan(task, [only(STARRED, task=task, steps=steps, seed=seed)]) for steps in (200, 300)]
+    part, whole = [plan(task, [only(STARRED, task=task, steps=steps, seed=seed)], target=0.9) for steps in (200, 300)]
     assert part.best is None
     assert (whole.best is None) == bool(hard_steps(STARRED, task, seed))
-    assert all(run.chance.low >= 0.95 for run in whole.runs if run.is_best)
+    assert all(run.chance.low >= 0.9 for run in whole.runs if run.is_best)
     assert whole.assumed is None
 
 

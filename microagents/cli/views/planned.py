@@ -17,6 +17,8 @@ from microagents.studies.simulation import Simulation
 from microagents.task import Task
 
 ALPHABET = 26
+OTHERS = 5
+"""Number of rows beside the marked one."""
 EXTRAPOLATED = (
     "lead and ladders: the calls, and the chance at hard steps, are those of 400 simulated steps with the measured errors; a rollout errs "
     "at a hard step in .1, as in LEAD (`microagents measure TASK --rollouts N` measures it), and is paid as so many calls as it has steps"
@@ -74,15 +76,12 @@ def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator
     for model, letter in letters.items():
         if letter != model:
             yield f"{letter} is {model}"
-    yield Columns([*_rows(found, letters)], to_the_left=(0, 1, 2) if models else (0, 1))
-    for names, notes in found.notes.items():
-        if names:
-            of = f"{' + '.join(letters[each] for each in names)}: "
-        else:
-            of = ""
-        for note in notes:
-            yield f"{of}{note}"
-    if models and any(run.independent is None for run in found.runs) and found.unit == "steps":
+    shown = _shown(found)
+    yield Columns([*_rows(found, shown, letters)], to_the_left=(0, 1, 2) if models else (0, 1))
+    if len(shown) < len(found.runs):
+        yield f"{len(found.runs) - len(shown):,} other runs are in --json"
+    yield from _noted(found, shown, letters)
+    if models and any(run.independent is None for run in shown) and found.unit == "steps":
         yield EXTRAPOLATED
     if found.simulation is not None:
         yield from _simulation(found.simulation)
@@ -90,14 +89,14 @@ def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator
         yield "simulated: costs are what the real model would have cost at list prices"
 
 
-def _rows(found: PlannedRuns, letters: dict[str, str]) -> Iterator[list[str]]:
+def _rows(found: PlannedRuns, shown: Sequence[PlannedRun], letters: dict[str, str]) -> Iterator[list[str]]:
     if not letters:  # given rates have no interval
         yield ["", "strategy", "chance", "calls"]
-        for run in found.runs:
+        for run in shown:
             yield ["*" if run.is_best else "", _named(run), f"{run.chance.share:.6f}", f"{run.calls:,.0f}"]
         return
     yield ["", "model", "strategy", "if independent", "as measured", "interval", "calls", "cost", "time"]
-    for run in found.runs:
+    for run in shown:
         named = " + ".join(letters[each] for each in run.models)
         independent = "-" if run.independent is None else f"{run.independent:.4f}"
         chance = [f"{run.chance.share:.4f}", f"{run.chance.low:.4f} to {run.chance.high:.4f}"]
@@ -105,6 +104,30 @@ def _rows(found: PlannedRuns, letters: dict[str, str]) -> Iterator[list[str]]:
         calls = f"{run.calls:,.0f}" if found.unit == "steps" else f"{run.calls:,.1f}"
         mark = "*" if run.is_best else ""
         yield [mark, named, _named(run), independent, *chance, calls, money(run.cost_usd), time]
+
+
+def _noted(found: PlannedRuns, shown: Sequence[PlannedRun], letters: dict[str, str]) -> Iterator[str]:
+    for names in dict.fromkeys(run.models for run in shown):
+        notes = found.notes.get(names, ())
+        if names:
+            of = f"{' + '.join(letters[each] for each in names)}: "
+        else:
+            of = ""
+        for note in notes:
+            yield f"{of}{note}"
+
+
+def _shown(found: PlannedRuns) -> Sequence[PlannedRun]:
+    """Choose the rows: the marked one, then the cheapest that reach the target, then those with the best chance."""
+    if not any(run.models for run in found.runs):
+        return found.runs
+
+    def rank(run: PlannedRun) -> tuple[bool, bool, float]:
+        is_enough = run.chance.low >= found.target
+        return run not in (found.best, found.assumed), not is_enough, run.calls if is_enough else -run.chance.share
+
+    chosen = sorted(found.runs, key=rank)[: 1 + OTHERS]
+    return [run for run in found.runs if run in chosen]
 
 
 def _simulation(found: Simulation) -> Iterator[str | Columns]:
