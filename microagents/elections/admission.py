@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from microagents.base.messages import Request
-
 Admission = Literal["elections", "draws", "paused", "halted", "nothing"]
 """Work that may be launched: elections and their draws; only draws of open elections; nothing until it changes; nothing until then, and the
 calls in flight are cancelled; nothing any more."""
 PAUSES: tuple[Admission, ...] = ("paused", "halted")
-
-
-class Drain(Request[None], frozen=True, kw_only=True):
-    """Stop admitting draws, and wait until none is in flight."""

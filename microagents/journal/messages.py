@@ -14,7 +14,7 @@ from microagents.elections.admission import Admission
 from microagents.elections.certainty import MassAudit
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
 from microagents.elections.sample_batches import BatchSums, SampleBatch
-from microagents.replies.chat import Usage
+from microagents.replies.chat import Prompt, Usage
 
 NO_DECISION = (*OPEN_OUTCOMES, "sampled", "climbed", "once")
 """Outcomes that are not counted as decided."""
@@ -271,6 +271,40 @@ class RecordLoads(Struct, frozen=True, kw_only=True, tag=True):
     """By the name of the replica."""
 
 
+class TracedCall(Struct, frozen=True, kw_only=True):
+    """A call in a trace."""
+
+    seq: int
+    model: str
+    """Spec of the model that was asked."""
+    replied: str
+    """Name of the model by the reply; empty if it does not say."""
+    temperature: float | None
+    began_ns: int
+    ended_ns: int
+    finish: str
+    usage: Usage
+    flag: str | None
+    """Name of its red flag; None without one."""
+    prompt: Prompt | None
+    """None unless texts are wanted."""
+    text: str
+
+
+class TracedElection(Struct, frozen=True, kw_only=True, tag=True):
+    """An election that is over, for its span and the spans of its calls. The journal does not keep it."""
+
+    id: ElectionId
+    began_ns: int
+    ended_ns: int
+    outcome: str
+    share: float
+    """Share of the ballots that the leading vote has."""
+    is_sampled: bool
+    """Whether its hash chose it; else it was hard."""
+    calls: tuple[TracedCall, ...]
+
+
 Entry = (
     RecordSample
     | RecordReply
@@ -282,6 +316,7 @@ Entry = (
     | ReplicaEnded
     | RecordOutage
     | RecordBatch
+    | TracedElection
 )
 """A fact about a run, on its way to its record. Its sum, if it has one, stands in `Books`."""
 
@@ -539,10 +574,16 @@ class Account(Struct, kw_only=True):
 
 
 class Report(Request[Account], frozen=True, kw_only=True):
-    """Ask for the account of the run as of the last commit."""
+    """Ask for the account of the run as of the last commit.
 
-    final: bool = False
-    """Whether to wait until every record is written."""
+    Raises:
+        Stopped: when the run must stop, the journal cannot be written, or a limit is reached.
+        TakenOver: when the run must stop, another process writes the journal.
+    """
+
+    when: Literal["now", "written", "drained", "stopped"] = "now"
+    """``written``: once every record is; ``drained``: admit nothing any more, and report once no call is in flight, or the wait for them
+    takes too long; ``stopped``: never, but raise the reason once the run must stop."""
 
 
 class Recalled(Struct, frozen=True, kw_only=True):
@@ -663,6 +704,8 @@ class Recollection(Struct, frozen=True, kw_only=True):
     """Of the run: the elections without a verdict, if they were asked for."""
     batches: tuple[SampleBatch, ...] = ()
     """Of the run: its batches whose lines may still be asked for, if they were asked for."""
+    decided_inputs: tuple[int, ...] = ()
+    """Of the run: the inputs with an undecided election that a person has decided since, whose work goes on, if they were asked for."""
 
 
 class Recall(Request[Recollection], frozen=True, kw_only=True):
@@ -674,10 +717,8 @@ class Recall(Request[Recollection], frozen=True, kw_only=True):
     """Whether to add the elections of the run without a verdict, whose samples need not be paid for again."""
     with_batches: bool = False
     """Whether to add the batches of the run."""
-
-
-class RecallDecidedInputs(Request[list[int]], frozen=True, kw_only=True):
-    """Ask for inputs with an undecided election that a person has decided since, to do their work again. Each decision is reported once."""
+    with_decided_inputs: bool = False
+    """Whether to add the inputs that decisions of persons let go on. Each decision is reported once."""
 
 
 CANCEL_BATCHES = "cancel_batches"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import structs
 
@@ -12,7 +12,6 @@ from microagents.actors.role import Context, Messenger, Role
 from microagents.base.aio import Notifier, TaskScope, loop_has_threads
 from microagents.base.errors import Aborted, JournalGone, MicroagentsError, Stopped, TaskFailed
 from microagents.base.messages import Request
-from microagents.elections.admission import Drain
 from microagents.journal.books import Books
 from microagents.journal.commits import Commits
 from microagents.journal.messages import (
@@ -23,7 +22,6 @@ from microagents.journal.messages import (
     Conditions,
     KeepBatch,
     Recall,
-    RecallDecidedInputs,
     Recollection,
     Record,
     RecordBatch,
@@ -34,6 +32,7 @@ from microagents.journal.messages import (
     Report,
     RunOutcome,
     Subscribe,
+    TracedElection,
 )
 from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, said_by
 from microagents.journal.sitting import JournalConfig
@@ -46,7 +45,6 @@ from microagents.roles.limits.leases import Acquire
 from microagents.roles.limits.limiter import Limiter
 from microagents.roles.live_requests import LiveRequests
 from microagents.roles.run_admission import MAX_DRAIN_S, RunAdmission
-from microagents.telemetry.tracing import TraceElection
 
 if TYPE_CHECKING:
     from microagents.telemetry.exporting import Telemetry
@@ -55,8 +53,8 @@ SPARE_SHARE = 0.1
 """Share of what the limits leave that is allotted to calls that do not wait yet."""
 
 
-class RecordEnding(Request[None], frozen=True, kw_only=True):
-    """Record the ending of this sitting of the run. The reply comes once the ending is durable."""
+class End(Request[None], frozen=True, kw_only=True):
+    """End this sitting of the run, and record how. The reply comes once that is durable."""
 
     outcome: RunOutcome
     reason: str | None
@@ -64,15 +62,6 @@ class RecordEnding(Request[None], frozen=True, kw_only=True):
     """The result, as JSON."""
     traceback: str = ""
     """Traceback of a user's code; empty if it did not raise."""
-
-
-class AwaitFailure(Request[None], frozen=True, kw_only=True):
-    """Wait until the run must stop, then raise the reason.
-
-    Raises:
-        Stopped: the journal cannot be written, or a limit is reached.
-        TakenOver: another process writes the journal now.
-    """
 
 
 class Silence:
@@ -105,7 +94,7 @@ class Keeper(Role):
         self._admission: RunAdmission
         self._limiter = Limiter(
             context.settings,
-            account=lambda: self.report(Report(final=True)),
+            account=lambda: self.report(Report(when="written")),
             on_stop=self._stop,
             on_outage=self._note_change,
             on_settled=self._settle,
@@ -240,11 +229,8 @@ class Keeper(Role):
                         self._limiter.release(ended)
                 case RecordOutage():
                     self._admission.note_outage(entry.error)
-
-    def trace_election(self, request: TraceElection) -> None:
-        """Make the spans of an election that is over."""
-        if self._telemetry is not None:
-            self._telemetry.add_election(request)
+                case TracedElection() if self._telemetry is not None:
+                    self._telemetry.add_election(entry)
 
     async def acquire(self, request: Acquire) -> dict[str, int] | None:
         """Wait until the bounds have room for a call."""
@@ -288,7 +274,7 @@ class Keeper(Role):
             raise self._commits.failure
         return batch.number
 
-    async def ended(self, request: RecordEnding) -> None:
+    async def end(self, request: End) -> None:
         """Record the ending of the run.
 
         Raises:
@@ -299,7 +285,7 @@ class Keeper(Role):
         except JournalGone:
             raise await self._writer.do(_saved) from None
 
-    async def _end(self, request: RecordEnding) -> None:
+    async def _end(self, request: End) -> None:
         await self._commits.flush()
         if self._callback is not None:
             await self._callback.wait(MAX_DRAIN_S)
@@ -407,24 +393,25 @@ class Keeper(Role):
         self._reason = Stopped(reason)
         self._must_stop.notify()
 
-    async def failure(self, request: AwaitFailure) -> None:  # noqa: ARG002 - the message is the address
+    async def _failure(self) -> NoReturn:
         """Wait until the run must stop, then raise the reason."""
         while (reason := self._commits.failure or self._reason) is None:
             await self._must_stop.wait()
         raise reason
 
-    async def drain(self, request: Drain) -> None:  # noqa: ARG002 - the message is the address
-        """Admit nothing from now on, and wait for the calls in flight, at most `MAX_DRAIN_S`."""
-        await self._admission.drain()
-
     # -- queries --------------------------------------------------------------------------------------------------------------------
 
     async def report(self, request: Report) -> Account:
-        """Return the account as of the last commit; a final one includes all records."""
-        if request.final:
-            await self._commits.flush()
+        """Return the account as of the last commit, when it is asked for. One with all records has no loads."""
+        match request.when:
+            case "written":
+                await self._commits.flush()
+            case "drained":
+                await self._admission.drain()
+            case "stopped":
+                await self._failure()
         account = self._commits.account
-        loads = {} if request.final else account.loads
+        loads = {} if request.when == "written" else account.loads
         return structs.replace(self._account(account), loads=loads, silent_s=self._silence.seconds(account))
 
     def _account(self, account: Account | None = None) -> Account:
@@ -437,15 +424,16 @@ class Keeper(Role):
         if self._began_s is None and request.path.isdecimal():
             self._began_s = asyncio.get_running_loop().time()
             self._scope.start(self._end_in_time(self._began_s))
+        if request.with_decided_inputs:
+            return Recollection(decided_inputs=await self._decided_inputs())
         return await self._commits.ask(lambda store: store.recall(request))
 
-    async def recall_decided_inputs(self, request: RecallDecidedInputs) -> list[int]:  # noqa: ARG002 - the message is the address
-        """Return the inputs whose work a decision of a person lets go on."""
+    async def _decided_inputs(self) -> tuple[int, ...]:
         await self._commits.flush()
         if self._commits.failure is not None or self._admission.is_ending:
-            return []
+            return ()
         await self._requests.take()
-        return self._requests.decided_inputs(self._commits.account.undecided_at)
+        return tuple(self._requests.decided_inputs(self._commits.account.undecided_at))
 
 
 def _saved(store: Store) -> JournalGone:

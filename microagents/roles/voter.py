@@ -32,7 +32,7 @@ from microagents.elections.election import (
     Wanted,
 )
 from microagents.elections.rules import ByField, FirstValid
-from microagents.journal.messages import Conditions, Recall, Record, RecordReply, RecordSample, Subscribe
+from microagents.journal.messages import Conditions, Entry, Recall, Record, RecordReply, RecordSample, Subscribe
 from microagents.replies.chat import CheckedReply, Reply, decoder_of, prose_fields
 from microagents.roles.executor import Execute
 from microagents.roles.known_models import KnownModels
@@ -41,7 +41,7 @@ from microagents.roles.meanings import FieldMeanings, Meanings
 from microagents.roles.sampler import Sampler
 from microagents.roles.verification import Verification
 from microagents.task import Task, flag_of, verifies
-from microagents.telemetry.tracing import ElectionTrace, TraceElection, Tracer
+from microagents.telemetry.tracing import ElectionTrace, Tracer
 
 MAX_ABANDONED = 1024
 """Number of abandoned elections whose ballots are kept."""
@@ -51,7 +51,7 @@ class Voter(Role):
     """Holds elections. A second request for an open election joins it."""
 
     asks = (Draw, Screen, Record, Recall, Subscribe)
-    may_ask = (MeanTheSame, Execute, TraceElection)
+    may_ask = (MeanTheSame, Execute)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -64,7 +64,7 @@ class Voter(Role):
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
         self._admission_changed = Notifier()
-        self._records: list[RecordSample | RecordReply] = []
+        self._records: list[Entry] = []
         self._closed: list[RunningElection] = []
         """Elections whose count was closed in this iteration of the loop."""
         self._is_flush_due = False
@@ -92,7 +92,7 @@ class Voter(Role):
         await self._scope.close()
         self.send_records()
 
-    def record(self, record: RecordSample | RecordReply) -> None:
+    def record(self, record: Entry) -> None:
         """Queue a record for the keeper. All records of one iteration of the loop go in one message."""
         self._records.append(record)
         self._flush_soon()
@@ -537,7 +537,7 @@ class RunningElection:
         count = self._count
         is_decided = self._is_by_vote
         if self._trace is not None and self._trace.is_wanted(hard=not is_decided or len(count.ballots) > self._fewest):
-            self._voter.tell(self._trace.message(self.verdict()))
+            self._voter.record(self._trace.message(self.verdict()))
 
     def _record_texts(self) -> None:
         """Record the texts of replies that lost; all of them if a person may decide, or has decided."""

@@ -35,7 +35,6 @@ from microagents.journal.messages import Account, Report
 from microagents.replies.chat import Reading, Reply, Sample, decoder_of
 from microagents.replies.parsing import malformed_reason
 from microagents.roles import Keeper, RedFlagger, Solver, Voter
-from microagents.roles.keeper import AwaitFailure
 from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.plan import RunPlan, check_reading
 from microagents.runtimes.dispatcher import RoleMessenger
@@ -278,7 +277,7 @@ async def _preview(
     ]
     async with LocalRuntime(context, roles) as runtime:
         judged, reason = await _until_verdict(runtime.messenger, seen, is_chain=is_chain)
-        account = await runtime.messenger.ask(Report(final=True))
+        account = await runtime.messenger.ask(Report(when="written"))
     if seen.asked is None:
         raise InvalidUsage(reason or f"{type(strategy).__name__} asked no model, so it has no question to show")
     return seen.asked, judged, reason, account
@@ -289,7 +288,7 @@ async def _until_verdict(messenger: RoleMessenger, seen: Seen, *, is_chain: bool
     scope = TaskScope()
     try:
         conducting = scope.start(messenger.ask(Conduct(input=0)))
-        failure = scope.start(messenger.ask(AwaitFailure()))
+        failure = scope.start(messenger.ask(Report(when="stopped")))
         ends: list[asyncio.Future[Any]] = [conducting, failure]
         if not is_chain:
             ends.append(seen.verdict)

@@ -18,11 +18,10 @@ from opentelemetry.util.types import AttributeValue
 
 from microagents.actors.role import Tracing
 from microagents.base.packages import installed_version
-from microagents.journal.messages import Account
+from microagents.journal.messages import Account, TracedCall, TracedElection
 from microagents.models.model import without_options
 from microagents.telemetry import names
 from microagents.telemetry.metrics import METRICS, Metric, labels_of
-from microagents.telemetry.tracing import TracedCall, TraceElection
 
 SPANS_EVERY_S = 1.0
 """Longest time from the end of an election until its spans are made."""
@@ -45,7 +44,7 @@ class Telemetry:
         self._span = self._tracer.start_span(f"{names.RUN} {task}", attributes=given)
         self._inside = trace.set_span_in_context(self._span)
         self._durations = _instruments(metrics.get_meter_provider()) if has_metrics else None
-        self._ended: list[TraceElection] = []
+        self._ended: list[TracedElection] = []
         """Elections whose spans are not made yet."""
         self._timer: asyncio.TimerHandle | None = None
         self._state = "running"
@@ -98,7 +97,7 @@ class Telemetry:
                 for time_s in times_s:
                     self._durations.record(time_s, given)
 
-    def add_election(self, request: TraceElection) -> None:
+    def add_election(self, request: TracedElection) -> None:
         """Take in an election that is over. Its spans are made soon: many together take less time than one by one."""
         self._ended.append(request)
         if self._timer is None:
@@ -112,7 +111,7 @@ class Telemetry:
         for each in ended:
             self._make_span(each)
 
-    def _make_span(self, request: TraceElection) -> None:
+    def _make_span(self, request: TracedElection) -> None:
         """Make the span of an election, with its calls as children."""
         given: dict[str, AttributeValue] = {names.PATH: request.id.path, names.IS_SAMPLED: request.is_sampled}
         span = self._tracer.start_span(names.ELECTION, self._inside, attributes=given, start_time=request.began_ns)

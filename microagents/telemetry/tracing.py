@@ -12,12 +12,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
-from msgspec import Struct
-
 from microagents.actors.role import Tracing
-from microagents.base.messages import Request
 from microagents.elections.election import ESCALATED, ElectionId, Flagged, Verdict
-from microagents.replies.chat import Prompt, Sample, Usage
+from microagents.journal.messages import TracedCall, TracedElection
+from microagents.replies.chat import Prompt, Sample
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context as OpenTelemetryContext
@@ -29,40 +27,6 @@ TracedReply = tuple[int, str, float | None, Prompt, Sample, object, float, float
 """An answered call: seq, model, temperature, prompt, sample, ballot, and the times of the loop of asking and of the answer.
 
 The time of asking is 0 if the hash did not choose the election: `ElectionTrace` then has an estimate."""
-
-
-class TracedCall(Struct, frozen=True, kw_only=True):
-    """A call in a trace."""
-
-    seq: int
-    model: str
-    """Spec of the model that was asked."""
-    replied: str
-    """Name of the model by the reply; empty if it does not say."""
-    temperature: float | None
-    began_ns: int
-    ended_ns: int
-    finish: str
-    usage: Usage
-    flag: str | None
-    """Name of its red flag; None without one."""
-    prompt: Prompt | None
-    """None unless texts are wanted."""
-    text: str
-
-
-class TraceElection(Request[None], frozen=True, kw_only=True):
-    """Make the span of an election that is over, and spans of its calls."""
-
-    id: ElectionId
-    began_ns: int
-    ended_ns: int
-    outcome: str
-    share: float
-    """Share of the ballots that the leading vote has."""
-    is_sampled: bool
-    """Whether its hash chose it; else it was hard."""
-    calls: tuple[TracedCall, ...]
 
 
 class Tracer:
@@ -109,7 +73,7 @@ class ElectionTrace:
         """Whether the election has a span: its hash chose it, it was hard, or an undecided one has led to it."""
         return self.is_sampled or hard or self._tracer.is_climbed(self._election)
 
-    def message(self, verdict: Verdict) -> TraceElection:
+    def message(self, verdict: Verdict) -> TracedElection:
         """Return the data of its span."""
         now_s, now_ns = self.clock(), time.time_ns()
 
@@ -135,7 +99,7 @@ class ElectionTrace:
                 for seq, model, temperature, prompt, sample, ballot, asked_s, ended_s in self.calls
             ]
         )
-        return TraceElection(
+        return TracedElection(
             id=self._election,
             began_ns=at_ns(self._began_s),
             ended_ns=now_ns,

@@ -12,7 +12,6 @@ import pytest
 
 from microagents import Context, Deployment, InvalidUsage, Result, Usage, run
 from microagents.base.errors import RoleFailed
-from microagents.elections.admission import Drain
 from microagents.journal import writer
 from microagents.journal.messages import (
     Account,
@@ -67,13 +66,13 @@ async def test_the_end_waits_for_calls_in_flight_but_not_for_those_of_a_replica_
         for source in ("Solver/0", "Solver/1"):
             sent = RecordCalls(source=source, sent=3, in_flight={"x": 3}, usage=nothing)
             runtime.messenger.tell(Record(entries=(sent,)))
-        draining = asyncio.create_task(runtime.messenger.ask(Drain()))
+        draining = asyncio.create_task(runtime.messenger.ask(Report(when="drained")))
         runtime.messenger.tell(Record(entries=(RecordCalls(source="Solver/1", billed=3, usage=nothing),)))
-        assert (await runtime.messenger.ask(Report(final=True))).in_flight == 3
+        assert (await runtime.messenger.ask(Report(when="written"))).in_flight == 3
         assert not draining.done()
         runtime.messenger.tell(Record(entries=(ReplicaEnded(source="Solver/0", has_died=True),)))
         await draining
-        account = await runtime.messenger.ask(Report(final=True))
+        account = await runtime.messenger.ask(Report(when="written"))
     assert (account.calls, account.in_flight, account.lost_in_flight) == (3, 0, 3)
 
 
@@ -84,7 +83,7 @@ async def test_a_subscriber_gets_all_conditions_at_once_and_after_each_change() 
         aclosing(runtime.messenger.stream(Subscribe())) as changes,
     ):
         assert await anext(changes) == Conditions(holder=1)
-        draining = asyncio.create_task(runtime.messenger.ask(Drain()))
+        draining = asyncio.create_task(runtime.messenger.ask(Report(when="drained")))
         assert await anext(changes) == Conditions(holder=1, admission="nothing")
         await changes.aclose()
         await draining

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from microagents.base.errors import Stopped
-from microagents.elections.admission import Drain
-from microagents.roles.keeper import AwaitFailure
+from microagents.journal.messages import Report
 from microagents.roles.limits.bounds import Bound, Queue, QueuedCall
 from microagents.runtimes.virtual import run_virtual
 from tests.roles.replicas import Replica, World, a_world
@@ -77,7 +76,7 @@ def test_never_is_more_billed_than_allowed_and_all_that_is_allowed_is_used() -> 
         async with a_world(faults, **settings) as world:
             stirring = asyncio.create_task(stir(world, random, calls=150, deaths=random.choice([0, 3])))
             with pytest.raises(Stopped, match="--max-calls 30 is reached"):
-                await world.messenger.ask(AwaitFailure())
+                await world.messenger.ask(Report(when="stopped"))
             assert world.refused, "calls are left that were not sent"
             assert (world.open, world.billed) == (0, 30)
             stirring.cancel()
@@ -136,7 +135,7 @@ def test_every_replica_has_its_turn_while_all_want_more_than_there_is_and_waiter
             await lanes[3].die()
             await asyncio.sleep(0.1)
             assert sum(lane.open for lane in lanes[:3]) == 40
-            draining = asyncio.create_task(world.messenger.ask(Drain()))
+            draining = asyncio.create_task(world.messenger.ask(Report(when="drained")))
             await asyncio.gather(*calls, return_exceptions=True)
             assert world.refused
             await draining

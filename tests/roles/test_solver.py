@@ -53,7 +53,7 @@ async def test_a_transport_error_is_tried_again_under_its_seq_and_is_neither_fla
     with capture_logs() as logs:
         async with voting(Deployment(role=Solver), model=model, max_outage_s=60.0) as messenger:
             verdict = await messenger.ask(elect(a_question(models=[model])))
-            account = await messenger.ask(Report(final=True))
+            account = await messenger.ask(Report(when="written"))
     assert (verdict.outcome, tally_of(verdict), account.flagged) == ("decided", {"a": 3}, {})
     assert [ballot.seq for ballot in verdict.ballots] == [0, 1, 2]
     assert account.repeated == {"server": 4}
@@ -94,10 +94,10 @@ async def test_calls_that_are_cancelled_are_accounted_for(runtime: str, tmp_path
     async with voting(Deployment(role=Solver), model=model, runtime=runtime) as messenger:
         asking = asyncio.create_task(messenger.ask(elect(a_question(models=[model]))))
         await turns()
-        assert (await messenger.ask(Report(final=True))).calls == 0
+        assert (await messenger.ask(Report(when="written"))).calls == 0
         asking.cancel()
         await turns()
-        account = await messenger.ask(Report(final=True))
+        account = await messenger.ask(Report(when="written"))
     assert (account.calls, account.wasted_calls, account.valid) == (3, 3, 0)
 
 
@@ -110,7 +110,7 @@ def test_nobody_hears_of_a_verdict_before_what_it_cost_is_told(runtime: str, tmp
         model = scripted(tmp_path / "script", [a_line(seq, word) for seq, word in enumerate(words)])
         async with voting(Deployment(role=Solver), model=model, runtime=runtime, concurrency=None) as messenger:
             verdict = await messenger.ask(elect(a_question(models=[model])))
-            return len(verdict.ballots), (await messenger.ask(Report(final=True))).calls
+            return len(verdict.ballots), (await messenger.ask(Report(when="written"))).calls
 
     for seed in range(20):
         counted, calls = run_virtual(held(), seed=seed)

@@ -299,7 +299,7 @@ async def test_a_flagged_reply_uses_its_seq_but_casts_no_vote(tmp_path: Path) ->
     model = scripted(tmp_path / "script", [a_line(seq, word) for seq, word in enumerate(words)])
     async with voting(Deployment(role=Solver), model=model) as messenger:
         verdict = await messenger.ask(elect(a_question(models=[model])))
-        account = await messenger.ask(Report(final=True))
+        account = await messenger.ask(Report(when="written"))
     flags = [ballot.flag if isinstance(ballot, Flagged) else None for ballot in verdict.ballots]
     assert flags == [None, "empty", "rude", None, None]
     assert (verdict.outcome, tally_of(verdict), account.calls) == ("decided", {"a": 3}, 5)
@@ -348,7 +348,7 @@ async def test_at_its_cap_an_election_is_undecided_and_its_leader_no_decision(tm
     )
     async with voting(Deployment(role=Solver), model=model, strategy=AskOnce(max_draws=5, goes_on=True)) as messenger:
         conducted = await messenger.ask(Conduct(input=0))
-        account = await messenger.ask(Report(final=True))
+        account = await messenger.ask(Report(when="written"))
     given = msgspec.json.decode(conducted.value)
     assert given == {"value": None, "outcome": "undecided", "decided": False, "flagged": 1}
     assert (account.decided, account.undecided_at, account.calls) == (0, ("0/line/7",), 5)

@@ -30,7 +30,6 @@ from microagents.journal.messages import (
     Account,
     InputEnding,
     Recall,
-    RecallDecidedInputs,
     Record,
     Report,
     RunOutcome,
@@ -189,7 +188,7 @@ class Batch:
             if ending is not None and ending.outcome == "completed":
                 self._record(messenger, structs.replace(ending, outcome="undecided", reason=undecided_elections(paths)))
         if undecided:
-            return await messenger.ask(Report(final=True))
+            return await messenger.ask(Report(when="written"))
         return account
 
     def endings(self, journal: Path | None) -> Iterator[InputEnding]:
@@ -260,7 +259,7 @@ async def conduct_single_input(messenger: RoleMessenger) -> bytes:
             if not await _inputs_that_go_on(messenger):
                 raise
         else:
-            if not await messenger.ask(RecallDecidedInputs()):
+            if not await _decided_inputs(messenger):
                 return conducted.value
         recalls = True  # what was unknown is known meanwhile, so the work continues from there
 
@@ -268,7 +267,11 @@ async def conduct_single_input(messenger: RoleMessenger) -> bytes:
 async def _inputs_that_go_on(messenger: RoleMessenger) -> list[int]:
     """Wait for the effects under way; returns the inputs whose work can go on, since such a call or a person has said what was unknown."""
     ended = await _end_effects(messenger)
-    return sorted({*ended, *await messenger.ask(RecallDecidedInputs())})
+    return sorted({*ended, *await _decided_inputs(messenger)})
+
+
+async def _decided_inputs(messenger: RoleMessenger) -> tuple[int, ...]:
+    return (await messenger.ask(Recall(with_decided_inputs=True))).decided_inputs
 
 
 async def leave_effects(messenger: RoleMessenger) -> None:

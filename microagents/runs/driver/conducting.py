@@ -8,9 +8,7 @@ from typing import Any, TypeVar
 
 from microagents.base.aio import TaskScope
 from microagents.base.errors import Refused, Stopped, Undecided
-from microagents.elections.admission import Drain
 from microagents.journal.messages import Report, RunOutcome
-from microagents.roles.keeper import AwaitFailure
 from microagents.runs.driver.keywords import OnProgress, RunControl
 from microagents.runs.settings import Settings
 from microagents.runtimes.dispatcher import RoleMessenger
@@ -19,9 +17,9 @@ T = TypeVar("T")
 
 PROGRESS_EVERY_S = 0.2
 """Interval between calls of ``on_progress``."""
-End = tuple[RunOutcome, str | None, bytes | None]
+Ending = tuple[RunOutcome, str | None, bytes | None]
 """Outcome of a run, the reason for it, and the result as JSON."""
-INTERRUPTED: End = ("interrupted", "interrupted before its end; all decisions so far are kept", None)
+INTERRUPTED: Ending = ("interrupted", "interrupted before its end; all decisions so far are kept", None)
 
 
 async def conduct_until_end(
@@ -30,7 +28,7 @@ async def conduct_until_end(
     listening: Iterable[Coroutine[Any, Any, None]],
     settings: Settings,
     control: RunControl,
-) -> End:
+) -> Ending:
     """Do the work until it ends, the caller ends it, the keeper stops it or its time is over; returns the ending.
 
     An interrupt first waits for the calls in flight. `terminate`, a failure and the end of a listener end the work at once.
@@ -42,13 +40,15 @@ async def conduct_until_end(
 
     try:
         work = scope.start(conducting)
-        failure = scope.start(messenger.ask(AwaitFailure()))
+        failure = scope.start(messenger.ask(Report(when="stopped")))
         interrupt, terminate = wait_for(control.get("interrupt")), wait_for(control.get("terminate"))
         listeners = [scope.start(each) for each in listening]
         await wait_for_first(work, failure, interrupt, terminate, *listeners)
         if interrupt.done() and not work.done():
             # Calls in flight are paid for, so they are waited for. The work may end meanwhile: then its own outcome counts.
-            await wait_for_first(scope.start(messenger.ask(Drain())), work, failure, terminate, *listeners)
+            await wait_for_first(
+                scope.start(messenger.ask(Report(when="drained"))), work, failure, terminate, *listeners
+            )
         if not work.done():
             for each in (*listeners, failure):
                 if each.done():

@@ -36,9 +36,9 @@ from microagents.journal.messages import Account, InputEnding, Report
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
 from microagents.journal.sitting import JournalConfig
-from microagents.roles.keeper import Keeper, RecordEnding
+from microagents.roles.keeper import End, Keeper
 from microagents.runs.driver.batch import Batch, conduct_single_input, leave_effects, undecided_elections
-from microagents.runs.driver.conducting import INTERRUPTED, End, conduct_until_end, report_progress, unless_ended
+from microagents.runs.driver.conducting import INTERRUPTED, Ending, conduct_until_end, report_progress, unless_ended
 from microagents.runs.driver.deploying import deployments_of
 from microagents.runs.driver.following import follow_solution, is_followed
 from microagents.runs.driver.forecast import forecast_of
@@ -181,7 +181,7 @@ def runtime_of(name: str, context: Context, deployments: Sequence[Deployment]) -
 
 async def _conduct_and_record(
     roles: Runtime, plan: RunPlan, journal: Path | None, batch: Batch | None, control: RunControl
-) -> tuple[End, Account, Path | None]:
+) -> tuple[Ending, Account, Path | None]:
     """Conduct all inputs until the run ends, and record how it ended; returns the path of the journal, too, or of its copy."""
     messenger, strategy = roles.messenger, plan.strategy
     listening = []
@@ -197,7 +197,7 @@ async def _conduct_and_record(
             await finish(partial(leave_effects, messenger))
         # Roles in other processes may still have records under way; the last account must contain them.
         await roles.flush()
-        account = await messenger.ask(Report(final=True))
+        account = await messenger.ask(Report(when="written"))
         if batch is not None and outcome == "completed":
             if strategy.passes_undecided:
                 account = await batch.mark_undecided(messenger, account)
@@ -206,7 +206,7 @@ async def _conduct_and_record(
             outcome, reason = "undecided", undecided_elections(account.undecided_at)
         if outcome == "interrupted" and account.outage is not None:
             reason = f"{reason}; it was interrupted while calls were tried again: {account.outage}"
-        await messenger.ask(RecordEnding(outcome=outcome, reason=reason, result=value))
+        await messenger.ask(End(outcome=outcome, reason=reason, result=value))
     except asyncio.CancelledError:
         await finish(partial(_record_cancelled, messenger))
         raise
@@ -218,14 +218,16 @@ async def _conduct_and_record(
     return (outcome, reason, value), account, journal
 
 
-async def _stopped(messenger: RoleMessenger, error: Stopped, journal: Path | None) -> tuple[End, Account, Path | None]:
-    """End a run whose journal cannot be written."""
-    last = await _record_end(messenger, RecordEnding(outcome="stopped", reason=str(error), result=None)) or error
+async def _stopped(
+    messenger: RoleMessenger, error: Stopped, journal: Path | None
+) -> tuple[Ending, Account, Path | None]:
+    """Ending a run whose journal cannot be written."""
+    last = await _record_end(messenger, End(outcome="stopped", reason=str(error), result=None)) or error
     kept = last.copy if isinstance(last, JournalGone) else journal
     return ("stopped", str(last), None), await messenger.ask(Report()), kept
 
 
-async def _record_end(messenger: RoleMessenger, ending: RecordEnding) -> MicroagentsError | None:
+async def _record_end(messenger: RoleMessenger, ending: End) -> MicroagentsError | None:
     """Record an ending; returns why it cannot be recorded, or None."""
     try:
         await messenger.ask(ending)
@@ -235,7 +237,7 @@ async def _record_end(messenger: RoleMessenger, ending: RecordEnding) -> Microag
 
 
 async def _record_failure(messenger: RoleMessenger, error: MicroagentsError) -> None:
-    ending = RecordEnding(outcome="failed", reason=str(error), result=None, traceback=error.traceback)
+    ending = End(outcome="failed", reason=str(error), result=None, traceback=error.traceback)
     gone = await _record_end(messenger, ending)
     if isinstance(gone, JournalGone):
         error.add_note(str(gone))
@@ -243,7 +245,7 @@ async def _record_failure(messenger: RoleMessenger, error: MicroagentsError) -> 
 
 async def _record_cancelled(messenger: RoleMessenger) -> None:
     """Record that the program cancelled the run: its process lives on, so the run was not cut off."""
-    gone = await _record_end(messenger, RecordEnding(outcome="interrupted", reason=CANCELLED, result=None))
+    gone = await _record_end(messenger, End(outcome="interrupted", reason=CANCELLED, result=None))
     if isinstance(gone, JournalGone):
         log().error(str(gone))
 
@@ -310,7 +312,7 @@ def _is_empty(path: Path) -> bool:
 def _result(
     plan: RunPlan,
     journal: Path | None,
-    end: End,
+    end: Ending,
     account: Account,
     endings: Iterable[InputEnding],
     *,

@@ -15,7 +15,7 @@ from microagents.elections.election import ElectionId, Verdict
 from microagents.journal.messages import Recall, Record, RecordDecision, Subscribe
 from microagents.replies.chat import decoder_of, encode_reply
 from microagents.replies.persons import Approval
-from microagents.roles.keeper import RecordEnding
+from microagents.roles.keeper import End
 from microagents.runtimes.local import LocalRuntime
 from microagents.web.endpoint.exchange import Exchange, ForwardingModel
 from microagents.web.endpoint.wires import Withheld
@@ -63,7 +63,7 @@ class DayRun:
             while self.open:
                 await self.changed.wait()
             await self.runtime.flush()
-            await self.runtime.messenger.ask(RecordEnding(outcome="completed", reason=None, result=b"null"))
+            await self.runtime.messenger.ask(End(outcome="completed", reason=None, result=b"null"))
         finally:
             await self.runtime.__aexit__(None, None, None)
 

@@ -355,7 +355,7 @@ async def test_what_is_asked_again_after_a_death_answers_from_an_initially_empty
         )
         async with LocalRuntime(context, roles) as runtime:
             first = await runtime.messenger.ask(ask)
-            await runtime.messenger.ask(Report(final=True))
+            await runtime.messenger.ask(Report(when="written"))
             again = await runtime.messenger.ask(msgspec.structs.replace(ask, recalls=True))
     assert again == first
     assert purchases.read_text().count("billed") == 3
