@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.base.errors import InvalidUsage
+from microagents.elections.election import Flagged
+from microagents.journal.experiment import Recipe
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.driver.graph import graph_of
 from microagents.runs.driver.role_pictures import svg_of, totals_by_role
@@ -69,6 +72,29 @@ def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
 def may_resume(reader: Reader) -> bool:
     """Whether a page may continue a run: `resume` alone does, and this user has begun or continued the run here."""
     return reader.is_known and recorded_result(reader, whole=False).resumes
+
+
+def decisions_at(reader: Reader, paths: Sequence[str], most: int) -> list[dict[str, Any]]:
+    """Return the decisions at the first paths: outcome, reply, and which samples agree with it, are flagged, or differ."""
+    found = [(path, reader.decision_at(path)) for path in list(dict.fromkeys(paths))[:most]]
+    return [
+        {
+            "path": path,
+            "outcome": row.outcome,
+            "value": None if row.value is None else msgspec.json.decode(row.value),
+            "samples": [each.flag if isinstance(each, Flagged) else each.value == row.value for each in row.ballots],
+        }
+        for path, row in found
+        if row is not None
+    ]
+
+
+def first_steps(reader: Reader, of_input: int) -> dict[str, Any]:
+    """Return the decisions of the first steps of a chain; none of an agent, whose actions the work has."""
+    if reader.experiment.unit == "action":
+        return {"steps": []}
+    paths = [f"{of_input}/step/{number}" for number in range(len(reader.overview(of_input)))]
+    return {"steps": decisions_at(reader, paths, MAX_LISTED)}
 
 
 def work_on(reader: Reader, of_input: int) -> dict[str, Any]:
@@ -144,7 +170,19 @@ def differences(reader: Reader, other: Reader, of_input: int, within_s: float) -
         if time.monotonic() > ends_s:
             ended = False
             break
-    return {"differ": found, "count": count, "ended": ended, "ranges": ranges[:MAX_RANGES]}
+    return {
+        "differ": found,
+        "count": count,
+        "ended": ended,
+        "ranges": ranges[:MAX_RANGES],
+        "options": _other_options(reader.experiment.recipe, other.experiment.recipe),
+    }
+
+
+def _other_options(recipe: Recipe, other: Recipe) -> dict[str, list[Any]]:
+    """Return the options of task and strategy that differ, with both values."""
+    own, others = ({**each.options, **each.strategy_options} for each in (recipe, other))
+    return {name: [own.get(name), others.get(name)] for name in {**own, **others} if own.get(name) != others.get(name)}
 
 
 def strip(runs_dir: Path, run_id: str) -> bytes:

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from microagents.base.printing import printable
-from microagents.elections.election import Flagged
 from microagents.journal.reading import Reader
 from microagents.journal.statements import MARKED
 from microagents.runs.inspection.row_table import table_rows
@@ -20,7 +19,7 @@ from microagents.runs.words.summary import summary_rows
 from microagents.runs.words.verdict import Standing, verdict_on
 from microagents.web.viewer import pages
 
-MODULES = ("dom", "charts", "facts", "cells", "grid", "strip", "work", "report")
+MODULES = ("dom", "charts", "values", "facts", "cells", "grid", "strip", "work", "report")
 """Modules of a report, each behind its imports."""
 MAX_DECISIONS = 60
 """Decisions that are listed of a longer run: undecided and wrong ones first, then marked ones, those with most samples first."""
@@ -52,7 +51,7 @@ def report(reader: Reader) -> str:
         "wrong": wrong,
         "right": judged.get("right"),
         "work": None if is_listed else pages.work_on(reader, 0),
-        "decisions": _decisions(reader, [*run["undecided_at"], *_of_interest(steps, wrong)], most),
+        "decisions": pages.decisions_at(reader, [*run["undecided_at"], *_of_interest(steps, wrong)], most),
     }
     if len(msgspec.json.encode(found)) > MAX_BYTES and found["decisions"]:
         found["decisions"] = found["decisions"][:MAX_DECISIONS]
@@ -74,20 +73,6 @@ def _of_interest(steps: bytes, wrong: list[int]) -> list[str]:
     )
     others = range(len(steps)) if len(steps) <= MAX_WHOLE else ()
     return [f"0/step/{number}" for number in [*wrong, *marked, *others]]
-
-
-def _decisions(reader: Reader, paths: list[str], most: int) -> list[dict[str, Any]]:
-    found = [(path, reader.decision_at(path)) for path in list(dict.fromkeys(paths))[:most]]
-    return [
-        {
-            "path": path,
-            "outcome": row.outcome,
-            "value": None if row.value is None else msgspec.json.decode(row.value),
-            "samples": [each.flag if isinstance(each, Flagged) else each.value == row.value for each in row.ballots],
-        }
-        for path, row in found
-        if row is not None
-    ]
 
 
 def _as_text(content: bytes) -> str:

@@ -57,7 +57,7 @@ MAX_WAITING = 10_000
 """Entries of the queue of what waits for a person."""
 LISTED = (
     *("run_id", "outcome", "verdict", "right", "task", "strategy", "models"),
-    *("inputs", "steps", "unit", "calls", "cost_usd", "price", "created_at"),
+    *("inputs", "steps", "unit", "checked", "errors", "calls", "cost_usd", "price", "created_at"),
 )
 """What the list of runs has of each."""
 SAFETY = {
@@ -114,6 +114,7 @@ async def viewing(
         application.router.add_get(f"/api/run/{{run}}/{name}", getattr(site, name))
     application.router.add_get("/api/run/{run}", partial(site.page, pages.run_facts))
     application.router.add_get("/api/run/{run}/work", partial(site.page, pages.work_on))
+    application.router.add_get("/api/run/{run}/steps", partial(site.page, pages.first_steps))
     application.router.add_post("/api/run/{run}/decide", site.decide)
     application.router.add_post("/api/run/{run}/resume", site.resume)
     application.router.add_get("/static/{name}", site.static)

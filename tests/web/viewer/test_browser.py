@@ -253,7 +253,7 @@ def test_a_person_decides_on_the_page(visit: Callable[..., Any]) -> None:
         stranger.get_by_role("button", name="Decide", exact=True).click()
         stranger.wait_for_selector("text=the token that")
         page = visit(f"{url}/run/r#token={TOKEN}")
-        page.get_by_role("link", name="0/step/0").click()
+        page.get_by_role("link", name="0/step/0").first.click()
         assert TOKEN not in page.url
         page.get_by_role("button", name="Reply 1").click()
         page.get_by_role("button", name="Decide", exact=True).click()
@@ -304,7 +304,8 @@ def test_an_agent_is_approved_and_finished_in_the_browser_alone(visit: Callable[
             page.reload()
         page.get_by_role("link", name="d", exact=True).click()
         page.wait_for_selector("p.verdict.answered")
-        assert visit(url).locator("tr:has(a[href='/run/d']) .verdict.answered").inner_text().endswith("not yet resumed")
+        mark = visit(url).locator("tr:has(a[href='/run/d']) .verdict.answered")
+        assert mark.get_attribute("title").endswith("not yet resumed")
         page.get_by_role("button", name="Resume").click()
         page.wait_for_selector("p.verdict.right")
     assert started("show", "d").rows["completed"]
@@ -431,7 +432,12 @@ def test_every_state_of_a_run_has_its_sentence_and_colour_on_every_page(visit: C
         page = visit(url)
         page.wait_for_selector("tbody tr")
         inks = {name: page.evaluate(f"getComputedStyle({OF_RUN.format(name)}).color") for name in COLOURS}
-        said = {name: page.locator(f"tr:has(a[href='/run/{name}']) .verdict").inner_text() for name in inks}
+        marks = {name: page.locator(f"tr:has(a[href='/run/{name}']) .verdict") for name in inks}
+        said = {name: f"{mark.inner_text()[:2]}{mark.get_attribute('title')}" for name, mark in marks.items()}
+        lines = {name: mark.evaluate("each => each.closest('tr').clientHeight") for name, mark in marks.items()}
+        assert len(set(lines.values())) == 1, "each run is one line"
+        assert marks["right"].inner_text() == "● right 9/9"
+        assert marks["waits"].inner_text() == "◇ waits 1"
         for name, colour in COLOURS.items():
             page.evaluate(f"document.body.style.color = 'var(--{colour})'")
             assert inks[name] == page.evaluate("getComputedStyle(document.body).color"), (name, said[name])
@@ -502,13 +508,49 @@ def test_the_list_is_narrowed_and_sorted_and_two_of_it_compared(visit: Callable[
         page.get_by_label("Compare c").check()
         page.get_by_role("button", name="Compare two").click()
         page.wait_for_selector("h2:has-text('First difference: 0/step/')")
-        assert page.locator("mark").count() == 2
+        assert page.locator("main h2").all_inner_texts()[0] == "Different options"
+        assert page.locator("section:has-text('Different options') td").all_inner_texts() == [
+            *("length", "20", "30", "k", "1", "3")
+        ]
+        assert page.locator("section:has-text('First difference') mark").count() == 2
         assert page.locator("details:not([open])").count() >= 1
         page.go_back()
         page.get_by_label("Filter the runs").fill("drift")
         assert page.locator("tbody tr").count() == 3
         page.get_by_label("Filter the runs").fill("hanoi")
         assert page.locator("tbody tr").count() == 0
+
+
+def test_a_short_chain_lists_its_steps_and_a_decision_prints_each_reply_once(visit: Callable[..., Any]) -> None:
+    words = ("hanoi", "-o", "disks=3", "-k", "2", "--model", "sim:perfect@error=0.3", "--run-id", "r")
+    started("run", *words)
+    rows = map(json.loads, started("export", "r").out.splitlines())
+    row = next(each for each in rows if each["other_votes"])
+    with served() as url:
+        page = visit(f"{url}/run/r")
+        page.wait_for_selector("h2:has-text('Steps')")
+        assert page.locator("canvas").count() == 0
+        assert page.locator("section:has-text('in launch order') tbody tr").count() == 7
+        page.get_by_role("link", name=row["path"]).click()
+        page.wait_for_selector("h2:has-text('Replies')")
+        text = page.locator("main").inner_text()
+        move = ", ".join(map(str, row["value"]["move"]))
+        assert "{" not in text.partition("Prompt")[0]
+        assert [each.inner_text() for each in page.locator(".compared td:nth-child(2)").all()][0] == move
+        assert page.locator(".compared mark").count() >= 2
+        assert page.locator("section:has-text('Samples in launch order') dl").count() == 0
+
+
+def test_a_page_of_a_call_that_waits_says_goal_and_arguments_and_what_was_read(visit: Callable[..., Any]) -> None:
+    started("run", "desk", "-s", "approve=send_mail", "--model", "sim:perfect@error=0.2", "--run-id", "d")
+    with served() as url:
+        page = visit(f"{url}/run/d")
+        page.get_by_role("link", name="/approval").click()
+        page.wait_for_selector("h2:has-text('What was done before')")
+        heads = page.locator("main h2").all_inner_texts()
+        assert heads == ["Decision", "Goal", "Call", "Decide it", "Votes", "What was done before"]
+        assert "customer\n237" in page.locator("section:has(h2:text-is('Call'))").inner_text()
+        assert "{" not in page.locator("main").inner_text()
 
 
 def test_many_inputs_are_a_grid_that_is_ordered_and_whose_cells_open(visit: Callable[..., Any]) -> None:
@@ -524,7 +566,7 @@ def test_many_inputs_are_a_grid_that_is_ordered_and_whose_cells_open(visit: Call
         assert "input 59: completed, 15 samples" in box.get_attribute("aria-valuetext")
         assert page.locator(".bars rect").count() == 5
         page.keyboard.press("Enter")
-        drawn(page)
+        page.wait_for_selector("h2:text-is('Steps')")
         assert page.url.endswith("?input=59")
         assert "Result of input 59" in page.locator("main").inner_text()
 

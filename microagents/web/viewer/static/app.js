@@ -1,12 +1,13 @@
 // The pages: each has a path of its own, and reads what it shows from the journal.
-import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, moment, outcomeMark, plural, post, priceAs, quoted, readable, runUrl, said, say, section, table, verdictMark } from "./dom.js";
+import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, money, moment, outcomeMark, plural, post, priceAs, quoted, runUrl, said, say, section, table, verdictMark } from "./dom.js";
 import { overTime, race, undecidedByRound } from "./charts.js";
-import { accountOf, flagsOf, modelsText, withoutResult } from "./facts.js";
+import { accountOf, briefMark, decisionsOf, flagsOf, headOf, legendOfSamples, modelsText, STRIP_FROM, withoutResult } from "./facts.js";
 import { grid } from "./grid.js";
 import { readRows, rowFacts, rowPanel, rowTable } from "./rows.js";
 import { decidedBy, resumption } from "./resuming.js";
 import { Strip } from "./strip.js";
-import { agent, drawWork } from "./work.js";
+import { compared, fieldsOf, shortWords, wordsOf } from "./values.js";
+import { agent, drawWork, observed } from "./work.js";
 
 // What is new is read every second; what takes the whole journal, at most a thirtieth of the time, so that no run is slowed.
 const LIVE_MS = 1000, REST = 2, LONG_REST = 30, FIRST = 6;
@@ -39,11 +40,11 @@ async function listPage() {
     const found = runs.filter((run) => `${run.run_id} ${run.task ?? ""} ${run.outcome ?? ""} ${run.verdict?.text ?? ""} ${run.models ?? ""}`.toLowerCase().includes(filter.value.toLowerCase()));
     if (by) found.sort((a, b) => way * ((a[by] ?? "") < (b[by] ?? "") ? -1 : (a[by] ?? "") > (b[by] ?? "") ? 1 : 0));
     const head = ([name, kind, field]) => [h("button", { type: "button", "aria-label": `Sort by ${name}`, onclick: () => { way = by === field ? -way : 1; by = field; remember(); fill(); } }, name, by === field ? (way > 0 ? " ↑" : " ↓") : ""), kind];
-    host.replaceChildren(table("Runs", [["", null], ...COLUMNS.map(head)], found.map((run) => {
+    host.replaceChildren(h("div", { class: "runs" }, table("Runs", [["", null], ...COLUMNS.map(head)], found.map((run) => {
       const box = h("input", { type: "checkbox", "aria-label": `Compare ${run.run_id}`, checked: chosen.has(run.run_id), onchange: choose(run.run_id) });
-      return run.error ? ["", said(run.run_id), h("span", { class: "error" }, "✕ unreadable"), said(run.error), "", "", "", ""] : [box, h("a", { href: runUrl(run.run_id) }, said(run.run_id)), verdictMark(run),
+      return run.error ? ["", said(run.run_id), h("span", { class: "error" }, "✕ unreadable"), said(run.error), "", "", "", ""] : [box, h("a", { href: runUrl(run.run_id) }, said(run.run_id)), briefMark(run),
         said(`${run.task} · ${run.strategy}`), moment(run.created_at), plural(run.inputs > 1 ? run.inputs : run.steps, run.inputs > 1 ? "input" : run.unit ?? "step"), count(run.calls), money(run.cost_usd, run.price)];
-    })));
+    }))));
     say(plural(found.length, "run"));
   };
   filter.addEventListener("input", () => { remember(); fill(); });
@@ -55,15 +56,21 @@ async function listPage() {
 async function runPage(run, signal) {
   const query = new URLSearchParams(location.search), input = query.get("input") ?? "0", of = `?input=${encodeURIComponent(input)}`;
   if (query.has("input") && (await api(apiUrl(run, "", of), { signal })).is_table) { await rowPage(run, input, signal); return; }
-  const [verdict, resuming, account, host, flags, curve, rates, work, waits, inputs, problems, result] = Array.from({ length: 12 }, () => h("div"));
+  const [verdict, resuming, account, host, flags, curve, rates, actions, work, waits, inputs, problems, result] = Array.from({ length: 13 }, () => h("div"));
   const zoom = /^#(\d+)-(\d+)$/.exec(location.hash), at = (path, whole = false) => decisionUrl(run, whole ? path : `${input}/${path}`);
   const picture = h("img", { alt: "The roles of this run, the messages between them, and totals", onerror: () => picture.replaceWith(h("p", { class: "note" }, "The code of this run is not here, so its roles are unknown.")) });
   const draw = () => { if (roles.open) picture.src = `${apiUrl(run, "graph")}?${performance.now()}`; }; // nobody looks at a closed one
   const roles = h("details", { open: true, ontoggle: draw }, h("summary", null, "Roles and messages"), h("div", { class: "graph" }, picture));
   let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null, wholeAt = 0, fillGrid = null, rows = null;
-  show(run, verdict, resuming, inputs, waits, problems, result, host, work, h("div", { class: "columns" }, flags, curve), rates, section("Account", account), section(null, roles));
+  show(run, verdict, resuming, inputs, waits, problems, result, actions, host, work, h("div", { class: "columns" }, flags, curve), rates, section("Account", account), section(null, roles));
   const isAlone = () => found === null || !found.listed || query.has("input");
-  const readSteps = async (ended) => {
+  // A strip of a few steps would say less than the steps. Those of an agent are its actions.
+  const listSteps = async (wrong = [], right = []) => {
+    const { steps: few } = await api(apiUrl(run, "steps", of), { signal });
+    if (!isAlone()) return;
+    host.replaceChildren(...(few.length ? [section("Steps", decisionsOf(few, { at: (path) => at(path, true), wrong: new Map(wrong.map((number, i) => [`${input}/step/${number}`, right[i]])) }), h("p", { class: "note" }, legendOfSamples))] : []));
+  };
+  const readSteps = async (ended, asked = found) => {
     // Of a run under way only what is new: from the first step without a row.
     const gap = ended ? 0 : steps.indexOf(0), start = ended ? 0 : gap < 0 ? steps.length : gap;
     const more = await bytes(apiUrl(run, "strip", `${of}&start=${start}`), signal);
@@ -73,6 +80,11 @@ async function runPage(run, signal) {
     joined.set(more, start);
     if (!isAlone() || !joined.length) return;
     steps = joined;
+    if (steps.length < STRIP_FROM) { // of a chain under way the whole length decides
+      const { listed, total_steps: total } = await asked;
+      if (listed && !query.has("input")) return;
+      if ((total ?? 0) < STRIP_FROM) { await listSteps(); return; }
+    }
     if (!strip) {
       const here = h("div");
       host.replaceChildren(section("Steps", here));
@@ -82,14 +94,15 @@ async function runPage(run, signal) {
   };
   const update = async () => {
     const before = found?.outcome;
-    const reading = isAlone() ? readSteps(strip === null) : null; // at once: most runs have one input
+    const asked = api(apiUrl(run, "", of), { signal });
+    const reading = isAlone() ? readSteps(strip === null, asked) : null; // at once: most runs have one input
     reading?.catch(() => {}); // a failure of the account is told first
-    found = await api(apiUrl(run, "", of), { signal });
+    found = await asked;
     if (signal.aborted) return;
     if (!isAlone()) { host.replaceChildren(); strip = null; steps = steps.subarray(0, 0); }
     priceAs(found);
     const isOver = found.outcome !== "running";
-    verdict.replaceChildren(verdictMark(found, "p", found.wrong_at && found.unit === "step" && decisionUrl(run, found.wrong_at)));
+    verdict.replaceChildren(headOf(found, found.wrong_at && found.unit === "step" && decisionUrl(run, found.wrong_at)));
     account.replaceChildren(...accountOf(found).filter(Boolean));
     flags.replaceChildren(...flagsOf(found));
     draw();
@@ -107,7 +120,7 @@ async function runPage(run, signal) {
       if (!fillGrid) { const here = h("div"); inputs.replaceChildren(section("Inputs", here)); fillGrid = grid(here, (i) => runUrl(run, `?input=${i}`)); }
       fillGrid(await bytes(apiUrl(run, "inputs"), signal), found.inputs, found.outcome === "running");
     }
-    if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", readable(found.result)));
+    if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", fieldsOf(found.result)));
     const changed = `${found.steps} ${found.calls} ${found.outcome}`;
     await reading;
     if (isAlone() && isOver && before === "running") await readSteps(true);
@@ -118,14 +131,15 @@ async function runPage(run, signal) {
       rates.replaceChildren(...(over ? [section("Over time", over)] : []));
       if (isAlone()) {
         const now = await api(apiUrl(run, "work", of), { signal }), written = JSON.stringify(now);
-        if (written !== drawnWork) work.replaceChildren(...drawWork(now, at).filter(Boolean));
+        if (written !== drawnWork) (now.solution?.goal === undefined ? work : actions).replaceChildren(...drawWork(now, at).filter(Boolean));
         drawnWork = written;
       }
       wholeAt = performance.now() + Math.max(2 * LIVE_MS, LONG_REST * (performance.now() - began));
       state = changed;
     }
-    if (found.errors && isOver && strip) {
-      const { wrong, judged, note } = await api(apiUrl(run, "wrong", of), { signal });
+    if (found.errors && isOver && isAlone() && steps.length) {
+      const { wrong, right, judged, note } = await api(apiUrl(run, "wrong", of), { signal });
+      if (!strip) { await listSteps(wrong, right); return; }
       strip.set(steps, wrong);
       if (note || (judged !== null && judged < steps.length)) strip.tools.append(h("span", { class: "soft" }, said(note ?? `the oracle judged the first ${count(judged)} in its time`)));
     }
@@ -161,7 +175,7 @@ function decisionForm(run, path, found, after) {
     } catch (error) { again = error.status === 409; answer.textContent = error.message; }
   };
   const verb = (word, i) => h("button", { type: "button", class: i ? "large" : "large main", "data-key": word[0], onclick: () => send(/ (TEXT|VALUE)$/.test(word) ? `${word.split(" ")[0]} ${value.value}`.trim() : word) }, word.split(" ")[0].replace(/^./, (letter) => letter.toUpperCase()));
-  const choose = ([reply, votes], i) => h("div", { class: "choice" }, h("button", { type: "button", "data-key": String(i + 1), onclick: () => { value.value = JSON.stringify(reply); } }, `Reply ${i + 1}`), h("span", { class: "soft" }, ` ${plural(votes, "vote")} `), said(JSON.stringify(reply).slice(0, 300)));
+  const choose = ([reply, votes], i) => h("div", { class: "choice" }, h("button", { type: "button", "data-key": String(i + 1), onclick: () => { value.value = JSON.stringify(reply); } }, `Reply ${i + 1}`), h("span", { class: "soft" }, ` ${plural(votes, "vote")} `), said(shortWords(reply, 300)));
   return section("Decide it", h("form", { onsubmit: (event) => { event.preventDefault(); if (!words.length) send(value.value); } }, h("p", null, said(words.length ? found.asked[0] : "Which reply is right?")),
     words.length ? [h("div", { class: "tools" }, words.map(verb)), value] : [found.tally.map(choose), value, h("div", { class: "tools" }, h("button", { class: "large main", "data-key": "d" }, "Decide"))], answer));
 }
@@ -175,32 +189,51 @@ async function waitingPage(signal) {
   show("What waits for you", queue.length ? h("div", { class: "tools" }, button("← before", "k", -1), button("next →", "j", 1), place) : h("p", null, "Nothing waits for a person in this folder."), host, rest);
   async function fill() {
     if (!queue.length) { host.replaceChildren(h("p", null, "That was the last one."), ...[...decided].map(([run, done]) => section(null, h("h2", null, h("a", { href: runUrl(run) }, said(run))), resumption(run, done)))); place.textContent = ""; rest.replaceChildren(); return; }
-    const each = queue[at], number = ++shown, [step] = each.path.split("/call/"), call = each.path.slice(step.length + "/call/".length), input = step.split("/")[0];
-    const url = (path) => apiUrl(each.run_id, "decision", `?path=${encodeURIComponent(path)}`);
+    const each = queue[at], number = ++shown;
     place.textContent = `${count(at + 1)} of ${count(queue.length)}`;
-    let found, before, work, row = null;
+    let found, waits, row = null;
     try {
-      [found, before, work] = await Promise.all([api(url(each.path), { signal }), call ? api(url(step), { signal }) : null, call ? api(apiUrl(each.run_id, "work", `?input=${input}`), { signal }) : null]);
+      [found, waits] = await Promise.all([api(apiUrl(each.run_id, "decision", `?path=${encodeURIComponent(each.path)}`), { signal }), callThatWaits(each.run_id, each.path, signal)]);
       row = await rowOf(each.run_id, each.path, found, signal);
     } catch (error) { if (number === shown && !signal.aborted) host.replaceChildren(h("p", { class: "error" }, said(error.message))); return; }
     if (signal.aborted || number !== shown) return;
     priceAs(found);
-    const solution = work?.solution, earlier = solution && { ...solution, actions: solution.actions.slice(0, solution.actions.findIndex((one) => one.path === step)) };
-    const asked = before?.action?.calls[Number(call.split("/")[0])];
     const after = (done) => { decided.set(each.run_id, done); queue.splice(at, 1); at = Math.min(at, queue.length - 1); fill(); say("Decided by you."); };
-    host.replaceChildren(section(null, h("h2", null, h("a", { href: decisionUrl(each.run_id, each.path) }, said(`${each.path} of ${each.run_id}`)), h("span", { class: "soft" }, ` ${each.task}`)), earlier ? h("p", null, said(solution.goal)) : null, asked ? callOf(asked, decisionUrl(each.run_id, step)) : row ? rowPanel(each.run_id, row, { after }) : found.user === null ? null : quoted(found.user)),
-      ...[row ? null : decisionForm(each.run_id, each.path, found, after), before?.tally.length && votesOf(before.tally),
-        earlier?.actions.length && section("What was done before", ...agent(earlier, (path) => decisionUrl(each.run_id, path)).slice(1))].filter(Boolean));
+    const name = h("h2", null, h("a", { href: decisionUrl(each.run_id, each.path) }, said(`${each.path} of ${each.run_id}`)), h("span", { class: "soft" }, ` ${each.task}`));
+    host.replaceChildren(...[section(null, name, row ? rowPanel(each.run_id, row, { after }) : waits || found.user === null ? null : quoted(found.user)),
+      waits?.goal, waits?.asked, row ? null : decisionForm(each.run_id, each.path, found, after), waits?.votes, waits?.before].filter(Boolean));
     rest.replaceChildren(section("All that waits", firstOf(queue, (some) => h("ol", null, some.map((one, i) => h("li", null, h("button", { type: "button", "aria-current": i === at ? "true" : null, onclick: () => { at = i; fill(); } }, said(`${one.run_id} ${one.path}`))))))));
     say(`${place.textContent}: ${each.path} of ${each.run_id}`);
   }
   await fill();
 }
 
-const votesOf = (tally) => section("Votes", tally.length ? table("Votes", [["votes", "number"], ["reply", "text"]], tally.toSorted((a, b) => b[1] - a[1]).map(([value, votes]) => [count(votes), quoted(json(value))])) : h("p", null, "No valid reply."));
+const VOTED = 6;
+// The different replies beside each other, those with most votes first; `head` says more of each.
+function repliesOf(tally, head = (_, i, votes) => plural(votes, "vote"), right = null) {
+  const ordered = tally.toSorted((a, b) => b[1] - a[1]), more = right === null ? [] : [[right, h("span", { class: "right" }, "● right is")]];
+  const columns = (shown) => [...shown.map(([value, votes], i) => [value, head(value, i, votes)]), ...more];
+  const draw = (all) => (all.length === 1 ? [h("p", { class: "soft" }, all[0][1]), fieldsOf(all[0][0])] : compared("Replies", all.map(([value]) => value), all.map(([, title]) => title)));
+  return firstOf(ordered, (shown) => draw(columns(shown)), VOTED);
+}
 
 const callOf = (call, href) => h("div", { class: "row" }, h("h3", null, h("a", { href }, said(call.tool)), h("span", { class: "soft" }, ` ${call.effect ?? "no such tool"}; ${call.outcome}${call.person ? `; a person: ${call.person}` : ""}`)),
-  quoted(json(call.arguments)), call.observation === null ? null : quoted(call.observation));
+  fieldsOf(call.arguments), call.observation === null ? null : observed(call.observation));
+
+// What a person needs to know of a call that waits: the goal, what was done before, the call with its arguments, the votes on it.
+async function callThatWaits(run, path, signal) {
+  const [step, call] = path.split("/call/");
+  if (call === undefined) return null;
+  const [voted, work] = await Promise.all([api(apiUrl(run, "decision", `?path=${encodeURIComponent(step)}`), { signal }), api(apiUrl(run, "work", `?input=${path.split("/")[0]}`), { signal })]);
+  const asked = voted.action?.calls[Number(call.split("/")[0])], { solution } = work;
+  if (!asked) return null;
+  const before = solution?.actions.slice(0, solution.actions.findIndex((each) => each.path === step)) ?? [];
+  return {
+    goal: solution ? section("Goal", quoted(solution.goal)) : null, asked: section("Call", callOf(asked, decisionUrl(run, step))),
+    votes: voted.tally.length ? section("Votes", repliesOf(voted.tally)) : null,
+    before: before.length ? section("What was done before", ...agent({ ...solution, actions: before }, (each) => decisionUrl(run, each)).slice(1)) : null,
+  };
+}
 
 // The row of an election whose fields are voted on each by itself; null for any other.
 const rowOf = async (run, path, found, signal) => (Object.keys(found.cells).length ? (await readRows(run, [path.split("/")[0]], signal))[0] : null);
@@ -223,29 +256,33 @@ async function decisionPage(run, path, signal, given = null) {
   priceAs(found);
   const row = given ?? await rowOf(run, path, found, signal), hasCells = row !== null && Object.keys(row.cells).length > 0;
   if (row) beside = besideRow(run, row.input);
-  // What is asked of a person about a call of an agent is told by the call.
-  const [step, call] = path.split("/call/"), action = call === undefined ? null : (await api(apiUrl(run, "decision", `?path=${encodeURIComponent(step)}`), { signal })).action;
-  const asked = action?.calls[Number(call.split("/")[0])];
-  const raced = race(found.replies, found.k), checked = { true: "● right", false: "✕ WRONG" }[found.correct] ?? "not checked";
+  const waits = await callThatWaits(run, path, signal), isVote = found.replies.length > 0;
+  const raced = race(found.replies, found.k), checked = { true: "● right", false: "✕ WRONG" }[found.correct];
+  // Each reply is printed once: with the votes on it, and with the sample only where nothing was voted on.
+  const isSame = (a, b) => JSON.stringify(a) === JSON.stringify(b), replyOf = (value) => found.replies.find((each) => !each.flag && isSame(each.vote, value)), isCounted = (reply) => found.tally.some(([value]) => isSame(value, reply.vote));
+  const isDecided = (value) => isSame(value, found.value) || replyOf(value)?.agrees === true;
+  const head = (value, _, votes) => [isDecided(value) ? "● " : found.value === null ? "" : "◆ ", raced && replyOf(value) ? `${raced.letter(replyOf(value))}, ` : "", plural(votes, "vote")];
+  const tally = found.value === null || found.tally.some(([value]) => isDecided(value)) ? found.tally : [[found.value, 0], ...found.tally];
+  const text = (reply) => (reply.text === null ? null : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]);
   const samples = found.replies.map((reply, i) => h("div", { class: "row" },
     h("h3", null, `sample ${reply.seq}: `, h("span", { class: reply.flag ? "flagged" : reply.agrees === false ? "outvoted" : "" }, said(reply.flag ? `▲ red flag ${reply.flag}` : { true: "● agrees", false: "◆ differs" }[reply.agrees] ?? "valid")),
       h("span", { class: "soft" }, raced ? ` ${reply.flag ? "no vote" : `votes ${raced.letter(reply)}`}; the lead is ${raced.leads[i]}` : "", reply.cost_usd === null ? "" : `, ${money(reply.cost_usd)}`, reply.model ? [", by ", said(reply.model)] : "")),
     reply.why ? h("p", null, said(reply.why)) : null,
     reply.rollout ? h("p", null, "predicted by the rollout at ", h("a", { href: decisionUrl(run, reply.rollout) }, said(reply.rollout))) : null,
     Object.keys(reply.shares ?? {}).length ? table("Probabilities", [["probability", "number"], ["option", "text"]], Object.entries(reply.shares).map(([option, part]) => [part.toFixed(4), said(option)])) : null,
-    reply.flag ? null : quoted(json(reply.vote)),
-    reply.text === null ? h("p", { class: "note" }, "text not kept: ", h("code", null, "--keep-texts all"), " keeps each") : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]));
+    reply.flag || isCounted(reply) || isSame(reply.vote, found.value) ? null : fieldsOf(reply.vote), reply.flag ? text(reply) : reply.text === null ? null : h("details", null, h("summary", null, "its text"), text(reply))));
+  const unkept = found.replies.filter((reply) => reply.text === null).length;
   const mayDecide = ["open", "undecided", "contested", "refused"].includes(found.outcome) && !found.settled_by && !found.person;
-  const decided = found.person && section("Decided", h("p", { class: "answered" }, decidedBy(found.person)), quoted(json(JSON.parse(found.person.value))), resumption(run, await api(apiUrl(run), { signal })));
-  show(row ? `Row ${count(row.input)}` : path, beside, row ? section(null, rowFacts(row), rowPanel(run, row)) : null, section("Decision", h("dl", { class: "facts" }, fact("outcome", found.person ? h("span", { class: "mark answered" }, "✎ decided") : outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (found.person ? "a person, once it is resumed" : mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
-    fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd)), found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
-    found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null), found.value === null || row ? null : quoted(json(found.value)), found.right === null || row ? null : [h("h3", { class: "right" }, "● right is"), quoted(json(found.right))]),
-  asked ? section("Call", callOf(asked, decisionUrl(run, step))) : null,
-  decided, mayDecide && !(hasCells && row.waits) ? decisionForm(run, path, found, route) : null,
-  h("div", { class: "columns" }, raced ? h("div", null, section("Race", raced.chart)) : null, hasCells ? null : h("div", null, votesOf(found.tally))),
-  section("Prompt", found.user === null ? h("p", null, said(found.note ?? "unknown")) : [quoted(found.system ?? ""), quoted(found.user), found.prompts > 1 ? h("p", { class: "note" }, `The first of ${found.prompts} through which samples cycle.`) : null]),
-  section("Samples in launch order", samples.length ? samples : h("p", null, "None.")),
-  found.action ? section("Calls", found.action.calls.map((each, i) => callOf(each, decisionUrl(run, `${path}/call/${i}`)))) : null);
+  const decided = found.person && section("Decided", h("p", { class: "answered" }, decidedBy(found.person)), fieldsOf(JSON.parse(found.person.value)), resumption(run, await api(apiUrl(run), { signal })));
+  const settled = found.settled_by ?? (found.person ? "a person, once it is resumed" : mayDecide ? "nobody yet" : isVote ? "the vote" : null);
+  show(row ? `Row ${count(row.input)}` : path, beside, row ? section(null, rowFacts(row), rowPanel(run, row)) : null, section("Decision", h("dl", { class: "facts" }, fact("outcome", found.person ? h("span", { class: "mark answered" }, "✎ decided") : outcomeMark(found.outcome)), settled ? fact("settled by", said(settled), found.settled_at ? moment(found.settled_at) : null) : null, checked ? fact("oracle", checked) : null,
+    isVote ? [fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd))] : null, found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
+    found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null)),
+  waits?.goal, waits?.asked, decided, mayDecide && !(hasCells && row.waits) ? decisionForm(run, path, found, route) : null, waits?.votes,
+  row || !tally.length || (tally.length === 1 && found.action?.calls.length) ? null : h("div", { class: "columns" }, h("div", null, section(tally.length > 1 ? "Replies" : "Reply", repliesOf(tally, head, found.right))), raced && tally.length > 1 ? h("div", null, section("Race", raced.chart)) : null), waits?.before,
+  found.action ? section("Calls", found.action.calls.map((each, i) => callOf(each, decisionUrl(run, `${path}/call/${i}`)))) : null,
+  waits ? null : section("Prompt", found.user === null ? h("p", null, said(found.note ?? "unknown")) : [found.system ? quoted(found.system) : null, quoted(found.user), found.prompts > 1 ? h("p", { class: "note" }, `The first of ${found.prompts} through which samples cycle.`) : null]),
+  isVote ? section("Samples in launch order", samples, unkept ? h("p", { class: "note" }, `${plural(unkept, "text")} not kept: `, h("code", null, "--keep-texts all"), " keeps each") : null) : null);
   say(`Decision ${path}: ${found.outcome}`);
 }
 
@@ -260,13 +297,12 @@ async function comparePage(signal) {
     hosts.map((host, i) => section(h("span", null, "Steps of ", said(names[i])), host)));
   const found = await api(apiUrl(names[0], "differences", `?${of}&other=${encodeURIComponent(names[1])}`), { signal });
   const numbers = found.ranges.flatMap(([from, to]) => Array.from({ length: to - from }, (_, i) => from + i));
-  const row = (each) => [said(each.path), ...each.values.map((value, i) => (value === null ? h("span", { class: "soft" }, "none") : h("a", { href: decisionUrl(names[i], each.path) }, said(JSON.stringify(value).slice(0, 300)))))];
-  const [first, ...others] = found.differ, isFields = first?.values.every((value) => value && typeof value === "object" && !Array.isArray(value));
-  const fields = isFields ? [...new Set(first.values.flatMap(Object.keys))].map((name) => [name, ...first.values.map((value) => value[name])]) : first ? [["decision", ...first.values]] : [];
-  const side = (value, isOther) => h(isOther ? "mark" : "span", { class: "mono" }, said(value === undefined || value === null ? "none" : json(value)));
-  const head = (run, i) => [h("a", { href: decisionUrl(names[i], first.path) }, said(run)), "text"];
-  differ.replaceChildren(section(first ? `First difference: ${first.path}` : "Where they differ", first ? [h("div", { class: "first" }, table("First difference", [["", null], ...names.map(head)], fields.map(([name, a, b]) => { const isOther = JSON.stringify(a) !== JSON.stringify(b); return [said(name), side(a, isOther), side(b, isOther)]; }))),
-    others.length ? h("details", null, h("summary", null, `${plural(found.count - 1, "decision")}${found.ended ? "" : " and more"} after it`), firstOf(others, (shown) => table("Where they differ", [["decision", null], ...names.map((run) => [said(run), "text"])], shown.map(row)))) : null] : h("p", null, "Both decided the same everywhere.")));
+  const row = (each) => [said(each.path), ...each.values.map((value, i) => (value === null ? h("span", { class: "soft" }, "none") : h("a", { href: decisionUrl(names[i], each.path) }, said(shortWords(value, 300)))))];
+  const [first, ...others] = found.differ, links = names.map((run) => h("a", { href: first && decisionUrl(run, first.path) }, said(run)));
+  const given = [["task", (run) => run.task], ["strategy", (run) => run.strategy], ["models", (run) => modelsText(run.models)]].map(([name, of]) => [name, both.map(of)]), otherwise = [...given, ...Object.entries(found.options)].filter(([, [a, b]]) => JSON.stringify(a) !== JSON.stringify(b));
+  differ.replaceChildren(otherwise.length ? section("Different options", compared("Different options", [0, 1].map((i) => Object.fromEntries(otherwise.map(([name, values]) => [name, values[i]]))), names.map(said))) : "",
+    section(first ? `First difference: ${first.path}` : "Where they differ", first ? [compared("First difference", first.values, links),
+      others.length ? h("details", null, h("summary", null, `${plural(found.count - 1, "decision")}${found.ended ? "" : " and more"} after it`), firstOf(others, (shown) => table("Where they differ", [["decision", null], ...names.map((run) => [said(run), "text"])], shown.map(row)))) : null] : h("p", null, "Both decided the same everywhere.")));
   await Promise.all(names.map(async (run, i) => {
     const steps = await bytes(apiUrl(run, "strip", `?${of}`), signal);
     if (!steps.length) { hosts[i].textContent = "This work is no chain of steps."; return; }

@@ -1,10 +1,11 @@
 // Rows of a table, drawn: each cell with its mark. For the page of a run on rows, and for the report in one file.
 import { count, h, plainMoney, said } from "./dom.js";
+import { wordsOf } from "./values.js";
 
 const SHORT = 100;
 export const MARKS = { agreed: ["●", "all samples agree"], disputed: ["◆", "disputed"], open: ["◇", "open"], wrong: ["✗", "wrong"], person: ["✎", "settled by a person"], none: ["", ""] };
 export const jsonOf = (value) => JSON.stringify(value, (_, each) => (typeof each === "bigint" ? JSON.rawJSON(String(each)) : each));
-export const written = (value) => (value === null || value === undefined ? "" : typeof value === "string" ? value : jsonOf(value));
+export const written = (value) => (value === null || value === undefined ? "" : wordsOf(value));
 const shortened = (value) => { const text = written(value); return text.length > SHORT ? `${text.slice(0, SHORT)}…` : text; };
 export const has = (fields, name) => Object.hasOwn(fields ?? {}, name);
 

@@ -34,10 +34,11 @@ export function duration(seconds) {
   return minutes < 2880 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${Math.round(minutes / 1440)} days`;
 }
 
+// The day and the minute, here, as one word after the other sorts.
 export function moment(text) {
   if (!text) return "–";
-  const date = new Date(text);
-  return Number.isNaN(date.getTime()) ? text : date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const date = new Date(text), two = (number) => String(number).padStart(2, "0");
+  return Number.isNaN(date.getTime()) ? text : `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}`;
 }
 
 export function rate(perSecond, unit) {
@@ -73,15 +74,6 @@ export function svg(name, given, ...children) {
   return node;
 }
 
-const NARROW = 100;
-// JSON with short lists and objects on one line: those of a state would fill pages.
-export function json(value, indent = "") {
-  const flat = JSON.stringify(value) ?? "";
-  if (value === null || typeof value !== "object" || flat.length + indent.length <= NARROW) return flat;
-  const inner = `${indent}  `, [open, close] = Array.isArray(value) ? "[]" : "{}";
-  const parts = Array.isArray(value) ? value.map((each) => json(each, inner)) : Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${json(each, inner)}`);
-  return `${open}\n${parts.map((each) => inner + each).join(",\n")}\n${indent}${close}`;
-}
 const SHOWN = 20000;
 // A text of a model or a task. Of a long one the beginning, and the rest on demand: to lay out megabytes stops a browser.
 export function quoted(text) {
@@ -92,7 +84,7 @@ export function quoted(text) {
 
 // A list of which the first entries are shown, and the others on demand.
 export function firstOf(entries, draw, most = 20) {
-  const host = h("div"), fill = (shown) => host.replaceChildren(draw(entries.slice(0, shown)), ...(entries.length > shown ? [h("button", { type: "button", onclick: () => fill(entries.length) }, `Show ${count(entries.length)}`)] : []));
+  const host = h("div"), fill = (shown) => host.replaceChildren(...[draw(entries.slice(0, shown))].flat(Infinity), ...(entries.length > shown ? [h("button", { type: "button", onclick: () => fill(entries.length) }, `Show ${count(entries.length)}`)] : []));
   fill(most);
   return host;
 }
@@ -107,23 +99,10 @@ export const fact = (name, value, more) => h("div", null, h("dt", null, name), h
 export const section = (title, ...children) => h("section", null, title ? h("h2", null, title) : null, ...children);
 
 const SHAPES = { completed: "●", running: "▶", stopped: "■", failed: "✕", undecided: "◇", contested: "◇", refused: "◇", interrupted: "■", "cut off": "■", open: "○", right: "●", done: "○", wrong: "✗", waits: "◇", answered: "✎" };
-export const outcomeMark = (outcome) => h("span", { class: `mark ${outcome.split(" ")[0]}` }, `${SHAPES[outcome] ?? "●"} ${outcome}`);
+export const shapeOf = (word) => SHAPES[word] ?? "●";
+export const outcomeMark = (outcome) => h("span", { class: `mark ${outcome.split(" ")[0]}` }, `${shapeOf(outcome)} ${outcome}`);
 // How a run stands, in one sentence; its colour says what is wrong before what is done.
-export const verdictMark = ({ verdict }, name = "span", href = null) => h(name, { class: `verdict ${verdict.kind}` }, `${SHAPES[verdict.kind]} `, href ? h("a", { href }, said(verdict.text)) : said(verdict.text));
-
-// A result as a person reads it: lists of objects as a table, objects as names and values, texts as they are.
-export function readable(value) {
-  if (value === null || typeof value !== "object") return quoted(typeof value === "string" ? value : json(value));
-  const rows = Array.isArray(value) ? value : null, flat = (each) => each === null || typeof each !== "object" || JSON.stringify(each).length < 90;
-  const isRow = (each) => each && typeof each === "object" && !Array.isArray(each) && Object.values(each).every(flat);
-  const inLine = (each) => said(typeof each === "string" ? each : JSON.stringify(each));
-  if (rows?.length && rows.every(isRow)) {
-    const names = [...new Set(rows.flatMap(Object.keys))];
-    return names.length > 12 ? quoted(json(value)) : firstOf(rows, (shown) => table("Result", names.map((name) => [said(name), "text"]), shown.map((row) => names.map((name) => (name in row ? inLine(row[name]) : "")))));
-  }
-  if (rows || !Object.keys(value).length) return quoted(json(value));
-  return h("dl", { class: "list" }, Object.entries(value).map(([name, each]) => [h("dt", null, said(name)), h("dd", null, flat(each) ? inLine(each) : readable(each))]));
-}
+export const verdictMark = ({ verdict }, name = "span", href = null) => h(name, { class: `verdict ${verdict.kind}` }, `${shapeOf(verdict.kind)} `, href ? h("a", { href }, said(verdict.text)) : said(verdict.text));
 
 export function table(caption, heads, rows) {
   const of = (kind) => (cell, index) => h(kind, { class: heads[index][1] ?? null, scope: kind === "th" ? "col" : null }, cell);

@@ -3,22 +3,14 @@
 import { api, apiUrl, bytes, count, decisionUrl, h, money, plural, post, runUrl, said, say } from "./dom.js";
 import { has, jsonOf, legendOfMarks, MARKS, markOf, replyFields, rowsDrawn, valueOf, votesText, written } from "./cells.js";
 import { decidedBy, resumption } from "./resuming.js";
+import { differing } from "./values.js";
 
 const PAGE = 50, OPEN = [3, 6], FAILED = 4, DONE = [2, 5], LATER_MS = 250;
 // A decision sends values of votes back, so integers beyond those of a browser stay integers.
 const revive = (_, value, context) => (typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "") ? BigInt(context.source) : value);
 const same = (a, b) => jsonOf(a) === jsonOf(b);
 
-// A value with what differs from another one marked: all between their common beginning and end.
-function differing(value, from) {
-  const text = written(value), other = written(from);
-  if (text === other) return said(text);
-  let start = 0, end = 0;
-  while (start < text.length && text[start] === other[start]) start++;
-  while (end < text.length - start && end < other.length - start && text.at(-1 - end) === other.at(-1 - end)) end++;
-  const middle = text.slice(start, text.length - end);
-  return said([text.slice(0, start), middle ? h("mark", null, middle) : h("mark", { title: "something is missing here" }, "‸"), text.slice(text.length - end)]);
-}
+const differs = (value, from) => differing(written(value), written(from));
 
 // What a person types for a field: a text as it is where the votes are texts, else JSON.
 function typed(text, votes) {
@@ -39,10 +31,10 @@ export function rowPanel(run, row, { field = null, after = null, known = [] } = 
     const other = h("input", { type: "text", "aria-label": `Another value of ${name}`, placeholder: votes.length ? "another value" : "its value", oninput: () => { radio.checked = true; chosen.set(name, () => typed(other.value, votes)); } });
     const radio = h("input", { type: "radio", name: `of ${name}`, "aria-label": `Another value of ${name}`, onchange: () => { chosen.set(name, () => typed(other.value, votes)); other.focus(); } });
     const line = ([value, number], i) => [row.waits ? h("input", { type: "radio", name: `of ${name}`, checked: same(value, valueOf(row, name)), onchange: () => chosen.set(name, () => value) }) : null,
-      h("span", { class: "value" }, i ? differing(value, leading) : said(written(value) || "nothing")), h("span", { class: "soft" }, plural(number, "vote")), h("meter", { min: "0", max: String(all), value: String(number), "aria-hidden": "true" })];
+      h("span", { class: "value" }, i ? differs(value, leading) : said(written(value) || "nothing")), h("span", { class: "soft" }, plural(number, "vote")), h("meter", { min: "0", max: String(all), value: String(number), "aria-hidden": "true" })];
     return h("fieldset", { class: "votes" }, h("legend", null, said(name), " ", h("span", { class: mark }, `${MARKS[mark][0]} ${MARKS[mark][1]} ${votesText(row, name)}`)),
       votes.map((each, i) => h("label", null, line(each, i))), row.waits ? h("label", null, votes.length ? radio : null, other) : null,
-      !votes.length && valueOf(row, name) !== undefined ? h("p", null, said(written(valueOf(row, name)))) : votes.length && !same(valueOf(row, name), leading) ? h("p", null, "now: ", differing(valueOf(row, name), leading)) : null, has(row.right, name) ? h("p", { class: "wrong" }, "right is: ", differing(row.right[name], valueOf(row, name))) : null);
+      !votes.length && valueOf(row, name) !== undefined ? h("p", null, said(written(valueOf(row, name)))) : votes.length && !same(valueOf(row, name), leading) ? h("p", null, "now: ", differs(valueOf(row, name), leading)) : null, has(row.right, name) ? h("p", { class: "wrong" }, "right is: ", differs(row.right[name], valueOf(row, name))) : null);
   };
   const send = async (event) => {
     event.preventDefault();
