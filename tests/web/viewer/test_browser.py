@@ -536,7 +536,7 @@ def test_a_short_chain_lists_its_steps_and_a_decision_prints_each_reply_once(vis
         text = page.locator("main").inner_text()
         move = ", ".join(map(str, row["value"]["move"]))
         assert "{" not in text.partition("Prompt")[0]
-        assert [each.inner_text() for each in page.locator(".compared td:nth-child(2)").all()][0] == move
+        assert page.locator(".compared td:nth-child(2)").first.inner_text() == move
         assert page.locator(".compared mark").count() >= 2
         assert page.locator("section:has-text('Samples in launch order') dl").count() == 0
 
