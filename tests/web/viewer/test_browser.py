@@ -135,7 +135,7 @@ def test_a_run_is_drawn_and_walked_by_the_keyboard(visit: Callable[..., Any]) ->
         assert "/run/r/at/0/step/" in page.url
         before = page.url
         page.reload()
-        page.wait_for_selector("text=Votes after each sample")
+        page.wait_for_selector("text=Samples in launch order")
         page.go_back()
         drawn(page)
         assert page.url.startswith(f"{url}/run/r")
@@ -282,11 +282,12 @@ def test_right_replies_stand_beside_the_wrong_ones_one_click_from_the_headline(v
         page.locator("p.verdict a").click()
         page.wait_for_selector("text=right is")
         assert page.url.endswith(first)
-        assert right in page.locator("main").inner_text().replace("\n", "").replace(" ", "")
+        move = ", ".join(map(str, shown["right"]["move"]))
+        assert page.locator(".compared td:last-child").first.inner_text() == move
     started("view", "r", "-o", "r.html")
     report = visit(Path("r.html").absolute().as_uri())
     report.wait_for_selector("html[data-drawn]")
-    assert right in report.locator(f"tr:has-text('{first}')").inner_text()
+    assert f"move: ({move})" in report.locator(f"tr:has-text('{first}') td").nth(2).inner_text()
 
 
 def test_an_agent_is_approved_and_finished_in_the_browser_alone(visit: Callable[..., Any]) -> None:
