@@ -32,7 +32,6 @@ from microagents.systems.chains.row_task import RowTask
 ENDED = ("completed", "undecided", "failed", "refused")
 OTHER_REPLIES = ("fallback", "on_undecided", "reuse")
 """Settings that take replies into the table which no label tests."""
-OF_OUTPUT = ("output", "output_dialect", "trust_columns", "share")
 
 
 class Promising(Struct, frozen=True, kw_only=True, dict=True):
@@ -123,20 +122,22 @@ def _ask_for_labels(asked: Promising, labelled: int, wanted: int) -> NoReturn:
     chosen = ""
     if rows.labels > labelled:
         chosen = f", and {rows.labels - labelled} of other rows: labels of the first rows, or chosen by hand, promise nothing of the others"
+    votes = asked.strategy().expected_calls(asked.given.first) or 1
+    calls = f"about {2 * votes * least:,.0f} calls for them, then {votes * total:,.0f} to {2 * votes * total:,.0f}"
     _end(
-        f"no promise yet, and nothing was asked: {asked.wanted} takes {least} to {wanted} labels of rows that are drawn at random; "
+        f"no promise yet, and nothing was asked: {asked.wanted} takes {least} to {wanted} labels of rows drawn at random, {calls}; "
         f"there are {labelled}{chosen}; label {least - labelled} more at least in {asked.labels} ({', '.join(rows.gold)}), from the "
         f"top and without gaps, and give --gold-file {asked.labels}"
     )
 
 
 def _say_why_not(asked: Promising, tested: KeptPromise) -> NoReturn:
-    more = tested.more_labels
-    said = f"no promise, and no other row was asked: on {len(tested.rows):,} labelled rows not even the strictest thresholds pass"
-    if more is None:
+    likely, labels = asked.wanted.labels[1], len(tested.rows)
+    said = f"no promise, and no other row was asked: on {labels:,} labelled rows not even the strictest thresholds pass"
+    if tested.is_hopeless or labels >= likely:
         _end(f"{said}: the strong model is too often wrong where its samples agree; take a better one, or promise less")
-    asked.rows.write(asked.labels, len(tested.rows) + more)
-    _end(f"{said}; label {more} more in {asked.labels}, and give it with --gold-file")
+    asked.rows.write(asked.labels, likely)
+    _end(f"{said}; label {likely - labels} more in {asked.labels}, and give it with --gold-file")
 
 
 def _end(text: str) -> NoReturn:
@@ -159,19 +160,11 @@ def _through_cascade(asked: Promising, labelled: list[RowTask[Any]]) -> list[Lab
 
 
 def _ask_both(asked: Promising, name: str, rows: list[RowTask[Any]]) -> None:
-    settings: Any = {key: value for key, value in asked.changed.items() if key not in OF_OUTPUT}
+    settings: Any = {**asked.changed, "output": None, "share": "off", "run_id": name, "runs_dir": asked.runs_dir}
 
     def start(control: RunControl, _: object) -> Coroutine[Any, Any, Result]:
-        return run(
-            without_labels(rows),
-            models=asked.models["cheap"],
-            strategy=asked.strategy(),
-            runs_dir=asked.runs_dir,
-            run_id=name,
-            share="off",
-            **control,
-            **settings,
-        )
+        tasks, strategy = without_labels(rows), asked.strategy()
+        return run(tasks, models=asked.models["cheap"], strategy=strategy, **control, **settings)
 
     watched = Watched(name, RowTask.progress_unit, asked.models["cheap"], kept_in(name, asked.runs_dir))
     result = run_in_terminal(watched, start, yes=asked.yes)

@@ -92,14 +92,11 @@ class TrustColumns:
     def _deciding(self, path: str) -> tuple[str, Recalled] | None:
         """Return the election that decided a row, and its place: its own, a rung's or that of the model for undecided ones."""
         own = self._reader.decision_at(path)
-        escalated = self._reader.decision_at(path + ESCALATED)
-        if escalated is not None:
-            return path + ESCALATED, escalated
-        if own is not None and own.outcome == "climbed":
-            for place, row in self._reader.decisions_below(path):
-                if row.is_decision:
-                    return place, row
-        return None if own is None else (path, own)
+        found = None if own is None else (path, own)
+        for place, row in self._reader.decisions_below(path):
+            if row.is_decision or place == path + ESCALATED:
+                found = place, row
+        return found
 
     def votes_in(self, decision: Recalled) -> RowVotes:
         """Count the votes on each voted field of an election: by value, for the decided or else most frequent one, and too small leads."""

@@ -39,8 +39,8 @@ class Audit(Struct):
             return "nothing is judged yet"
         bound = wrong_bound(wrong, len(self.right), self.population)
         return (
-            f"{wrong} of {counted(len(self.right), f'random decided {unit}')} wrong: at most {bound:.1%} of "
-            f"{counted(self.population, unit)} are wrong ({OF_AUDITS:.0%})"
+            f"{wrong} of {counted(len(self.right), f'random decided {unit}')} wrong: at most {100 * bound:.1f} % of "
+            f"{counted(self.population, unit)} are wrong ({100 * OF_AUDITS:g} %)"
         )
 
 

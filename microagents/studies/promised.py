@@ -17,6 +17,7 @@ from microagents.elections.promises import (
     Tested,
     Thresholds,
     find_thresholds,
+    fixed_order,
     labels_needed,
 )
 from microagents.journal.messages import Recalled
@@ -24,12 +25,11 @@ from microagents.journal.reading import Reader
 from microagents.runs.inspection.replay import replay_of
 from microagents.runs.judging import verdict_on
 from microagents.runs.plan import plan_of
-from microagents.systems.chains.cascade import CascadeChain, CascadeConductor, StrongModel
+from microagents.systems.chains.cascade import CascadeConductor, StrongModel, score_of
 from microagents.systems.chains.row_task import RowTask
 from microagents.work.durable import Work
 
-NO_SHARE = 1e-12
-"""In place of 0, which has no logarithm."""
+STRICTEST = next(fixed_order())
 ALL = Thresholds(cheap=NEVER, strong=0.0)
 """Thresholds with which each row is taken from the strong model if that decides it."""
 
@@ -51,7 +51,7 @@ class WantedPromise(Struct, frozen=True, kw_only=True):
         return least, likely
 
     def __str__(self) -> str:
-        return f"at most {self.wrong_at_most:.2%} of the rows are wrong ({self.confidence:.0%})".replace(".00%", "%")
+        return f"at most {100 * self.wrong_at_most:g} % of the rows are wrong ({100 * self.confidence:g} %)"
 
 
 class KeptPromise(Struct, frozen=True, kw_only=True):
@@ -66,14 +66,10 @@ class KeptPromise(Struct, frozen=True, kw_only=True):
         return find_thresholds(self.rows, self.wanted.wrong_at_most, self.wanted.confidence)
 
     @property
-    def more_labels(self) -> int | None:
-        """Number of further labels with which some thresholds will probably pass; None if the models are too often wrong."""
-        strictest = Thresholds(cheap=NEVER, strong=1.0)
-        wrong = sum(each.is_lost(strictest) for each in self.rows) / len(self.rows)
-        if wrong > LIKELY[1] * self.wanted.wrong_at_most:
-            return None
-        needed = labels_needed(self.wanted.wrong_at_most, max(wrong, NO_SHARE), self.wanted.confidence)
-        return max(1, needed - len(self.rows))
+    def is_hopeless(self) -> bool:
+        """Whether even the strictest thresholds lose so much that the likely number of labels will hardly do."""
+        lost = sum(each.is_lost(STRICTEST) for each in self.rows)
+        return lost > LIKELY[1] * self.wanted.wrong_at_most * len(self.rows)
 
     @property
     def least_open(self) -> float:
@@ -104,22 +100,19 @@ def labelled_rows(reader: Reader, labelled: Sequence[RowTask[Any]]) -> Iterator[
     strong: StrongModel = plan.strategy.strong_model  # type: ignore[attr-defined]
     for number, task in enumerate(labelled):
         chain = conductor.chain(Work(conductor, number, recalls=False))
-        assert isinstance(chain, CascadeChain)
         step = chain.step(0, chain.start())
         scores: list[Any] = []
         for election, question in ((step.election, step.question), strong.asked(step)):
-            scores += _scored(chain, election, question, reader.decision_at(election.path), task)
+            scores += _scored(election, question, reader.decision_at(election.path), task)
         yield LabelledRow(*scores)
 
 
-def _scored(
-    chain: CascadeChain, election: ElectionId, question: Question, found: Recalled | None, task: RowTask[Any]
-) -> tuple[float, bool]:
-    """Return the score of a recorded vote, -1 if it decided nothing, and whether its reply is right."""
+def _scored(election: ElectionId, question: Question, found: Recalled | None, task: RowTask[Any]) -> tuple[float, bool]:
+    """Return the score of a recorded vote, and whether its reply is right."""
     count = Count(election, question)
     for ballot in () if found is None else found.ballots:
         count.add(ballot)
     verdict = count.verdict()
     if found is None or found.value is None or verdict.winner != found.value:
         return -1.0, False
-    return chain.score(verdict), verdict_on(task, msgspec.json.decode(found.value)) is True
+    return score_of(verdict), verdict_on(task, msgspec.json.decode(found.value)) is True

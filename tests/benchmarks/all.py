@@ -213,7 +213,7 @@ SHORT: Mapping[str, Benchmark] = {
     "strict_calls": Benchmark(
         words="--tickets 30", figures={"requests refused": Figure(rf"^{NUMBER} of .* requests refused", high=0)}
     ),
-    "promise": Benchmark(words="--worlds 100"),
+    "promise": Benchmark(words="--worlds 100 --runs 2"),
     "turns": Benchmark(words="--rounds 5", figures={"native / text": Figure(rf"ratio {NUMBER}", 0.7, 1.2)}),
     "usages": Benchmark(
         words="--replies 100",

@@ -1,17 +1,24 @@
-"""Promises on planted worlds: python -m tests.benchmarks.promise [--worlds 400] [--only calibrated] [--of .05] [--labels 300].
+"""Promises on planted worlds: python -m tests.benchmarks.promise [--worlds 400] [--runs 20] [--only calibrated] [--of .05] [--labels 300].
 
 A world is a table of rows with known right values. A cheap model gives each row a reply and a score, a strong one another reply and its
 score. Some rows are labelled, the thresholds are found on them, and all rows are taken by these. The promise is broken if more than the
 promised share of all rows is taken and wrong. How the worlds are drawn is written from the statement of the promise: it shares no code
-with the tests, and finds the best threshold in hindsight by itself. Exit code 1 if a promise is broken in more than .13 of the worlds
-where .10 is stated, or the bound of an audit holds in less than .93 of them where .95 is.
+with the tests, and finds the best threshold in hindsight by itself. Of other worlds --runs go through the command `run`, the first three
+also killed by -9 at random moments: the output must be the same. Exit code 1 if a promise is broken in more than .13 of the worlds where
+.10 is stated, or the bound of an audit holds in less than .93 of them where .95 is.
 """
 
 from __future__ import annotations
 
+import csv
+import os
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from msgspec import Struct
@@ -184,9 +191,82 @@ def audited(rng: np.random.Generator, kind: str) -> bool:
     return bool(np.mean(cells) <= wrong_bound(int(judged.sum()), SAMPLE, rows * CELLS) + 1e-12)
 
 
+MODELS = """
+import json
+from random import Random
+from microagents import Model, Sample
+
+
+class Doubles(Model):
+    def __init__(self):
+        self.spec = type(self).__name__
+
+    async def complete(self, call):
+        x, world = map(int, call.prompt.user.partition(chr(10))[0].removeprefix("Double ").split(" in "))
+        is_right = Random(f"{self.spec} {world} {x} {call.id.seq}").random() < self.chance(x, world)
+        return Sample(text=json.dumps({"y": 2 * x + (not is_right)}))
+
+
+class Cheap(Doubles):
+    def chance(self, x, world):
+        return Random(f"{world} {x}").betavariate(4 if x % 2 and world % 2 else 8, 1)
+
+
+class Strong(Doubles):
+    def chance(self, x, world):
+        return .5 if Random(f"strong {world} {x}").random() < .03 else .97
+"""
+MOST_S = 300
+RUN_ROWS = 600
+COMMAND = (
+    *("run", "rows", "--inputs", "in.csv", "-o", "out.csv", "-o", "ask=Double {x} in {world}", "-o", "columns=y: int"),
+    *("--format", "json", "--gold", "right=y", "--model", "cheap=world.py:Cheap", "--model", "strong=world.py:Strong"),
+    *("--trust-columns", "--trust-folder"),
+)
+
+
+def run_of(folder: Path, world: int, most: float, kills: Random | None) -> tuple[bool, list[dict[str, str]]]:
+    """Fill a table of a world by the command, killed at random moments or not; returns whether there is a promise, and the rows."""
+    (folder / "world.py").write_text(MODELS)
+    rows = "\n".join(f"{x},{world},{2 * x}" for x in range(RUN_ROWS))
+    (folder / "in.csv").write_text(f"x,world,right\n{rows}\n")
+    command = [sys.executable, "-m", "microagents", *COMMAND, "--wrong-at-most", str(most)]
+    for _ in range(0 if kills is None else 4):
+        with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            assert kills is not None
+            time.sleep(kills.uniform(1, 4))
+            process.kill()
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=MOST_S, check=False)
+    if "no promise" in ended.stderr:
+        return False, []
+    assert ended.returncode in (0, 4, 5), ended.stderr
+    with (folder / "out.csv").open(encoding="utf-8-sig", newline="") as file:
+        return True, list(csv.DictReader(file))
+
+
+def through_runs(worlds: int, most: float, seed: int) -> bool:
+    """Fill tables by the command; returns whether too many promises are broken, or a killed run has another output."""
+    broken, cheap, promises, differing = 0, [], 0, 0
+    for world in range(seed * 1_000, seed * 1_000 + worlds):
+        with TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder, TemporaryDirectory() as other:
+            is_promised, rows = run_of(Path(folder), world, most, None)
+            if world < seed * 1_000 + 3:
+                differing += (is_promised, rows) != run_of(Path(other), world, most, Random(world))
+        if is_promised:
+            wrong = sum(each["state"] == "decided" and each["y"] != each["right"] for each in rows)
+            broken += wrong > most * len(rows)
+            promises += 1
+            cheap.append(sum(each["settled_by"] == "cheap" for each in rows) / len(rows))
+    share = f"{np.mean(cheap):.2f}" if cheap else "none"
+    print(
+        f"{worlds} worlds by `run`: {promises} promises, {broken} broken, {share} by the cheap model; killed: {differing} differ"
+    )
+    return broken > 5 or differing > 0  # of 20 at .10 more than 5 have a chance of .011
+
+
 def main() -> int:
     """Print a line for each kind of world."""
-    options = options_of(__doc__, worlds=400, seed=1, labels=300, of=0.05, only="")
+    options = options_of(__doc__, worlds=400, runs=20, seed=1, labels=300, of=0.05, only="")
     failed = False
     for name, kind in KINDS.items():
         if options.only and options.only != name:
@@ -206,6 +286,8 @@ def main() -> int:
         holds = sum(audited(rng, unit) for _ in range(options.worlds)) / options.worlds
         print(f"audit of {unit:<23} holds {holds:.3f}")
         failed |= holds < HOLDS
+    if options.runs:
+        failed |= through_runs(options.runs, options.of, options.seed)
     return int(failed)
 
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Annotated, Any, Self
 
-import msgspec
 from msgspec import Struct, structs
 from pydantic import Field, model_validator
 
-from microagents.elections.election import Ballot, Decision, ElectionId, Question, Verdict
+from microagents.elections.election import Decision, ElectionId, Question, Verdict
 from microagents.elections.promises import NEVER
 from microagents.elections.rules import Rule, portable
 from microagents.systems.chains.chain import Chain, ChainStep, Rung
@@ -24,38 +23,27 @@ STRONG = "strong"
 """Name of the rung of the strong model."""
 
 
-def score_of(verdict: Verdict, fields: Sequence[Sequence[str]]) -> float:
-    """Return how sure a decided reply is, from 0 to 1: its probability if the model gave one, else the least agreement on a field.
+def score_of(verdict: Verdict) -> float:
+    """Return how sure a decided reply is, from 0 to 1; -1 without a decision.
 
-    Args:
-        verdict: of an election that is decided.
-        fields: groups of fields that were voted on; empty for whole replies.
+    It is the probability that the model gave it, or else the share of samples that agree with it: of each field, if fields are voted on.
     """
+    if verdict.outcome != "decided" or verdict.leader is None:
+        return -1.0
     if verdict.probability is not None:
         return verdict.probability
-    assert verdict.leader is not None
-    if not fields:
-        return verdict.tally[verdict.leader][1] / sum(votes for _, votes in verdict.tally)
-    won, *replies = [
-        msgspec.json.decode(value)
-        for value in (verdict.winner or b"", *[each.value for each in verdict.ballots if isinstance(each, Ballot)])
-    ]
-    agreeing = [sum(all(reply[name] == won[name] for name in each) for reply in replies) for each in fields]
-    return min(agreeing) / len(replies)
+    counts = [votes for _, votes in verdict.tally]
+    if verdict.by_field is None:
+        return counts[verdict.leader] / sum(counts)
+    return 1 - verdict.by_field.outvoted / (verdict.by_field.fields * sum(counts))
 
 
 class CascadeChain(Chain):
     """A row whose votes decide only from a score on."""
 
-    def score(self, verdict: Verdict) -> float:
-        """Return the score of a verdict; -1 if it is not decided."""
-        if verdict.outcome != "decided":
-            return -1.0
-        return score_of(verdict, self.task.fields_of_vote(self.reply_type))
-
     def if_sure(self, verdict: Verdict, least: float) -> Verdict:
         """Return a verdict, as undecided if it is decided with too low a score."""
-        if verdict.outcome == "decided" and self.score(verdict) < least:
+        if verdict.outcome == "decided" and score_of(verdict) < least:
             return structs.replace(verdict, outcome="undecided")
         return verdict
 
@@ -94,7 +82,7 @@ class CascadeConductor(MakerConductor):
 class Cascade(Maker):
     """Votes of a cheap model on a row, taken from a score on; else votes of a strong one, taken from another; else the row stays open.
 
-    The score is the least share of samples that agree with a field of the decided reply, or the probability that the model gives it.
+    The score is the share of samples that agree with the decided reply, or the probability that the model gives it.
     `run --wrong-at-most` finds both thresholds on labelled rows.
     """
 
