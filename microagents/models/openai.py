@@ -97,13 +97,19 @@ class OpenAIWire(HttpModel):
         can_have = self.gives_masses and call.needs_mass and call.samples == 1 and not call.prompt.tools
         if not can_have or not refused.keys().isdisjoint(self.mass_parameters):
             return None
-        if self.kind_of_logprobs == PROCESSED:
-            return "draw" if cold else None  # at 0 they are no law's
-        if cold is None or cold > 1 or "temperature" in refused:
-            return None
-        is_exact = cold == 1 and not self._has_schema and refused.keys().isdisjoint(SAMPLERS_OFF)
-        if is_exact:
+        is_exact = cold == 1 and not self._has_schema and "temperature" not in refused
+        if is_exact and self.kind_of_logprobs == RAW and refused.keys().isdisjoint(SAMPLERS_OFF):
             return "draw"
+        return self.law_at(cold)
+
+    def law_at(self, temperature: float | None) -> LawOfMass | None:
+        """Return the law of the masses of replies at a temperature; None if the log-probabilities say nothing of the draw."""
+        if temperature is None or self.kind_of_logprobs == OFF:
+            return None
+        if self.kind_of_logprobs == PROCESSED:
+            return "draw" if temperature else None  # at 0 they are no law's
+        if temperature > 1 or "temperature" in self._substitutes.refused:
+            return None
         return "model"
 
     def _with_mass(self, sample: Sample, call: Call, tokens: Sequence[Token]) -> Sample:

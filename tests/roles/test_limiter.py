@@ -198,11 +198,11 @@ class Door(Gate):
         if is_open:
             self.opened.set()
 
-    async def enter(self, attempt: Attempt) -> None:  # noqa: ARG002 - every call passes
+    async def acquire(self, attempt: Attempt) -> None:  # noqa: ARG002 - every call passes
         await self.opened.wait()
         self.inside += 1
 
-    def leave(self, attempt: Attempt) -> None:  # noqa: ARG002
+    def release(self, attempt: Attempt) -> None:  # noqa: ARG002
         self.inside -= 1
 
 

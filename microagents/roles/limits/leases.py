@@ -56,7 +56,6 @@ class Leases:
         self._asked = self._open = 0
         """Number of leases so far, and of those that are not released."""
         self._released = Notifier()
-        self._is_over = False
 
     async def acquire(self, wanted: Acquire) -> tuple[int, dict[str, int]]:
         """Acquire a lease for a call; wait until the bounds have room. Holder and number are filled in here.
@@ -68,8 +67,6 @@ class Leases:
         Raises:
             NotSent: no call is sent any more.
         """
-        if self._is_over:
-            raise NotSent(wanted.path)
         self._asked += 1
         self._open += 1
         number = self._asked
@@ -93,7 +90,3 @@ class Leases:
         """Wait until all leases are released."""
         while self._open:
             await self._released.wait()
-
-    def dismiss(self) -> None:
-        """Let no call acquire a lease from now on."""
-        self._is_over = True

@@ -59,7 +59,7 @@ class Attempts:
             attempt, passed = Attempt(backend, call, sent), 0
             try:
                 for gate in gates:
-                    wait = gate.enter(attempt)
+                    wait = gate.acquire(attempt)
                     if wait is not None:
                         await wait
                     passed += 1
@@ -68,7 +68,7 @@ class Attempts:
             finally:
                 while passed:
                     passed -= 1
-                    gates[passed].leave(attempt)
+                    gates[passed].release(attempt)
 
     async def _send(self, attempt: Attempt) -> Sequence[Sample]:
         """Send one call, and account for it."""

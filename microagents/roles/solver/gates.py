@@ -70,7 +70,7 @@ class Gate:
         """Whether calls to a model pass it."""
         return True
 
-    def enter(self, attempt: Attempt) -> Awaitable[None] | None:
+    def acquire(self, attempt: Attempt) -> Awaitable[None] | None:
         """Let a call pass at once, or return the event that it has to wait for.
 
         Raises:
@@ -78,7 +78,7 @@ class Gate:
         """
         raise NotImplementedError
 
-    def leave(self, attempt: Attempt) -> None:
+    def release(self, attempt: Attempt) -> None:
         """Take back the shares of a call that has ended or was not sent."""
 
     def dismiss(self) -> None:
@@ -98,7 +98,7 @@ class ConnectionGate(Gate):
         """Whether its connections are bounded."""
         return backend.slots is not None
 
-    def enter(self, attempt: Attempt) -> Awaitable[None]:
+    def acquire(self, attempt: Attempt) -> Awaitable[None]:
         """Wait for a connection, in the order of all draws."""
         # Before the permit, the timeout and the account: with timeouts that ran in a queue, 19,393 calls were booked, and the server
         # received 9,773 (1,024 inputs on a model that takes 40 s).
@@ -106,7 +106,7 @@ class ConnectionGate(Gate):
         sample = attempt.call.id
         return attempt.backend.slots.acquire(lambda: (in_order(sample.election.path), sample.seq))
 
-    def leave(self, attempt: Attempt) -> None:
+    def release(self, attempt: Attempt) -> None:
         """Give the connection to the next call."""
         assert attempt.backend.slots is not None
         attempt.backend.slots.release()
@@ -149,7 +149,7 @@ class Permits(Gate):
         """Whether the run has limits, or the model a throttle."""
         return self.reservations.are_needed or backend.throttled_as is not None
 
-    async def enter(self, attempt: Attempt) -> None:
+    async def acquire(self, attempt: Attempt) -> None:
         """Wait until the bounds have room; for a request for several samples, for as many as the limits leave."""
         backend, call, throttle = attempt.backend, attempt.call, attempt.backend.throttled_as
         if backend.model.has_bought(call):
@@ -181,7 +181,7 @@ class Permits(Gate):
         attempt.call, attempt.most = call, reserved.most
         attempt.permit = Permit(number=number, counted=counted, reserved=reserved)
 
-    def leave(self, attempt: Attempt) -> None:
+    def release(self, attempt: Attempt) -> None:
         """Give back the unused rest, and report the call's ending to the throttle."""
         permit, error = attempt.permit, attempt.error
         if permit is None:
@@ -197,10 +197,6 @@ class Permits(Gate):
             outcome = OUTCOMES.get(error.kind)
             ended = structs.replace(ended, outcome=outcome, wait_s=error.retry_after_s, unread=unread)
         self._leases.release(ended)
-
-    def dismiss(self) -> None:
-        """Refuse every waiter."""
-        self._leases.dismiss()
 
     def _reserved(self, backend: Backend, call: Call) -> Reservation:
         return self.reservations.of(backend.model, call, backend.prices.largest_usd)
@@ -231,14 +227,14 @@ class Departures(Gate):
         self._released: asyncio.Event | None = None
         """Set at the end of a pause; None if there is none."""
 
-    def enter(self, attempt: Attempt) -> Awaitable[None] | None:
+    def acquire(self, attempt: Attempt) -> Awaitable[None] | None:
         """Take one call of the allotment."""
         is_free = self._may_send and self._released is None
         if is_free and self._allotment.take_now(attempt.most):
             return None
         return self._wait(attempt)
 
-    def leave(self, attempt: Attempt) -> None:
+    def release(self, attempt: Attempt) -> None:
         """Keep the part of a call that was not sent."""
         if not attempt.was_sent:
             self._allotment.give_back()

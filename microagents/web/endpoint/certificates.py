@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from microagents.models.http.provider import HttpModel
-from microagents.models.openai import OFF, PROCESSED, OpenAIWire
+from microagents.models.openai import OpenAIWire
 from microagents.models.token_masses import mass_of, tokens_in
 from microagents.replies.chat import Usage
 from microagents.replies.masses import LawOfMass, Mass
@@ -24,13 +24,13 @@ def law_of(provider: HttpModel, asked: ForwardedRequest, policy: Policy) -> LawO
         return None
     if not asked.has_form and not (policy.votes == "text" and provider.capabilities.lists_end):
         return None
-    # A request that names no temperature is answered at the server's, which is 1 at most.
-    warmest = max(asked.named.temperature or 0.0, policy.temperature)
-    if provider.kind_of_logprobs == OFF or warmest > 1:
+    named = asked.named.temperature
+    if named is None:  # such a request is answered at the server's temperature, which is 1 at most
+        return provider.law_at(1.0)
+    law = provider.law_at(named)
+    if law != provider.law_at(max(named, policy.temperature)):
         return None
-    if provider.kind_of_logprobs == PROCESSED:
-        return None if asked.named.temperature == 0 else "draw"  # at 0 they are no law's
-    return "model"
+    return law
 
 
 def mass_in(found: Mapping[str, Any], asked: ForwardedRequest, usage: Usage, law: LawOfMass) -> Mass | None:
