@@ -26,7 +26,7 @@ from microagents.runs.cells import OURS, TrustColumns
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
 from microagents.runs.words.money import mark_of, specs_in
-from microagents.runs.words.summary import summary, summary_rows
+from microagents.runs.words.summary import facts_of, summary, summary_rows
 from microagents.runs.words.verdict import RunFacts, counted, progress_text, verdict_on
 from microagents.task import Task, V
 
@@ -221,6 +221,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             **({"promise": self.promise} if self.promise else {}),
             **({} if self.accuracy is None else {"accuracy": self.accuracy}),
             **counts,
+            "facts": [*facts_of(self)],
             "wasted_calls": account.wasted_calls,
             "bound_usd": account.bound_usd,
             "votes_per_step": account.votes_per_step,

@@ -142,8 +142,8 @@ def test_a_short_path_names_what_waits_there_and_the_words_reach_the_agent() -> 
     assert effects() == ["label", "refund"]
     assert "0/step/2/call/0/approval by person, 0/step/3/call/0/approval by person" in " ".join(completed.out.split())
     shown = microagents("show", "r").out
-    assert "-> done: paid back  (a person: approved)" in shown
-    assert "-> rejected: no mails  (a person: rejected)" in shown
+    assert "-> done (a person: approved)" in shown
+    assert "-> rejected (a person: rejected): no mails" in shown
 
 
 @pytest.mark.slow

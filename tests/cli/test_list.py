@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import chain
 from pathlib import Path
 
-from microagents.cli.views.runs import _lines
+import pytest
+
+from microagents.cli.views import tables
+from microagents.cli.views.tables import Columns
 from tests.cli.commands import microagents
 
-RUNS = [
-    [
-        *("r", "completed", "2026-11-22 08:47", "drift", "sim:perfect", "9 calls", "$0.00 simulated"),
-        "right: 3 of 3 steps, all checked by the task's own oracle",
-    ],
-    [
-        *("multiplication-20261122-085924-c3764d2c", "cut off", "", "mine", "openai:x +2", "1 calls"),
-        *("cost unknown", "completed, not checked: 0 steps"),
-    ],
-    ["broken", "'runs/broken.sqlite' is not a journal, or it is damaged (file is not a database)"],
-]
-"""Cells of two runs, and of one that cannot be read."""
+WORDS = "3 of 3 steps, all checked by the oracle of the task"
 
 
 def test_a_run_is_listed_with_its_date_model_price_and_wrong_decisions() -> None:
@@ -34,11 +28,13 @@ def test_a_run_is_listed_with_its_date_model_price_and_wrong_decisions() -> None
     assert run["errors"] > 0
 
 
-def test_at_80_columns_no_line_is_wider_and_nothing_is_left_out() -> None:
-    lines = list(_lines(RUNS[:2], 80))
+def test_at_80_columns_no_line_is_wider_and_nothing_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [["r", "completed", "2026-11-22 08:47", "drift", "9 calls", f"right: {WORDS}"], ["second", "cut off", WORDS]]
+    monkeypatch.setattr(tables, "columns_of_stdout", lambda _: 80)
+    lines = tables.table(Columns(rows, to_the_left=range(6))).splitlines()
     assert max(map(len, lines)) <= 80
-    assert " ".join(" ".join(lines).split()) == " ".join(" ".join(cell for row in RUNS[:2] for cell in row).split())
-    assert [line.split()[0] for line in lines if not line.startswith(" ")] == [row[0] for row in RUNS[:2]]
+    assert Counter(" ".join(lines).split()) == Counter(" ".join(chain.from_iterable(rows)).split())
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == ["r", "second"]
 
 
 def test_a_journal_that_a_full_disk_left_empty_says_how_to_begin_its_run() -> None:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from textwrap import fill
 
 from microagents.base.errors import MicroagentsError
-from microagents.cli.views.tables import table
+from microagents.cli.views.tables import Columns, table
 from tests.papers import lead_figures, maker_figures, other_figures
 from tests.papers.figures import Figure, Lab, Line
 
@@ -127,7 +127,7 @@ async def main(arguments: Sequence[str] | None = None) -> None:
             lines = await lines_of(figure, lab)
             found.append((figure, lines))
             print(f"{figure.command}: {figure.subject}")
-            print("\n".join(table([HEAD, *map(cells, lines)], to_the_left=range(6))) if lines else "  no numbers")
+            print(table(Columns([HEAD, *map(cells, lines)], to_the_left=range(6))) if lines else "  no numbers")
             print(f"  {reason(figure, is_made=bool(lines))}\n", flush=True)
     if given.write:
         PAGE.write_text("\n".join(page(found)), encoding="utf-8")

@@ -123,7 +123,6 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _show(status: RunStatus, *, as_json: bool) -> None:
     from microagents.runs.inspection.control import request_text
-    from microagents.runs.words.money import prices_of
     from microagents.runs.words.summary import progress_line
     from microagents.runs.words.verdict import outcome_text
 
@@ -131,9 +130,8 @@ def _show(status: RunStatus, *, as_json: bool) -> None:
         echo(json_text(status.as_json()))
         return
     result = status.result
-    echo(printable(progress_line(result.run_id, result.account, result.unit, prices_of(result.models))))
+    account = structs.replace(result.account, paused=None)  # the request says it
+    echo(printable(progress_line(result.run_id, account, result.unit, result.price)))
     echo(printable(f"{outcome_text(result)}{'' if result.reason is None else f': {result.reason}'}"))
-    if status.pause is not None:
-        echo(printable(f"paused: {request_text(status.pause)}"))
     for each in status.requests:
         echo(printable(f"  {request_text(each)}"))

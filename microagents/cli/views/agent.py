@@ -1,45 +1,40 @@
-"""The work of an agent as text for the terminal: its actions, their votes, and the outcomes of their calls."""
+"""The work of an agent as a tree for the terminal: its actions, their votes, and the outcomes of their calls."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
 
-from rich.cells import cell_len
+from rich.tree import Tree
 
-from microagents.cli.views.lines import joined, one_line, shorten
+from microagents.cli.views.lines import branch, draw, one_line
 from microagents.cli.views.parts import Sections
 from microagents.runs.words.money import Price
-from microagents.runs.words.summary import columns_of_stdout
 from microagents.systems.agents.notes import ActionRecord, AgentRecord, CallRecord
-
-MIN_COLUMNS = 60
-"""Minimum width of a line."""
-MIN_TEXT = 24
-"""Minimum width of a call or an observation."""
 
 
 def draw_agent(record: AgentRecord, price: Price) -> str:
     """Draw the work as text. Control characters and line breaks from models and tools are replaced."""
-    columns = max(MIN_COLUMNS, columns_of_stdout())
-    lines = [shorten(f"goal: {one_line(record.goal)}", columns)]
-    for action in record.actions:
-        lines += action_lines(action, price, columns)
-    return joined(lines)
+    actions = [_action(each, price) for each in record.actions]
+    return draw(branch(f"goal: {record.goal}", below=actions))
 
 
-def action_lines(action: ActionRecord, price: Price, columns: int) -> Iterator[str]:
-    """Draw an action: its votes and cost, and a line for each call and for its outcome."""
+def _action(action: ActionRecord, price: Price) -> Tree:
+    """Draw an action: its votes and cost, and two lines for each call: the call, and its outcome."""
     votes = ":".join(str(votes) for _, votes in action.options) or "no vote"
     flags = "".join(f", {number} {flag}" for flag, number in sorted(action.flags.items()))
-    head = f"{action.path.partition('/')[2]}  {action.outcome} {votes}{flags}, {price(action.cost_usd)}{_seconds(action.decided_ms)}"
-    yield shorten(f"{head}: the end, {_text(action.result)}" if action.result is not None else head, columns)
-    for call in action.calls:
-        yield _fitted("    ", call_text(call.tool, call.arguments), f"  {call.effect or 'no such tool'}", columns)
-        seen = "" if call.observation is None else f": {one_line(call.observation)}"
-        notes = "; ".join(_notes(call))
-        by = notes and f"  ({notes})"
-        yield _fitted("      -> ", f"{call.outcome}{seen}", f"{by}{_seconds(call.ended_ms)}", columns)
+    end = "" if action.result is None else f": the end, {_text(action.result)}"
+    place = action.path.partition("/")[2]
+    head = f"{place}  {action.outcome} {votes}{flags}, {price(action.cost_usd)}{_seconds(action.decided_ms)}{end}"
+    return branch(head, below=map(_call, action.calls))
+
+
+def _call(call: CallRecord) -> Tree:
+    notes = "; ".join(_notes(call))
+    by = f" ({notes})" if notes else ""
+    seen = "" if call.observation is None else f": {call.observation}"
+    head = f"{call.effect or 'no such tool'}  {call_text(call.tool, call.arguments)}"
+    return branch(head, f"-> {call.outcome}{by}{_seconds(call.ended_ms)}{seen}")
 
 
 def print_calls(parts: Sections, calls: Sequence[CallRecord]) -> None:
@@ -74,7 +69,3 @@ def _seconds(after_ms: int | None) -> str:
     if after_ms is None:
         return ""
     return f", {after_ms / 1000:.1f} s"
-
-
-def _fitted(head: str, text: str, tail: str, columns: int) -> str:
-    return f"{head}{shorten(text, max(MIN_TEXT, columns - cell_len(head) - cell_len(tail)))}{tail}"

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from microagents.cli.views.lines import one_line, shorten
-from microagents.cli.views.tables import table
+from microagents.cli.views.tables import Columns, report_text
 from microagents.elections.election import total_usd
 from microagents.runs.inspection.climbs import Climb, Votes
-from microagents.runs.words.money import money
+from microagents.runs.words.money import Price
 from microagents.runs.words.verdict import counted
 
 MAX_SHOWN = 20
@@ -20,19 +20,19 @@ WORDS = tuple(number for number, name in enumerate(HEADERS) if name not in ("sam
 """Columns that are aligned to the left; the others are numbers."""
 
 
-def draw_climbs(climbs: Sequence[Climb]) -> str:
+def draw_climbs(climbs: Sequence[Climb], price: Price) -> str:
     """Draw the table as text, and below it the cost and the changes of all climbs."""
-    rows = [HEADERS, *(_cells(each) for each in climbs[:MAX_SHOWN])]
-    return "\n".join([*table(rows, to_the_left=WORDS), *_facts(climbs)])
+    rows = [HEADERS, *[_cells(each, price) for each in climbs[:MAX_SHOWN]]]
+    return report_text([Columns(rows, to_the_left=WORDS), *_facts(climbs, price)])
 
 
-def _cells(climb: Climb) -> tuple[str, ...]:
+def _cells(climb: Climb, price: Price) -> tuple[str, ...]:
     return (
         climb.path,
         _counts(climb.votes),
         ", ".join(f"{rung.name} {_counts(rung.votes)}".rstrip(" -") for rung in climb.rungs),
         f"{climb.samples:,}",
-        money(climb.cost_usd),
+        price(climb.cost_usd),
         "undecided" if climb.decided_by is None else f"{_text(climb.value)} by {climb.decided_by}",
         "the same" if climb.differs is False else "-" if climb.without is None else _text(climb.without),
     )
@@ -46,14 +46,14 @@ def _text(value: object) -> str:
     return shorten(one_line(msgspec.json.encode(value).decode()), MAX_REPLY_COLUMNS)
 
 
-def _facts(climbs: Sequence[Climb]) -> Iterator[str]:
+def _facts(climbs: Sequence[Climb], price: Price) -> Iterator[str]:
     if (more := len(climbs) - MAX_SHOWN) > 0:
         yield f"and {more:,} more; --json lists all of them"
     changed, undecided = sum(each.differs is True for each in climbs), sum(each.decided_by is None for each in climbs)
     cost = total_usd([each.cost_usd for each in climbs])
     samples = sum(each.samples for each in climbs)
     yield (
-        f"{counted(len(climbs), 'step')} climbed, for {counted(samples, 'sample')} and {money(cost)}; "
+        f"{counted(len(climbs), 'step')} climbed, for {counted(samples, 'sample')} and {price(cost)}; "
         f"decided for another reply than the one that led its vote: {changed:,}"
         + (f"; undecided: {undecided:,}" if undecided else "")
     )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 import typer
+from rich.columns import Columns
 from rich.console import Console, Group
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 from rich.text import Text
 
 from microagents.cli.reporting import echo
-from microagents.cli.views.lines import one_line, shorten, wrapped_cells
+from microagents.cli.views.lines import one_line, shorten
 from microagents.cli.views.tables import clock
 from microagents.journal.messages import Account
 from microagents.runs.words.money import Price, money
@@ -24,8 +26,6 @@ LINE_EVERY_S = 60.0
 """Interval of progress lines if stderr is not a terminal."""
 MAX_TITLE = 32
 """Columns of the title in the live display."""
-INDENT, GAP = 2, 3
-"""Columns before the counts of the live display, and between two of them."""
 
 
 class Display(NamedTuple):
@@ -59,24 +59,23 @@ def live_display(title: str, *, unit: str = "step", price: Price = money, loads:
         expand=True,
     )
     line = progress.add_task(_shown_title(title), total=None, done="starting")
-    counts = Text()
 
-    with Live(Group(progress, counts), console=console, transient=True, refresh_per_second=8) as live:
+    def counted(cells: Iterable[str]) -> Group:
+        laid = Columns([Text(one_line(cell), no_wrap=True, overflow="ellipsis") for cell in cells], padding=(0, 3))
+        return Group(progress, Padding(laid, (0, 0, 0, 2)))
+
+    with Live(counted(()), console=console, transient=True, refresh_per_second=8) as live:
 
         def show(account: Account) -> None:
             done, total = _measured(account)
             progress.update(line, completed=done, total=total, done=_done_text(account, unit))
             cells = [*_pace(progress.tasks[line], account, unit), *counts_of(account, unit, price)]
             cells += [f"{role} {load}" for role, load in account.load_by_role.items() if loads]
-            indent = " " * INDENT
-            counts.plain = "\n".join(
-                indent + shorten(each, console.width - INDENT)
-                for each in wrapped_cells(map(one_line, cells), console.width - INDENT, gap=" " * GAP, indent="")
-            )
+            live.update(counted(cells))
 
         def set_title(title: str) -> None:
             progress.reset(line, total=None, description=_shown_title(title), done="starting")
-            counts.plain = ""
+            live.update(counted(()))
 
         @contextmanager
         def paused() -> Iterator[None]:

@@ -1,18 +1,33 @@
-"""Lines of a terminal: their width, and texts of models and users on them."""
+"""What rich lays out, as plain lines of a terminal; and texts of models and users on them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from io import StringIO
 
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+from rich.tree import Tree
 
 from microagents.base.printing import printable, results
+from microagents.runs.words.summary import columns_of_stdout
 
 
-def joined(lines: Iterable[str]) -> str:
-    """Join the lines to one text. Characters that stdout cannot encode are replaced."""
+def drawn(shown: RenderableType, columns: int) -> str:
+    """Lay out at this width. Characters that stdout cannot encode are replaced."""
+    console = Console(file=StringIO(), width=columns, color_system=None)
+    with console.capture() as captured:
+        console.print(shown)
     encoding = getattr(results(), "encoding", None) or "utf-8"
+    text = captured.get().rstrip("\n")
+    lines = [line.rstrip() for line in text.split("\n")]
     return "\n".join(lines).encode(encoding, "replace").decode(encoding)
+
+
+def draw(tree: Tree) -> str:
+    """Draw a tree of texts at the width of the terminal."""
+    return drawn(tree, columns_of_stdout())
 
 
 def one_line(text: str) -> str:
@@ -20,16 +35,19 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def wrapped_cells(cells: Iterable[str], columns: int, *, gap: str, indent: str) -> Iterator[str]:
-    """Wrap cells side by side. A cell that does not fit begins another line, behind an indent."""
-    line = ""
-    for cell in cells:
-        if line.strip() and cell_len(line) + len(gap) + cell_len(cell) > columns:
-            yield line
-            line = indent
-        line += (gap if line.strip() else "") + cell
-    if line:
-        yield line
+def branch(*lines: str, told: str = "", below: Iterable[Tree] = ()) -> Tree:
+    """Make a branch of a tree.
+
+    Args:
+        lines: texts of models and tasks; each stays on one line, and is cut where the terminal ends.
+        told: words of ours below them, which are wrapped.
+        below: the branches below it.
+    """
+    texts = [Text(one_line(line), no_wrap=True, overflow="ellipsis") for line in lines]
+    texts += [Text(printable(told))] * bool(told)
+    made = Tree(Group(*texts), highlight=False)
+    made.children += below
+    return made
 
 
 def shorten(text: str, columns: int) -> str:

@@ -33,7 +33,6 @@ from microagents.runs.inspection.export import look_up_rows
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
 from microagents.runs.words.batches import batch_lines
-from microagents.runs.words.money import are_simulated, prices_of
 from microagents.runs.words.summary import summary
 from microagents.runs.words.verdict import counted
 from microagents.systems.agents.notes import AgentRecord
@@ -45,7 +44,6 @@ from microagents.web.endpoint.agreement import Agreement, agreement_in
 SHOWN_DEPTH = 2
 """Number of cuts down to which a tree is drawn; --json has all of it."""
 LOOK_EVERY_S = 0.5
-SIMULATED = "(prices are simulated)"
 
 
 def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, code: bool, as_json: bool) -> NoReturn:
@@ -65,7 +63,7 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         result = recorded_result(reader, imports=True)
         changes, requests = reader.changes(), reader.requests()
         looked_up = Counter(row.tool for row in look_up_rows(reader))
-        batches = batch_lines(reader, prices_of(result.models))
+        batches = batch_lines(reader, result.price)
         problems = reader.verify() if verify else []
         agreement = agreement_in(reader)
         wrong = _first_wrong(reader, result)
@@ -90,9 +88,7 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         _print_work(result, tree)
         _print_agreement(agreement or ())
         if climbs:
-            echo("\n" + draw_climbs(climbs))
-            if are_simulated(result.models):
-                echo(SIMULATED)
+            echo("\n" + draw_climbs(climbs, result.price))
     if note is not None:
         echo(printable(" ".join(note.split())), err=as_json)
     for problem in problems:
@@ -124,7 +120,7 @@ def watch(run: str, runs_dir: Path, *, as_json: bool) -> NoReturn:
     """Show the progress of a run that another process does, until it ends."""
     try:
         result = status_of(runs_dir, run).result
-        with live_display(run, unit=result.unit, price=prices_of(result.models), loads=True) as display:
+        with live_display(run, unit=result.unit, price=result.price, loads=True) as display:
             while result.outcome == "running":
                 display.show(result.account)
                 time.sleep(LOOK_EVERY_S)
@@ -143,16 +139,18 @@ def _print_interventions(changes: Sequence[tuple[str, str, str, str]], requests:
 
 
 def _print_work(result: Result, tree: Struct | None) -> None:
-    if isinstance(tree, ProblemNode):
-        echo("\n" + draw_tree(fold(tree, SHOWN_DEPTH)))
-        if are_simulated(result.models):
-            echo(SIMULATED)
-    elif isinstance(tree, DocumentRecord):
-        echo("\n" + draw_document(tree))
-    elif isinstance(tree, SwarmRecord):
-        echo("\n" + draw_swarm(tree))
-    elif isinstance(tree, AgentRecord):
-        echo("\n" + draw_agent(tree, prices_of(result.models)))
+    drawing = ""
+    match tree:
+        case ProblemNode():
+            drawing = draw_tree(fold(tree, SHOWN_DEPTH), result.price)
+        case DocumentRecord():
+            drawing = draw_document(tree)
+        case SwarmRecord():
+            drawing = draw_swarm(tree, result.price)
+        case AgentRecord():
+            drawing = draw_agent(tree, result.price)
+    if drawing:
+        echo(f"\n{drawing}")
 
 
 def show_decision(run: str, path: str, runs_dir: Path, *, code: bool, as_json: bool) -> None:

@@ -1,58 +1,43 @@
-"""The work of a swarm as text for the terminal: its plans, the picked replies with reasons, the faults, and the cost of each step."""
+"""The work of a swarm as a tree for the terminal: its plans, the picked replies with reasons, the faults, and the cost of each step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from rich.tree import Tree
 
-from rich.cells import cell_len
-
-from microagents.cli.views.lines import joined, one_line, shorten
-from microagents.runs.words.money import money
-from microagents.runs.words.summary import columns_of_stdout
+from microagents.cli.views.lines import branch, draw
+from microagents.runs.words.money import Price
 from microagents.runs.words.verdict import counted
-from microagents.systems.swarm.notes import LoopRecord, SwarmRecord, SwarmTurn
-
-MIN_COLUMNS = 60
-"""Minimum width of a line."""
+from microagents.systems.swarm.notes import LoopRecord, StepRecord, SwarmRecord, SwarmTurn
 
 
-def draw_swarm(record: SwarmRecord) -> str:
+def draw_swarm(record: SwarmRecord, price: Price) -> str:
     """Draw the work as text. Control characters and line breaks from models and tasks are replaced."""
-    columns = max(MIN_COLUMNS, columns_of_stdout())
-    lines = [shorten(one_line(record.problem), columns)]
-    for loop in record.loops:
-        lines += _loop_lines(loop, columns)
-    return joined(lines)
+    loops = [_loop(each, price) for each in record.loops]
+    return draw(branch(record.problem, below=loops))
 
 
-def _loop_lines(loop: LoopRecord, columns: int) -> Iterator[str]:
-    yield _with_price(f"loop {loop.number}: {counted(len(loop.steps), 'step')}", loop.calls, loop.cost_usd, columns)
-    yield from _turn_lines("plan", loop.plan, columns)
-    for step in loop.steps:
-        yield _with_price(f"  {step.number}. {one_line(step.step)}", step.calls, step.cost_usd, columns)
-        for number, turn in enumerate(step.turns, 1):
-            yield from _turn_lines("" if len(step.turns) == 1 else f"try {number}", turn, columns)
-    if loop.whole is not None:
-        yield from _turn_lines("whole", loop.whole, columns)
+def _loop(loop: LoopRecord, price: Price) -> Tree:
+    head = (
+        f"loop {loop.number}: {counted(len(loop.steps), 'step')}, {counted(loop.calls, 'call')}, {price(loop.cost_usd)}"
+    )
+    whole = [] if loop.whole is None else [_turn("whole", loop.whole)]
+    return branch(head, below=[_turn("plan", loop.plan), *[_step(each, price) for each in loop.steps], *whole])
 
 
-def _turn_lines(name: str, turn: SwarmTurn, columns: int) -> Iterator[str]:
+def _step(step: StepRecord, price: Price) -> Tree:
+    turns = [_turn(f"try {number}", turn) for number, turn in enumerate(step.turns, 1)]
+    if len(turns) == 1:
+        turns = [_turn("", step.turns[0])]
+    told = f"{counted(step.calls, 'call')}, {price(step.cost_usd)}"
+    return branch(f"{step.number}. {step.step}", told=told, below=turns)
+
+
+def _turn(name: str, turn: SwarmTurn) -> Tree:
     flags = "".join(f", {number} {flag}" for flag, number in sorted(turn.flags.items()))
-    asked = f"{turn.copies} of {counted(turn.workers, 'worker')}{flags}"
     verdict = {None: "", True: "; passed", False: "; did not pass"}[turn.passed]
-    if turn.picked is None:
-        picked = "nothing picked"
-    else:
-        picked = one_line(bytes(turn.picked).decode())
-    head = f"     {name}{' ' if name else ''}-> "
-    tail = f"  {turn.by or 'nobody'}, {asked}{verdict}"
-    yield f"{head}{shorten(picked, max(20, columns - cell_len(head) - cell_len(tail)))}{tail}"
-    if turn.reason:
-        yield shorten(f"        the judge: {one_line(turn.reason)}", columns)
-    if turn.passed is False:
-        yield shorten(f"        the verifier: {one_line(turn.feedback)}", columns)
-
-
-def _with_price(text: str, calls: int, cost_usd: float | None, columns: int) -> str:
-    tail = f"  {counted(calls, 'call')}, {money(cost_usd)}"
-    return f"{shorten(text, columns - cell_len(tail))}{tail}"
+    picked = "nothing picked" if turn.picked is None else bytes(turn.picked).decode()
+    asked = f"{turn.copies} of {counted(turn.workers, 'worker')}{flags}"
+    lines = [f"{name} -> {picked}".lstrip(), f"{turn.by or 'no persona'}, {asked}{verdict}"]
+    lines += [f"the judge: {turn.reason}"] * bool(turn.reason)
+    lines += [f"the verifier: {turn.feedback}"] * (turn.passed is False)
+    return branch(*lines)

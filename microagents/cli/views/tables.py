@@ -5,12 +5,20 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import chain
 from typing import NamedTuple
 
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
 from microagents.base.printing import printable
+from microagents.cli.views.lines import drawn
 from microagents.runs.words.summary import columns_of_stdout
 from microagents.runs.words.verdict import local_time
+
+WIDEST = 10_000
+"""Columns of a table that goes into a file or a pipe, at most."""
 
 
 class Columns(NamedTuple):
@@ -22,19 +30,25 @@ class Columns(NamedTuple):
 
 def report_text(parts: Iterable[str | Columns]) -> str:
     """Lay out sentences, on a terminal wrapped at words to its width, and tables. An empty sentence is an empty line."""
-    lines = (table(*each) if isinstance(each, Columns) else _wrapped(each) for each in parts)
-    return "\n".join(chain.from_iterable(lines))
+    laid = [table(each) if isinstance(each, Columns) else _wrapped(each) for each in parts]
+    return "\n".join(laid)
 
 
-def table(rows: Sequence[Sequence[str]], to_the_left: Container[int] = ()) -> Iterator[str]:
-    """Draw the lines of a table. Columns are aligned to the right, except the ones of these numbers."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            f"{cell:<{width}}" if number in to_the_left else f"{cell:>{width}}"
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield printable("  ".join(cells)).rstrip()
+def table(columns: Columns) -> str:
+    """Draw a table. On a terminal that is too narrow texts are wrapped, and figures stay whole."""
+    laid, widest = laid_out(columns), Console(width=WIDEST)
+    return drawn(laid, max(columns_of_stdout(WIDEST), Measurement.get(widest, widest.options, laid).minimum))
+
+
+def laid_out(columns: Columns) -> Table:
+    """Lay out a table without lines."""
+    laid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for number in range(max(map(len, columns.rows), default=0)):
+        is_text = number in columns.to_the_left
+        laid.add_column(justify="left" if is_text else "right", no_wrap=not is_text)
+    for row in columns.rows:
+        laid.add_row(*map(Text, map(printable, row)))
+    return laid
 
 
 def closing_notes(recorded_at: str | None, reason: str | None, kept: str) -> Iterator[str]:
@@ -56,6 +70,6 @@ def clock(seconds: float) -> str:
     return f"{minute}:{second:02}"
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrapped(text: str) -> str:
     said, columns = printable(" ".join(text.split())), columns_of_stdout(sys.maxsize)
-    return textwrap.wrap(said, columns, subsequent_indent="  ", break_long_words=False) or [""]
+    return textwrap.fill(said, columns, subsequent_indent="  ", break_long_words=False)

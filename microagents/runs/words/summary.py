@@ -7,7 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import exp, inf, lgamma, log
 from typing import Any
 
@@ -20,13 +20,14 @@ from microagents.journal.messages import Account, Promise
 from microagents.models.model import without_options
 from microagents.runs.accuracy import Accuracy, in_words
 from microagents.runs.words.batches import batches_text, open_text
-from microagents.runs.words.money import Price, are_simulated, money, prices_of
+from microagents.runs.words.money import Price, money, prices_of
 from microagents.runs.words.verdict import (
     RunFacts,
     above_limits_text,
     checked_text,
     command_about,
     counted,
+    decided_texts,
     outcome_text,
     progress_text,
 )
@@ -47,6 +48,8 @@ WHOLE = "whole"
 """Number of a document that has no subtasks, or was split into them."""
 
 
+Said = Callable[[RunFacts], Iterable[str | None]]
+"""Says a fact of a run in words: a text for each row, or none."""
 NOT_GIVEN = ("mcp_tools",)
 """Options that runs add on their own."""
 
@@ -138,41 +141,25 @@ def summary(result: RunFacts, *, with_text: bool = True) -> str:
 
 def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[tuple[str, str]]:
     """List the rows of the summary of a run: a name, and a text that is printable; maybe with the text of a document without a file."""
-    account, models, above = result.account, result.models, above_limits_text(result)
-    rows: list[tuple[str, str | None]] = [
-        (
-            outcome_text(result),
-            f"{result.task}{options_text(result.options)}: {progress_text(result)}{checked_text(result)}{above and f'; {above}'}",
-        ),
-        ("why", result.reason),
-        ("how", _how_text(result)),
-        *[("accuracy", said) for said in accuracy_text(result.accuracy)],
-        ("shared", _shared_text(account)),
-        ("reused", _reused_text(account)),
-        ("voting", _voting_text(result)),
-        ("certified", _certified_text(account)),
-        ("contested", _contested_text(account)),
-        ("climbed", _climbed_text(result)),
-        ("judge", _picks_text(result)),
-        ("model", ", ".join(models) + _cost_text(result, models)),
-        ("promised", _promised_text(result)),
-        ("promise", result.promise or None),
-        ("sampling", _sampling_text(account)),
-        ("fallback", _fallback_text(account)),
-        ("cached", _cached_text(account)),
-        ("batches", batches_text(account, prices_of(models))),
-        ("calls", _calls_text(account, prices_of(models))),
-        ("timeouts", _timeouts_text(account)),
-        ("took", f"{result.wall_s:,.1f} s{_speed_text(result)}; run {result.run_id}"),
+    above = above_limits_text(result)
+    head = f"{result.task}{options_text(result.options)}: {progress_text(result)}{checked_text(result)}{above and f'; {above}'}"
+    rows = [
+        (outcome_text(result), head),
+        *facts_of(result),
         *_failed_rows(result),
-        ("marked", _settled_text(account)),
-        ("died", f"{deaths_text(account)}; others took their places" if account.deaths else None),
-        ("lost", _lost_text(account)),
         *_value_rows(result, with_text=with_text),
-        ("journal", None if result.journal is None else str(result.journal)),
-        ("go on", result.go_on),
     ]
-    return [(name, printable(text)) for name, text in rows if text is not None]
+    if result.journal is not None:
+        rows.append(("journal", str(result.journal)))
+    if result.go_on is not None:
+        rows.append(("go on", result.go_on))
+    return [(name, printable(text)) for name, text in rows]
+
+
+def facts_of(result: RunFacts) -> Iterator[tuple[str, str]]:
+    """Yield the facts that hold of a run: their names, and their words."""
+    for name, said in FACTS.items():
+        yield from [(name, text) for text in said(result) if text]
 
 
 def accuracy_text(found: Accuracy | None) -> Iterator[str]:
@@ -186,13 +173,15 @@ def accuracy_text(found: Accuracy | None) -> Iterator[str]:
     yield "; ".join(parts)
 
 
-def _shared_text(account: Account) -> str | None:
+def _shared_text(result: RunFacts) -> str | None:
+    account = result.account
     if not account.shared:
         return None
     return f"{counted(account.shared, 'row')} took the result of an earlier row that asks the same"
 
 
-def _reused_text(account: Account) -> str | None:
+def _reused_text(result: RunFacts) -> str | None:
+    account = result.account
     if not account.reused:
         return None
     saved = "" if account.saved_usd is None else f", which saved {money(account.saved_usd)}"
@@ -227,11 +216,12 @@ def _failed_rows(result: RunFacts) -> Iterator[tuple[str, str]]:
         yield "", f"and {more:,} more inputs; --json lists all of them"
 
 
-def _lost_text(account: Account) -> str | None:
+def _lost_text(result: RunFacts) -> str | None:
+    account = result.account
     if not account.lost_in_flight:
         return None
-    lost = counted(account.lost_in_flight, "call was", "calls were")
-    return f"at most {lost} in flight when the process ended; such calls are made again, and may be paid twice"
+    lost = counted(account.lost_in_flight, "call")
+    return f"calls under way when the process ended are unknown: it had leave for {lost}; those are made again, and may be paid twice"
 
 
 def _promised_text(result: RunFacts) -> str | None:
@@ -267,8 +257,9 @@ def promised_chance(promise: Promise) -> str:
     return f"{promise.chance:.4f} ({promise.low:.4f} to {promise.high:.4f})"
 
 
-def _calls_text(account: Account, price: Price) -> str | None:
+def _calls_text(result: RunFacts) -> str | None:
     """Write the calls that did not go as they should; None if all did."""
+    account, price = result.account, result.price
     parts = []
     if account.repeated:
         parts.append(_by_name(account.repeated, "repeated"))
@@ -291,8 +282,9 @@ def _calls_text(account: Account, price: Price) -> str | None:
     return "; ".join(parts) or None
 
 
-def _sampling_text(account: Account) -> str | None:
+def _sampling_text(result: RunFacts) -> str | None:
     """Name the models whose temperature cannot be set; None if there are none."""
+    account = result.account
     names = list(
         dict.fromkeys(without_options(spec) for spec, refused in account.refused.items() if "temperature" in refused)
     )
@@ -302,24 +294,27 @@ def _sampling_text(account: Account) -> str | None:
     return f"{', '.join(names)} {takes} no temperature: samples differ by the model's own sampling, and the first is not drawn at 0"
 
 
-def _fallback_text(account: Account) -> str | None:
+def _fallback_text(result: RunFacts) -> str | None:
     """Write the share of ballots that came from each fallback; None if none did."""
+    account = result.account
     given = [f"{number:,} of {account.valid:,} replies came from {spec}" for spec, number in account.fallbacks.items()]
     if not given:
         return None
     return f"{', '.join(given)}, since the model before it was out or slow"
 
 
-def _cached_text(account: Account) -> str | None:
+def _cached_text(result: RunFacts) -> str | None:
     """Write the share of the input that providers read from their caches; None if they report none."""
+    account = result.account
     if not account.input_tokens or not (account.cached_tokens or account.cache_write_tokens):
         return None
     shares = [f"{count / account.input_tokens:.1%}" for count in (account.cached_tokens, account.cache_write_tokens)]
     return f"{shares[0]} of {account.input_tokens:,} input tokens read from the provider's cache, {shares[1]} written into it"
 
 
-def _timeouts_text(account: Account) -> str | None:
+def _timeouts_text(result: RunFacts) -> str | None:
     """Warn if timeouts are numerous enough to choose among the answers; None if they are few."""
+    account = result.account
     timeouts, samples = account.repeated.get("timeout", 0), account.valid + sum(account.flagged.values())
     if timeouts <= SELECTED_SHARE * samples:
         return None
@@ -398,8 +393,9 @@ def _voting_text(result: RunFacts) -> str | None:
     return "; ".join(parts)
 
 
-def _certified_text(account: Account) -> str | None:
+def _certified_text(result: RunFacts) -> str | None:
     """Write how many decisions the masses of replies took, and whether the draws after them agree; None if no reply had a mass."""
+    account = result.account
     if not (account.certified or account.masses):
         return None
     parts = [f"{100 * account.certified / max(1, account.decided):.0f} % of decisions by the model's own probabilities"]
@@ -415,8 +411,9 @@ def _certified_text(account: Account) -> str | None:
     return "; ".join(parts)
 
 
-def _contested_text(account: Account) -> str | None:
+def _contested_text(result: RunFacts) -> str | None:
     """Count the elections in which the models of a pool contradict each other; None without one."""
+    account = result.account
     found = account.contested_at
     if not found:
         return None
@@ -437,11 +434,11 @@ def _climbed_text(result: RunFacts) -> str | None:
     return f"{text}; {command_about('show', result.run_id, result.journal.parent)}{of_input} lists them"
 
 
-def _value_rows(result: RunFacts, *, with_text: bool) -> list[tuple[str, str | None]]:
+def _value_rows(result: RunFacts, *, with_text: bool) -> list[tuple[str, str]]:
     if result.failed_inputs is not None:
         first, others = next(iter(result.outputs), None), len(result.outputs) - 1
         more = f" and {counted(others, 'more file')}" if others > 0 else ""
-        return [("written", None if first is None else f"{first}{more}")]
+        return [] if first is None else [("written", f"{first}{more}")]
     if result.recorded is None:
         return []
     if result.outputs:
@@ -477,8 +474,9 @@ def _text_facts(value: Mapping[str, Any]) -> str:
     return f"{len(text):,} characters, {len(text.split()):,} words{shown}"
 
 
-def _settled_text(account: Account) -> str | None:
+def _settled_text(result: RunFacts) -> str | None:
     """List the undecided elections that a leader, a person or another model settled."""
+    account = result.account
     if not account.settled_at:
         return None
     first = ", ".join(f"{path} by {source}" for path, source in list(account.settled_at.items())[:MAX_SETTLED_SHOWN])
@@ -505,13 +503,24 @@ def columns_of_stdout(otherwise: int = 100) -> int:
     return otherwise
 
 
-def _cost_text(result: RunFacts, models: Sequence[str]) -> str:
-    if are_simulated(models):
-        return f" (simulated: no real model was asked; at list prices the real one would have cost {money(result.account.cost_usd)})"
-    expected = result.account.expected_usd
-    return f", {prices_of(models)(result.account.cost_usd)}" + (
-        "" if expected is None else f" (expected: {money(expected)})"
-    )
+def _model_text(result: RunFacts) -> str:
+    """Name the models, and write the cost."""
+    models, cost_usd, expected = ", ".join(result.models), result.account.cost_usd, result.account.expected_usd
+    if result.is_simulated:
+        return f"{models} (simulated: no real model was asked; at list prices the real one would have cost {money(cost_usd)})"
+    return f"{models}, {result.price(cost_usd)}" + ("" if expected is None else f" (expected: {money(expected)})")
+
+
+def _took_text(result: RunFacts) -> str:
+    return f"{result.wall_s:,.1f} s{_speed_text(result)}; run {result.run_id}"
+
+
+def _died_text(result: RunFacts) -> str | None:
+    return f"{deaths_text(result.account)}; others took their places" if result.account.deaths else None
+
+
+def _why_text(result: RunFacts) -> str | None:
+    return None if outcome_text(result) == "decided" else result.reason
 
 
 def _percentage(part: int, whole: int) -> str:
@@ -532,3 +541,37 @@ def result_text(value: object) -> str:
 def number_of(at: str) -> str:
     """Write the number of a subtask for a person, such as 1.2 for ``write/part/1/part/2``."""
     return ".".join(at.split("/part/")[1:]) or WHOLE
+
+
+def _alone(said: Callable[[RunFacts], str | None]) -> Said:
+    """Say one text, or none."""
+    return lambda result: [said(result)]
+
+
+FACTS: dict[str, Said] = {
+    "why": _alone(_why_text),
+    "decided": decided_texts,
+    "how": _alone(_how_text),
+    "accuracy": lambda result: accuracy_text(result.accuracy),
+    "shared": _alone(_shared_text),
+    "reused": _alone(_reused_text),
+    "voting": _alone(_voting_text),
+    "certified": _alone(_certified_text),
+    "contested": _alone(_contested_text),
+    "climbed": _alone(_climbed_text),
+    "judge": _alone(_picks_text),
+    "model": _alone(_model_text),
+    "promised": _alone(_promised_text),
+    "promise": _alone(lambda result: result.promise),
+    "sampling": _alone(_sampling_text),
+    "fallback": _alone(_fallback_text),
+    "cached": _alone(_cached_text),
+    "batches": _alone(lambda result: batches_text(result.account, result.price)),
+    "calls": _alone(_calls_text),
+    "timeouts": _alone(_timeouts_text),
+    "took": _alone(_took_text),
+    "marked": _alone(_settled_text),
+    "died": _alone(_died_text),
+    "lost": _alone(_lost_text),
+}
+"""All facts about a run, in the order in which terminal, notebook, page, report and JSON have them."""

@@ -16,6 +16,7 @@ from microagents.journal.messages import Account, InputEnding, RunOutcome, verdi
 from microagents.journal.requests import PersonDecision
 from microagents.replies.persons import ANSWERED
 from microagents.runs.accuracy import Accuracy
+from microagents.runs.words.money import Price, are_simulated, prices_of
 
 RUNS_DIR = Path("runs")
 """Folder of journals by default."""
@@ -97,6 +98,16 @@ class RunFacts(Struct, frozen=True, kw_only=True):
         raise NotImplementedError
 
     @property
+    def price(self) -> Price:
+        """Writes amounts of the run."""
+        return prices_of(self.models)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether no real model is asked."""
+        return are_simulated(self.models)
+
+    @property
     def most(self) -> tuple[float | None, int | None]:
         """The limits of cost, in US dollars, and of tokens; None for none."""
         raise NotImplementedError
@@ -139,6 +150,8 @@ def outcome_text(result: RunFacts) -> str:
     """Write how a run ended: also of one that is completed, whether it is wrong; of one that waited, whether persons decided all."""
     if result.outcome in WAITS and result.by_persons and not result.waiting_at:
         return "decided"
+    if result.outcome == "running" and result.account.paused:
+        return "paused"
     if is_wrong(result):
         return f"{result.outcome}, WRONG"
     return result.outcome
@@ -178,7 +191,7 @@ def above_limits_text(result: RunFacts) -> str:
 
 
 def _standing_of(result: RunFacts) -> Standing:
-    account, reason, done = result.account, result.reason, progress_text(result)
+    reason, done = result.reason, progress_text(result)
     wrong = _wrong_text(result)
     if result.outcome == "completed":
         if result.right is None:
@@ -189,7 +202,7 @@ def _standing_of(result: RunFacts) -> Standing:
     waits = "; ".join([*_waiting_in(result.waiting_at), *decided_texts(result)])
     limit = _LIMIT.match(reason or "")
     if result.outcome == "running":
-        said = f"{'paused' if account.paused else 'running'}: {done}{_left_text(result)}{waits and f'; {waits}'}"
+        said = f"{outcome_text(result)}: {done}{_left_text(result)}{waits and f'; {waits}'}"
     elif result.outcome == "undecided" or outcome_text(result) == "decided":
         said = waits or f"undecided: {reason}"
     elif limit is not None and not limit["unkept"]:

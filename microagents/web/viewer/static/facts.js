@@ -17,7 +17,6 @@ export function briefMark(run) {
 }
 
 export function accountOf(found) {
-  const waiting = ["undecided", "contested", "refused"].includes(found.outcome); // the page lists the places, and each says why
   const unit = found.unit ?? "step", total = found.listed ? found.inputs : found.total_steps, done = found.listed ? found.inputs_done : found.steps, lost = found.listed ? found.inputs_failed : 0;
   const speed = found.wall_s > 0 ? found.steps / found.wall_s : 0, pace = found.wall_s > 0 ? (done + lost) / found.wall_s : 0, left = total && pace && found.outcome === "running" ? (total - done - lost) / pace : null;
   const facts = h("dl", { class: "facts" }, found.paused ? fact("paused", said(found.paused)) : null, fact("done", plural(done, found.listed ? "input" : unit), total ? `of ${count(total)}, ${share(done, total)}${lost ? `; ${count(lost)} without a result` : ""}` : null), found.listed ? fact(`${unit}s`, count(found.steps)) : null,
@@ -28,7 +27,7 @@ export function accountOf(found) {
     fact("tokens", count(found.input_tokens + found.output_tokens), `${count(found.input_tokens)} in, ${count(found.output_tokens)} out`));
   const bar = total ? h("div", { class: "bar", role: "progressbar", "aria-valuemin": "0", "aria-valuemax": String(total), "aria-valuenow": String(done) }, h("i")) : null;
   if (bar) bar.firstChild.style.transform = `scaleX(${Math.min(1, done / total)})`;
-  return [...(found.batch_lines ?? []).map((line) => h("p", { class: "soft" }, said(line))), found.reason && !waiting && !found.verdict.text.includes(found.reason) ? h("p", null, said(found.reason)) : null, found.promise ? h("p", null, said(found.promise)) : null, facts, bar];
+  return [...(found.batch_lines ?? []).map((line) => h("p", { class: "soft" }, said(line))), facts, bar, h("dl", { class: "list" }, found.facts.map(([name, text]) => [h("dt", null, name), h("dd", null, said(text))]))];
 }
 
 export const modelsText = (models) => (Array.isArray(models) ? models.join(", ") : Object.entries(models ?? {}).map(([role, specs]) => `${role || "all"}: ${specs.join(", ")}`).join("; "));
