@@ -1,7 +1,7 @@
 """Ends and lengths of elections at many error rates at once, by how alike the wrong replies to one step are.
 
 The most frequent wrong reply to a step has a share of its wrong votes; each other wrong vote after n more of them is a new reply with
-chance OTHERS / (OTHERS + n) (Ewens 1972). A share of 1 is one rival.
+chance others / (others + n) (Ewens 1972). A share of 1 is one rival.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ERRORS: Array = 1 / (1 + np.exp(-LOGITS))
 """The error rates of a table, in rising order; 0.5 is one of them."""
 RIVALS = (1.0, 0.9, 0.75, 0.55, 0.35, 0.15)
 """The shares of the most frequent wrong reply in a table."""
-OTHERS = 6.0
-"""How much the other wrong replies differ from each other."""
+OTHERS = (6.0, 0.3, 1.0, 2.5, 20.0, 200.0)
+"""Measures of how much the other wrong replies differ from each other: the usual one of free answers first; of few options it is small."""
 MAX_DRAWS = 100
 """The cap of an election by default; a table against several rivals ends here."""
 _NODES: Array = np.array([-4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4])
@@ -53,7 +53,7 @@ class RaceTable(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def race_table(k: int, max_votes: int = MAX_DRAWS) -> RaceTable:
+def race_table(k: int, max_votes: int = MAX_DRAWS, others: float = OTHERS[0]) -> RaceTable:
     """Compute the ends of elections that are decided once a reply leads by k votes; an undecided one is lost.
 
     Against one rival they are exact; against several they are simulated, always with the same random numbers.
@@ -68,11 +68,11 @@ def race_table(k: int, max_votes: int = MAX_DRAWS) -> RaceTable:
     if k == 1:
         times = len(RIVALS)
         return RaceTable(np.stack([loss] * times, 1), np.stack([votes] * times, 1))
-    lost, held = _simulated_ends(min(k, _MAX_K), min(max_votes, MAX_DRAWS))
+    lost, held = _simulated_ends(min(k, _MAX_K), min(max_votes, MAX_DRAWS), others)
     losses, lengths = [loss], [votes]
     for share, ratio, longer in zip(RIVALS[1:], lost[1:] / lost[0], held[1:] / held[0], strict=True):
         # Where errors are rare, a rival wins if the first k votes are all for it: the chance of k equal wrong replies.
-        rare = share**k + (1 - share) ** k * math.prod(each / (OTHERS + each) for each in range(1, k))
+        rare = share**k + (1 - share) ** k * math.prod(each / (others + each) for each in range(1, k))
         ratios = np.log(np.maximum(np.concatenate([[rare], ratio]), _FLOOR))
         losses.append(np.minimum(1.0, loss * np.exp(np.interp(LOGITS, [_RARE, *_NODES], ratios))))
         lengths.append(votes * np.interp(LOGITS, [_RARE, *_NODES], [1.0, *longer]))
@@ -141,9 +141,9 @@ def _against_one(errors: Array, k: int, max_votes: int) -> tuple[Array, Array]:
     return lost + at.sum(0), votes
 
 
-def _simulated_ends(k: int, max_votes: int) -> tuple[Array, Array]:
+def _simulated_ends(k: int, max_votes: int, others: float) -> tuple[Array, Array]:
     """Return losses and lengths, of the shape (shares, error rates)."""
-    ended, is_right, mirrored = [each[..., k - 1] for each in _simulated()]
+    ended, is_right, mirrored = [each[..., k - 1] for each in _simulated(others)]
     over = ended <= max_votes
     won = over & is_right
     votes = np.minimum(ended, max_votes).mean(2)
@@ -153,8 +153,8 @@ def _simulated_ends(k: int, max_votes: int) -> tuple[Array, Array]:
     return np.where(_NODES <= _EVEN, rare, 1 - won.mean(2)), votes
 
 
-@lru_cache(maxsize=1)
-def _simulated() -> tuple[NDArray[Any], ...]:
+@lru_cache(maxsize=len(OTHERS))
+def _simulated(others: float) -> tuple[NDArray[Any], ...]:
     """Simulate elections; all shares have the same right votes, so that their ratios are known well.
 
     Returns, of the shape (shares, error rates, elections, ks), the number of the vote that ends each, above the cap if none does; whether
@@ -165,9 +165,10 @@ def _simulated() -> tuple[NDArray[Any], ...]:
     first = np.repeat(RIVALS, len(_NODES) * _ROWS)[:, None]
     errors = np.tile(np.repeat(1 / (1 + np.exp(-_NODES)), _ROWS), len(RIVALS))
     # The shares of the others in the wrong votes: a stick of which each reply breaks off a random part.
-    left = (1 - first) * np.cumprod(rng.random((len(first), _RIVALS - 2)) ** (1 / OTHERS), axis=1)
+    left = (1 - first) * np.cumprod(rng.random((len(first), _RIVALS - 2)) ** (1 / others), axis=1)
     bounds = np.concatenate([first, 1 - left, np.ones_like(first)], axis=1)
     odds = np.diff(bounds, axis=1, prepend=0.0) * (errors / (1 - errors))[:, None]
+    odds[:, -1] = 0.0  # the rest is of replies that are given once
     counts = np.zeros((len(first), _RIVALS + 1), np.int64)  # the right reply's votes come last
     leading, second, most = (np.zeros(len(first), np.int64) for _ in range(3))
     leader = np.full(len(first), -1)
@@ -179,6 +180,7 @@ def _simulated() -> tuple[NDArray[Any], ...]:
         at = np.flatnonzero(most < _MAX_K)
         drawn = np.where(right[at], _RIVALS, (wrong[at, None] > bounds[at]).sum(1))
         counts[at, drawn] += 1
+        counts[at, _RIVALS - 1] = np.minimum(counts[at, _RIVALS - 1], 1)
         count = counts[at, drawn]
         leads, overtakes = drawn == leader[at], (drawn != leader[at]) & (count > leading[at])
         second[at] = np.where(overtakes, leading[at], np.where(leads, second[at], np.maximum(second[at], count)))
@@ -186,7 +188,7 @@ def _simulated() -> tuple[NDArray[Any], ...]:
         leader[at] = np.where(overtakes, drawn, leader[at])
         new = at[leading[at] - second[at] > most[at]]
         ended[new, most[new]], is_right[new, most[new]] = vote, leader[new] == _RIVALS
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", divide="ignore"):  # the right reply may have lost
             mirrored[new, most[new]] = (odds[new] ** (counts[new, -1:] - counts[new, :-1])).sum(1)
         most[new] += 1
     return tuple([each.reshape(*shape, _MAX_K) for each in (ended, is_right, mirrored)])

@@ -48,6 +48,8 @@ _BEYOND, _LEAST_DRAWS = 0.01, 30
 number of draws by which a form counts as not refuted."""
 UNNOTICED = 0.05
 """Share of measurements in which the draws of a step may leave its error rate open."""
+_TOLD = 2.0
+"""Gain of log-likelihood from which on the wrong replies are taken to differ otherwise than usual."""
 _RIVAL_PRIOR = np.array([1.0, 0.2, 0.2, 0.2, 0.2, 0.2])
 _IS_HARD = ERRORS >= HARD
 _IS_BEATEN = ERRORS[:, None] * np.array(RIVALS) >= 1 - ERRORS[:, None]
@@ -88,31 +90,32 @@ class Interval(NamedTuple):
     high: float
 
 
-@lru_cache(maxsize=4_096)
-def _rival_likelihood(wrong: tuple[int, ...]) -> Array:
-    """Compute the chance of the numbers of equal wrong replies at each share of the first rival, up to a factor."""
+@lru_cache(maxsize=16_384)
+def _rival_likelihood(wrong: tuple[int, ...], others: float) -> Array:
+    """Compute the chance of the numbers of equal wrong replies at each share of the first rival, up to a factor of the numbers alone."""
     count, shares = sum(wrong), np.array(RIVALS)
 
-    def others(numbers: Sequence[int]) -> float:
-        ways = sum(math.log(OTHERS) + math.lgamma(each) for each in numbers)
-        return math.exp(ways + math.lgamma(OTHERS) - math.lgamma(OTHERS + sum(numbers)))
+    def ways(numbers: Sequence[int]) -> float:
+        of_each = sum(math.log(others) + math.lgamma(each) for each in numbers)
+        return math.exp(of_each + math.lgamma(others) - math.lgamma(others + sum(numbers)))
 
-    at = (1 - shares) ** count * others(wrong)  # the first rival is none of them
+    at = (1 - shares) ** count * ways(wrong)  # the first rival is none of them
     for index, number in enumerate(wrong):
-        at += shares**number * (1 - shares) ** (count - number) * others([*wrong[:index], *wrong[index + 1 :]])
-    return np.asarray(at / at.max())
+        at += shares**number * (1 - shares) ** (count - number) * ways([*wrong[:index], *wrong[index + 1 :]])
+    return np.asarray(at)
 
 
-def _rival_shares(kinds: Mapping[SeenStep, float], rng: np.random.Generator) -> Array:
-    """Draw the population of the first rivals' shares, given kinds of steps by their number; of the shape (`DRAWS`, shares)."""
-    several = [(_rival_likelihood(kind.wrong), count) for kind, count in kinds.items() if sum(kind.wrong) > 1]
+def _rival_weights(kinds: Mapping[SeenStep, float], others: float) -> tuple[Array, float]:
+    """Fit the population of the first rivals' shares to kinds of steps by their number; return it with its log-likelihood."""
+    several = [(_rival_likelihood(kind.wrong, others), count) for kind, count in kinds.items() if sum(kind.wrong) > 1]
+    if not several:
+        return _RIVAL_PRIOR, 0.0
+    likely, number = np.array([each for each, _ in several]), np.array([count for _, count in several])
     taken = _RIVAL_PRIOR
-    if several:
-        likely, number = np.array([each for each, _ in several]), np.array([count for _, count in several])
-        for _ in range(50):
-            parts = likely * taken
-            taken = _RIVAL_PRIOR + (number[:, None] * parts / parts.sum(1, keepdims=True)).sum(0)
-    return rng.dirichlet(taken, size=DRAWS)
+    for _ in range(50):
+        parts = likely * taken
+        taken = _RIVAL_PRIOR + (number[:, None] * parts / parts.sum(1, keepdims=True)).sum(0)
+    return taken, float(number @ np.log(np.maximum(likely @ normal(taken), LEAST)))
 
 
 def _with_rivals(steps: Counts, shares: Array, rng: np.random.Generator) -> Counts:
@@ -158,6 +161,8 @@ class StepRates:
     """Number of steps of the run."""
     sampled: int
     """Number of sampled steps."""
+    others: float
+    """How much the rare wrong replies to a step differ from each other; see `race_tables.OTHERS`."""
     unseen: int
     """Number of steps of the run that were not sampled."""
     counts: Array
@@ -207,7 +212,11 @@ class StepRates:
             for is_ordinary in (1, 0)
         ]
         # A step that is wrong in most samples is wrong in its own way, so the rivals of hard steps are a population of their own.
-        self._shares = np.stack([_rival_shares(each, rng) for each in by_hardness])
+        usual, *rest = [(others, sum(_rival_weights(each, others)[1] for each in by_hardness)) for others in OTHERS]
+        better = [(others, fit) for others, fit in rest if fit > usual[1] + _TOLD]
+        self.others, _ = max(better, key=lambda each: each[1], default=usual)
+        weights = [_rival_weights(each, self.others)[0] for each in by_hardness]
+        self._shares = np.stack([rng.dirichlet(each, size=DRAWS) for each in weights])
         self.replies = _valid_draws(seen, seed)
         self._draw(rng)
 
@@ -322,7 +331,7 @@ class StepRates:
         votes = math.floor(max_draws * self.valid.mid)
         if isinstance(k, Certify):
             return certified_table(k.level, votes)
-        return race_table(k, max_draws if max_draws < k else max(k, votes))
+        return race_table(k, max_draws if max_draws < k else max(k, votes), self.others)
 
     def _sum(self, values: Array) -> Array:
         return np.asarray(np.tensordot(self.counts, values, 2))
@@ -345,7 +354,7 @@ class StepRates:
         lost, hard, hard_own, chances = np.zeros(DRAWS), np.zeros(DRAWS), np.zeros(DRAWS), {}
         counts_seen, self._worst = np.zeros_like(counts), np.zeros(DRAWS, np.int64)
         for kind, count in self._kinds.items():
-            at, rivals = self._given(kind), normal(self._shares * _rival_likelihood(kind.wrong))
+            at, rivals = self._given(kind), normal(self._shares * _rival_likelihood(kind.wrong, self.others))
             if count <= FEW:
                 drawn = np.zeros_like(counts)
                 for _ in range(count):
@@ -396,7 +405,7 @@ class StepRates:
                 places.setdefault(each.kind, []).append(index[each.number])
         for kind, at in places.items():
             errors[at] = rng.choice(ERRORS, size=len(at), p=self._given(kind)[row])
-            likely[at] = _rival_likelihood(kind.wrong)
+            likely[at] = _rival_likelihood(kind.wrong, self.others)
         if hard:
             weights = self.counts.sum((0, 2)) * (ERRORS >= HARD)
             replaced = rng.choice(count, size=max(1, round(hard * count)), replace=False)

@@ -13,6 +13,9 @@ from msgspec import Struct
 from microagents.elections.laws import Proportion, proportion
 from microagents.studies.measuring import MeasuredStep
 
+AHEAD_FROM = 2
+"""Number of steps before a hard one from which a rollout does not meet it like a question about it (LEAD, table 2)."""
+
 
 class PositionAccuracy(Struct, frozen=True, kw_only=True):
     """Accuracy of steps by their position: asked by themselves, or inside a rollout (LEAD, figure 7)."""
@@ -52,6 +55,20 @@ def lookahead_in(steps: Sequence[MeasuredStep]) -> tuple[PositionAccuracy, ...]:
             )
         )
     return tuple(found)
+
+
+def error_ahead(steps: Sequence[MeasuredStep], hard: Sequence[int]) -> float | None:
+    """Return how often rollouts err at hard steps that they reach from two steps before or more; None if none does."""
+    wrong = [
+        verdict is not True
+        for start in steps
+        for rollout in start.rollouts
+        for at, verdict in enumerate(rollout)
+        if at >= AHEAD_FROM and start.number + at in hard
+    ]
+    if not wrong:
+        return None
+    return fmean(wrong)
 
 
 def _mean(shares: Sequence[float]) -> Proportion | None:

@@ -23,6 +23,7 @@ from microagents.elections.rules import Certify
 from microagents.elections.step_rates import Interval, SeenStep, StepRates, trend_chance
 from microagents.journal.messages import Promise
 from microagents.runs.accuracy import Confusion, confusions
+from microagents.studies.analysis import error_ahead
 from microagents.studies.ceilings import Ceiling, ceiling_of
 from microagents.studies.measuring import FIRST, MeasuredStep
 from microagents.systems.chains.maker import Maker
@@ -287,6 +288,16 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         """Numbers of the steps that are called hard."""
         rates = self.rates()
         return [rates.seen[index].number for index in rates.hard_found]
+
+    @cached_property
+    def ahead(self) -> float | None:
+        """Share of errors of rollouts at hard steps; None if it was not measured."""
+        return error_ahead(self.steps, self.hard)
+
+    @property
+    def horizon(self) -> int:
+        """Number of steps of the longest measured rollout; 0 without one."""
+        return max([len(said) for each in self.steps for said in each.rollouts], default=0)
 
     @cached_property
     def trend(self) -> str | None:

@@ -46,7 +46,7 @@ from microagents.studies.measured import (
 )
 from microagents.studies.measuring import ALL, FIRST
 from microagents.studies.pools import IN_TURN, groups_of, pooled
-from microagents.studies.simulation import SimulatedChain, SimulatedRates, Simulation, simulate, simulated_rates
+from microagents.studies.simulation import AHEAD, SimulatedChain, SimulatedRates, Simulation, simulate, simulated_rates
 from microagents.studies.trials import AgentMeasurement, margins_of, trial_law
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.agent import AgentTask
@@ -394,7 +394,9 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
         planned += [_Planned(pool, wanted, group) for group in groups_of(able) if (pool := pooled(group)) is not None]
     rows = [(each, run) for each in planned for alternative in BY_LAW for run in alternative(each, task)]
     ceiling = _ceiling_of(models)
-    _refuse_above(ceiling, wanted, [run for _, run in rows])
+    _refuse_above(
+        ceiling, wanted, [run for _, run in rows], has_rollouts=any(each.ahead is not None for each in models)
+    )
     if not few and not any(model.is_enough(run) for model, run in rows):
         rows += [(each, run) for each in planned for alternative in BY_SIMULATION for run in alternative(each, task)]
     by_row = sorted(rows, key=lambda each: planned.index(each[0]))
@@ -425,14 +427,14 @@ def _ceiling_of(models: Sequence[ModelMeasurement]) -> Ceiling:
     return max([each.ceiling for each in models], key=lambda each: each.most)
 
 
-def _refuse_above(ceiling: Ceiling, wanted: _Goals, runs: Sequence[PlannedRun]) -> None:
-    """Refuse a target above the ceiling, unless votes that draw more often than was measured may reach it.
+def _refuse_above(ceiling: Ceiling, wanted: _Goals, runs: Sequence[PlannedRun], *, has_rollouts: bool) -> None:
+    """Refuse a target above the ceiling, unless votes that draw more often than was measured may reach it, or measured rollouts.
 
     Raises:
         InvalidUsage: it is above.
     """
     by_law = [run.chance.high for run in runs if run.independent is not None]
-    if wanted.target > ceiling.most**wanted.total and wanted.target > max(by_law):
+    if wanted.target > ceiling.most**wanted.total and wanted.target > max(by_law) and not has_rollouts:
         raise InvalidUsage(
             f"a target of {wanted.target:g} is above the ceiling: {ceiling.sentence(wanted.total)}; more draws were not measured "
             f"(measure --repeat N); there can help {WHAT_HELPS}"
@@ -649,7 +651,8 @@ def _by_ladder(model: _Planned, task: Task | None) -> Iterator[PlannedRun]:
         return
     rates, last = model.rates, model.tried[-1].k or 1
     ladder = "lookahead,judge" if _is_simulated(model, task) else "judge"
-    climbing = Maker(k=last, ladder=ladder, p=round(min(MOST_P, max(LEAST_P, rates.p_ordinary)), 4))
+    p = round(min(MOST_P, max(LEAST_P, rates.p_ordinary)), 4)
+    climbing = Maker(k=last, ladder=ladder, p=p, horizon=_horizon(model))
     yield _by_simulation(model, rates, climbing, last, race_table(last).loss)
 
 
@@ -657,9 +660,16 @@ def _by_lookahead(model: _Planned, task: Task | None) -> Iterator[PlannedRun]:
     """Yield lead."""
     if model.found.of_inputs or len(model.models) > 1 or not _is_simulated(model, task):
         return
-    lead = Lead()
+    lead = Lead(horizon=_horizon(model))
     lost = [[_lead_lost(float(error), lead)] for error in ERRORS]
     yield _by_simulation(model, model.rates, lead, lead.samples, lost)
+
+
+def _horizon(model: _Planned) -> int:
+    """Return the number of steps of the measured rollouts, if these tell of hard steps, else the default."""
+    if model.found.ahead is None:
+        return Lead().horizon
+    return model.found.horizon
 
 
 Alternative = Callable[[_Planned, Task | None], Iterator[PlannedRun]]
@@ -698,6 +708,11 @@ def _notes(model: _Planned, runs: Sequence[PlannedRun]) -> Iterator[str]:
     if len(model.models) > 1:
         yield IN_TURN
         return
+    if any(run.independent is None for run in runs):
+        known = f"{AHEAD:g}, as in LEAD; `microagents measure TASK --rollouts N` measures it"
+        if found.ahead is not None:
+            known = f"{found.ahead:.2f}, as measured"
+        yield f"lead and ladders: calls and hard steps are of {SAMPLED} simulated steps; there a rollout errs in {known}"
     if found.hard:
         yield f"{len(found.hard):,} of {len(found.steps):,} steps are hard; votes decide them wrong, take a ladder"
     for each in found.thresholds:

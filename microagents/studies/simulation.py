@@ -27,7 +27,7 @@ from microagents.systems.chains.stepwise import Stepwise
 from microagents.tasks.drift import Drift, Onward, Place
 
 AHEAD = 0.1
-"""Error rate at a hard step that a rollout reaches from two or more steps before (LEAD, table 2)."""
+"""Error rate at a hard step that a rollout reaches from two or more steps before, while none is measured (LEAD, table 2)."""
 
 
 class SimulatedRates(Struct, frozen=True, kw_only=True):
@@ -37,6 +37,8 @@ class SimulatedRates(Struct, frozen=True, kw_only=True):
     """By a seed and a number of steps: the error rate at each step, and the first rival's share of the wrong votes."""
     flag: float = 0.0
     """Share of flagged replies."""
+    ahead: float = AHEAD
+    """Greatest error rate at a hard step that a rollout reaches from two or more steps before."""
     latency: tuple[float, float] = (0.0, 0.0)
     """The median in seconds, and the standard deviation of the logarithm; 0 for a model that answers at once."""
 
@@ -56,7 +58,8 @@ def simulated_rates(
     if timed and found.latency is not None:
         latency = (found.latency.p50, found.latency.sigma)
     draw = partial(found.rates(total).rates, hard=hard)
-    return SimulatedRates(draw=draw, flag=1 - found.valid.share, latency=latency)
+    ahead = AHEAD if found.ahead is None else found.ahead
+    return SimulatedRates(draw=draw, flag=1 - found.valid.share, ahead=ahead, latency=latency)
 
 
 class Simulation(Struct, frozen=True, kw_only=True):
@@ -108,6 +111,7 @@ class _MeasuredModel(SimulatedModel):
         self.spec = "measured-0"
         self._chain_of_steps = task
         self._errors, self._rivals = rates
+        self._ahead = of.ahead
 
     def _place(self, prompt: Prompt) -> int:
         return self._chain_of_steps.state_in(prompt).steps_done
@@ -121,11 +125,13 @@ class _MeasuredModel(SimulatedModel):
         if error >= rate:
             return answers.right
         first = self._rivals[self._place(answers.prompt)]
-        return answers.wrong(0 if alternative < first else 1 + int((alternative - first) / (1 - first) * (OTHERS + 1)))
+        return answers.wrong(
+            0 if alternative < first else 1 + int((alternative - first) / (1 - first) * (OTHERS[0] + 1))
+        )
 
     def _error_rate(self, answers: Answers, temperature: float | None, steps_before: int = 0) -> float:  # noqa: ARG002 - as measured
         alone = float(self._errors[self._place(answers.prompt)])
-        ahead = min(alone, AHEAD) if answers.hard else alone
+        ahead = min(alone, self._ahead) if answers.hard else alone
         return (alone, (alone + ahead) / 2, ahead)[min(steps_before, 2)]
 
 

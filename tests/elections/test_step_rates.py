@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from msgspec import structs
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import expected_votes, race_won
-from microagents.elections.race_tables import ERRORS, race_table
+from microagents.elections.race_tables import ERRORS, OTHERS, race_table
 from microagents.elections.step_rates import SeenStep, StepRates
 from tests.benchmarks.step_rates import check_laws
 
@@ -101,3 +102,30 @@ def test_right_draws_leave_open_a_rate_at_which_they_are_all_right_in_one_measur
 def test_bad_input_is_refused_in_a_sentence(made: Callable[[], object], says: str) -> None:
     with pytest.raises(InvalidUsage, match=says):
         made()
+
+
+@pytest.mark.parametrize(("wrong", "others"), [((3,), 0.3), ((1,) * 7, 200.0)])
+def test_how_much_rare_wrong_replies_differ_is_taken_from_the_samples(wrong: tuple[int, ...], others: float) -> None:
+    seen = [SeenStep(right=3, wrong=(6, *wrong), number=number) for number in range(30)]
+    assert StepRates(seen, 30).others == others
+    assert StepRates([SeenStep(right=3, wrong=(2, 1))], 30).others == OTHERS[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_more_draws_of_the_same_steps_narrow_the_chance_on_average() -> None:
+    """Over 40 worlds of beta-distributed errors: of 60 steps, two draws of each, then eight more."""
+    widths: dict[int, list[float]] = {2: [], 10: []}
+    for world in range(40):
+        rng = np.random.default_rng([9, world])
+        errors = np.minimum(rng.beta(0.5, 25, 60), 0.95)
+        wrong = rng.random((60, 10)) < errors[:, None]
+        for draws, found in widths.items():
+            counts = wrong[:, :draws].sum(1).tolist()
+            seen = [
+                SeenStep(right=draws - count, wrong=(count,) * (count > 0), number=at)
+                for at, count in enumerate(counts)
+            ]
+            chance = StepRates(seen, 60, seed=world).chance(3)
+            found.append(chance.high - chance.low)
+    assert fmean(widths[10]) < 0.7 * fmean(widths[2])

@@ -90,6 +90,16 @@ def test_a_target_above_the_ceiling_is_refused_with_what_can_help() -> None:
     assert plan(None, [shared(0)], target=0.99).ceiling is not None
 
 
+def test_a_target_that_more_draws_may_reach_is_not_refused() -> None:
+    """A right reply with a quarter of the votes among many others: ten draws miss it at some steps, a hundred find it."""
+    samples = [[each if each % 4 else 0 for each in range(at, at + 10)] for at in range(190)]
+    scattered = [*samples, *[[*range(1, 11)]] * 10]
+    found = [step(number, each) for number, each in enumerate(scattered)]
+    measured = structs.replace(made(total=200), steps=tuple(found), of_inputs=True)
+    assert measured.ceiling.most < 0.975
+    assert plan(None, [measured], target=0.975).ceiling == measured.ceiling
+
+
 def test_samples_that_nothing_judges_have_no_ceiling() -> None:
     unjudged = structs.replace(step(0, [0, 1]), right=None)
     with pytest.raises(InvalidUsage, match="no question has a known answer"):

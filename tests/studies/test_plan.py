@@ -94,6 +94,24 @@ def test_lead_and_a_ladder_succeed_as_often_as_their_rows_say() -> None:
     assert lead.chance.share > 1.3 * ladder.chance.share  # votes decide a hard step before they are improbable
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_simulated_steps")
+def test_rows_of_lead_take_the_errors_and_the_horizon_of_measured_rollouts() -> None:
+    easy, hard = only("sim:perfect", steps=60, task=Drift(length=60)), 30
+    wrong = tuple(
+        [structs.replace(each, votes=(0,) * 10, drawn=10, right=(False,)) for each in easy.steps[hard : hard + 1]]
+    )
+    rollouts = ((True, True, False), (True, True, True), (True, True, True), (True, True, True))
+    steps = [structs.replace(each, rollouts=rollouts) for each in (*easy.steps[:hard], *wrong, *easy.steps[hard + 1 :])]
+    found = structs.replace(easy, steps=tuple(steps))
+    assert (found.hard, found.ahead, found.horizon) == ([hard], 0.25, 3)
+    assert simulated_rates(found).ahead == 0.25
+    assert (easy.ahead, simulated_rates(easy).ahead) == (None, 0.1)
+    planned = plan(Drift(length=60), [found], target=0.9)  # rollouts may pass the ceiling of single replies
+    assert {run.options["horizon"] for run in planned.runs if run.independent is None} == {"3"}
+    assert "there a rollout errs in 0.25, as measured" in " ".join(planned.notes[found.model,])
+
+
 STARRED = "sim:perfect@error=0.002,hard=0.002,hard_error=0.9,alternatives=1"
 
 

@@ -10,7 +10,7 @@ from msgspec import structs
 from microagents.cli.reporting import echo, json_text
 from microagents.cli.views.tables import Columns, clock, report_text
 from microagents.runs.words.money import are_simulated, money
-from microagents.runs.words.summary import options_text
+from microagents.runs.words.summary import known, options_text
 from microagents.runs.words.verdict import counted
 from microagents.studies.planning import PlannedRun, PlannedRuns
 from microagents.studies.simulation import Simulation
@@ -19,10 +19,6 @@ from microagents.task import Task
 ALPHABET = 26
 OTHERS = 5
 """Number of rows beside the marked one."""
-EXTRAPOLATED = (
-    "lead and ladders: the calls, and the chance at hard steps, are those of 400 simulated steps with the measured errors; a rollout errs "
-    "at a hard step in .1, as in LEAD (`microagents measure TASK --rollouts N` measures it), and is paid as so many calls as it has steps"
-)
 
 
 def print_plan(
@@ -81,8 +77,6 @@ def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator
     if len(shown) < len(found.runs):
         yield f"{len(found.runs) - len(shown):,} other runs are in --json"
     yield from _noted(found, shown, letters)
-    if models and any(run.independent is None for run in shown) and found.unit == "steps":
-        yield EXTRAPOLATED
     if found.simulation is not None:
         yield from _simulation(found.simulation)
     if models and are_simulated(models):
@@ -95,15 +89,15 @@ def _rows(found: PlannedRuns, shown: Sequence[PlannedRun], letters: dict[str, st
         for run in shown:
             yield ["*" if run.is_best else "", _named(run), f"{run.chance.share:.6f}", f"{run.calls:,.0f}"]
         return
-    yield ["", "model", "strategy", "if independent", "as measured", "interval", "calls", "cost", "time"]
+    yield ["", "model", "strategy", "if independent", "as measured (95 %)", "calls", "cost", "time"]
     for run in shown:
         named = " + ".join(letters[each] for each in run.models)
         independent = "-" if run.independent is None else f"{run.independent:.4f}"
-        chance = [f"{run.chance.share:.4f}", f"{run.chance.low:.4f} to {run.chance.high:.4f}"]
+        chance = known(run.chance.low, run.chance.high)
         time = "-" if run.duration_s is None else clock(run.duration_s)
         calls = f"{run.calls:,.0f}" if found.unit == "steps" else f"{run.calls:,.1f}"
         mark = "*" if run.is_best else ""
-        yield [mark, named, _named(run), independent, *chance, calls, money(run.cost_usd), time]
+        yield [mark, named, _named(run), independent, chance, calls, money(run.cost_usd), time]
 
 
 def _noted(found: PlannedRuns, shown: Sequence[PlannedRun], letters: dict[str, str]) -> Iterator[str]:

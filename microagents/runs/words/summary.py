@@ -38,6 +38,8 @@ SILENT_S = 10.0
 """Time without a reply after which the progress of a run reports it."""
 SELECTED_SHARE = 0.01
 """Timeouts per sample above which they matter to the vote: the slow answers to a question may be those to its hard cases."""
+NEARLY_ALL = 0.95
+"""Chance from which on a bound says next to nothing."""
 UNLIKELY = 0.05
 """Chance below which a number of errors is more than was promised."""
 MAX_SETTLED_SHOWN = 5
@@ -253,8 +255,17 @@ def _may_be(errors: int, expected: float) -> bool:
 
 
 def promised_chance(promise: Promise) -> str:
-    """Write a promised chance with its interval."""
-    return f"{promise.chance:.4f} ({promise.low:.4f} to {promise.high:.4f})"
+    """Write the known part of a promised chance."""
+    return known(promise.low, promise.high)
+
+
+def known(low: float, high: float) -> str:
+    """Write the known part of a chance: its bounds, or one of them if the other one says next to nothing."""
+    if high >= NEARLY_ALL and low < NEARLY_ALL:
+        return f"at least {low:.4f}"
+    if low <= 1 - NEARLY_ALL < high:
+        return f"at most {high:.4f}"
+    return f"{low:.4f} to {high:.4f}"
 
 
 def _calls_text(result: RunFacts) -> str | None:
