@@ -39,7 +39,7 @@ class Registry(Struct, frozen=True, kw_only=True):
     group: str
     """Entry-point group in which installed packages register classes of this kind."""
     shipped: Mapping[str, str]
-    """Addresses (``module:Class``) of the shipped classes, by name; those that matter most come first."""
+    """Addresses (``module:Class``) of the shipped classes, by name; the most important come first."""
 
     @property
     def addresses(self) -> dict[str, str]:

@@ -57,7 +57,7 @@ class Count:
         """The masses of the counted replies; None before the first."""
         self._tests: list[MassTest] = []
         self._may_be_refused = question.max_draws > self.tally.votes_needed
-        """Whether more replies may be drawn than it needs. Those that are drawn at once, without more, are all counted."""
+        """Whether more replies may be drawn than it needs. Replies that are drawn at once, without more, are all counted."""
         self._refusing: list[str] = []
         """The models that refused the question in a row, counted last; empty after a valid reply."""
         self._first: dict[Hashable, bytes] = {}

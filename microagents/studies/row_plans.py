@@ -125,7 +125,7 @@ def _reaches(votes: Pilot, target: float) -> bool:
 
 
 def _votes_of(found: ModelMeasurement, target: float, ks: Sequence[int]) -> Iterator[Pilot]:
-    """Yield the votes by the law up to the first k that is enough, then those that were held."""
+    """Yield the votes by the law up to the first k that is enough, then the votes that were held."""
     for each in ks:
         law = found.law(each)
         if law is None:
