@@ -11,6 +11,7 @@ from .elections.rules import FirstToAheadBy, Rule, Tally
 from .models.clients import client_model
 from .models.model import Call, Model
 from .replies.chat import Prompt, Prose, Reply, Sample, Sampling, Unvoted, Usage
+from .replies.media import File, Image
 from .replies.tool_calls import Calls, ToolCall
 from .replies.turns import Turn
 from .runs.driver.begin import resume, run, run_sync
@@ -43,7 +44,9 @@ __all__ = [
     "DurableRequest",
     "DurableRole",
     "EffectKey",
+    "File",
     "FirstToAheadBy",
+    "Image",
     "InvalidUsage",
     "McpServer",
     "Measurement",

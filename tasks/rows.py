@@ -13,8 +13,10 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_validator
 
+from microagents.base.errors import InvalidUsage
 from microagents.base.messages import make_on_demand
 from microagents.replies.chat import Prompt, Reply
+from microagents.replies.media import File
 from microagents.systems.chains.row_task import Row, RowTask
 
 TYPES: dict[str, Any] = {"text": str, "int": int, "decimal": Decimal, "date": date, "bool": bool}
@@ -39,12 +41,20 @@ class FillTable(RowTask[Filled]):
     """The columns of the reply: 'name, year: int?, tags: text[], kind: city|village'. A type is text, int, decimal, date, bool or words
     with | between them; [] makes a list of it, and ? lets it be missing."""
 
+    files: str = ""
+    """Columns with the path, or an https address, of a picture or a PDF: 'scan' or 'front, back'. The question gets the files; a cell
+    may be empty."""
+
     def __new__(cls, /, **options: Any) -> Self:
         """Make a task of the class that has the columns."""
         if cls is FillTable and isinstance(options.get("columns"), str):
             made: Self = super().__new__(_rows_with(options["columns"]))
             return made
         return super().__new__(cls)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let another process make it again of its options, which say its class."""
+        return _of_options, (self.model_dump(),)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -62,8 +72,24 @@ class FillTable(RowTask[Filled]):
         return ask
 
     def prompt(self, row: Row, /) -> Prompt:
-        """Fill the columns of the row into the question."""
-        return Prompt(user=filled(self.ask, row))
+        """Fill the columns of the row into the question.
+
+        Raises:
+            InvalidUsage: the row lacks a column of files, or its file cannot be read or is neither a picture nor a PDF.
+        """
+        columns = [each.strip() for each in self.files.split(",") if each.strip()]
+        for each in columns:
+            if each not in row:
+                raise InvalidUsage(f"files names the column {each!r}, and the row has {', '.join(row)}")
+        files = tuple([File(str(row[each])) for each in columns if row[each]])
+        if columns_in(self.ask):
+            return Prompt(user=filled(self.ask, row), files=files)
+        shown = {name: value for name, value in row.items() if name not in columns}
+        return Prompt(user=filled(self.ask, shown) if shown else self.ask, files=files)
+
+
+def _of_options(options: dict[str, Any]) -> FillTable:
+    return FillTable(**options)
 
 
 def filled(ask: str, row: Row) -> str:

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from microagents.base.errors import AlreadyDecided, InvalidUsage
 from microagents.journal.books import AccountRecord, Totals
+from microagents.journal.contents import remove_contents
 from microagents.journal.creating import create_file
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.inbox import leave_request, requests_of
@@ -129,6 +130,8 @@ def remove(journal: Path) -> list[Path]:
                 if os.path.exists(path):
                     path.unlink()
                     removed.append(path)
+        if (contents := remove_contents(journal)) is not None:
+            removed.append(contents)
     except (OSError, *UNREADABLE) as error:
         kept = "" if removed else ", so it was kept"
         raise InvalidUsage(f"run {journal.stem} cannot be removed{kept}: {error_text(journal, error)}") from None

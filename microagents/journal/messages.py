@@ -15,6 +15,7 @@ from microagents.elections.certainty import MassAudit
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
 from microagents.elections.sample_batches import BatchSums, SampleBatch
 from microagents.replies.chat import Prompt, Usage
+from microagents.replies.media import Media
 
 NO_DECISION = (*OPEN_OUTCOMES, "sampled", "climbed", "once")
 """Outcomes that are not counted as decided."""
@@ -32,6 +33,13 @@ class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
 
     id: SampleId
     text: str
+
+
+class RecordFile(Struct, frozen=True, kw_only=True, tag=True):
+    """A picture or a file of a prompt, which is kept beside the journal."""
+
+    file: Media
+    data: bytes
 
 
 Outcome = Literal["replied", "refused", "failed"]
@@ -308,6 +316,7 @@ class TracedElection(Struct, frozen=True, kw_only=True, tag=True):
 Entry = (
     RecordSample
     | RecordReply
+    | RecordFile
     | RecordCalls
     | RecordDecision
     | RecordProgress
@@ -704,6 +713,8 @@ class Recollection(Struct, frozen=True, kw_only=True):
     """Of the run: the elections without a verdict, if they were asked for."""
     batches: tuple[SampleBatch, ...] = ()
     """Of the run: its batches whose lines may still be asked for, if they were asked for."""
+    content: bytes | None = None
+    """Bytes of the file that was asked for; None if they are not there."""
     decided_inputs: tuple[int, ...] = ()
     """Of the run: the inputs with an undecided election that a person has decided since, whose work goes on, if they were asked for."""
 
@@ -717,6 +728,8 @@ class Recall(Request[Recollection], frozen=True, kw_only=True):
     """Whether to add the elections of the run without a verdict, whose samples need not be paid for again."""
     with_batches: bool = False
     """Whether to add the batches of the run."""
+    file: str = ""
+    """Digest of a picture or a file whose bytes are asked for, and nothing else."""
     with_decided_inputs: bool = False
     """Whether to add the inputs that decisions of persons let go on. Each decision is reported once."""
 

@@ -16,6 +16,7 @@ from microagents.journal.messages import (
     InputEnding,
     RecordBatch,
     RecordDecision,
+    RecordFile,
     RecordProgress,
     RecordReply,
     RecordSample,
@@ -23,7 +24,7 @@ from microagents.journal.messages import (
 )
 from microagents.journal.queries import batch_row, began_s, check_totals, moment, read_batch, read_outcomes
 from microagents.journal.requests import now
-from microagents.journal.rows import Rows, checksum
+from microagents.journal.rows import Rows, checksum, file_row
 from microagents.journal.statements import OF_INPUT, OR_INSTEAD, among, chunks, outcomes, replies_among
 from microagents.journal.tables import OPEN_CODES, UNDECIDED_CODE, DecidedRow, InputRow, SampleRow, TableRow
 
@@ -119,6 +120,7 @@ class RecordRows:
         samples: list[RecordSample] = []
         decided: list[RecordDecision] = []
         replies: list[RecordReply] = []
+        files: list[TableRow] = []
         after_ms = max(0, round((time.time() - self._began_s) * 1000))
         for record in records:
             match record:
@@ -128,6 +130,8 @@ class RecordRows:
                     decided.append(record)
                 case RecordReply():
                     replies.append(record)
+                case RecordFile():
+                    files.append(file_row(record.file))
                 case RecordProgress():
                     row = self._changing(record.input)
                     row.done = max(row.done, record.done)
@@ -152,6 +156,7 @@ class RecordRows:
         self._write_samples(samples, keys, known, decisions)
         self._insert([(input_of(row.path), row) for row in self._places.new])
         self._places.written()
+        self._rows.insert(files, OR_INSTEAD)
         self.write_books()
 
     def outcomes(self, keys: Mapping[str, int]) -> dict[int, int]:

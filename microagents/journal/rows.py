@@ -20,6 +20,7 @@ from msgspec import structs
 from microagents.base.errors import Unwritable
 from microagents.journal import statements
 from microagents.journal.tables import ROWS, SEALED, RunRow, TableRow
+from microagents.replies.media import Media
 
 
 class RunPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +50,11 @@ def _decoder_of(kind: type[P]) -> msgspec.json.Decoder[P]:
 def checksum(row: TableRow) -> int:
     """Return the checksum of a row: CRC-32 of its table and columns."""
     return crc32(_encode(row), _SEEDS[type(row)])
+
+
+def file_row(file: Media) -> RunRow:
+    """Return the row of a picture or a file: its digest in the name of the part, its type, size and name as JSON."""
+    return RunRow(part=f"file {file.digest}", content=msgspec.json.encode(file).decode())
 
 
 class Rows:

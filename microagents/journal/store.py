@@ -15,12 +15,22 @@ from microagents.base.errors import InvalidUsage, JournalGone, MicroagentsError,
 from microagents.elections.election import OPEN_OUTCOMES
 from microagents.elections.sample_batches import SampleBatch
 from microagents.journal.books import Books
+from microagents.journal.contents import Contents
 from microagents.journal.creating import create_file, create_in_memory, on_network
 from microagents.journal.encoding import Places, key_at, recalled
 from microagents.journal.ending import RunEnding
 from microagents.journal.inbox import Inbox
 from microagents.journal.live_files import JournalFiles
-from microagents.journal.messages import Account, Recall, Recalled, Recollection, RecordDecision, RunOutcome, Written
+from microagents.journal.messages import (
+    Account,
+    Recall,
+    Recalled,
+    Recollection,
+    RecordDecision,
+    RecordFile,
+    RunOutcome,
+    Written,
+)
 from microagents.journal.opening import connect, holds_nothing
 from microagents.journal.queries import checkpoint_of, ending_of, read_batches, read_open_elections
 from microagents.journal.record_rows import RecordRows
@@ -54,6 +64,7 @@ class Store:
         self.is_new = config.path is None or holds_nothing(path)
         self._failure: MicroagentsError | None = None
         """Why a transaction was undone."""
+        self.contents = Contents(config.path)
         self._sitting = Sitting(config)
         self._transactions = Transactions(path, config.experiment.run_id, is_new=self.is_new)
         with self._transactions.translating_errors():
@@ -111,6 +122,9 @@ class Store:
         Raises:
             JournalGone: the journal was taken away. `save` copies it with these records.
         """
+        for each in records:
+            if isinstance(each, RecordFile):
+                self.contents.keep(each.file, each.data)
         with self._recording():
             self.records.write([each for each in records if not self._is_late(each)])
             return self.books.account()
@@ -236,6 +250,8 @@ class Store:
     def recall(self, request: Recall) -> Recollection:
         """Return the journal's record at a path, of an input, or of the run."""
         path = request.path
+        if request.file:
+            return Recollection(content=self.contents.read(request.file))
         with self._reading():
             if "/" in path:
                 return Recollection(decision=self._decision(path))

@@ -10,6 +10,7 @@ from msgspec import structs
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.http.batch_wires import AnthropicBatches
 from microagents.models.http.histories import messages_of
+from microagents.models.http.media_parts import MESSAGES
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.replies import Said, object_in
 from microagents.models.http.sending import Client, Sender, headers_of
@@ -50,6 +51,7 @@ class AnthropicModel(HttpModel):
     key_env = "ANTHROPIC_API_KEY"
     path = "/v1/messages"
     batch_kinds: ClassVar[tuple[BatchKind, ...]] = ("file",)
+    form = MESSAGES
     models_path = "/v1/models?limit=1000"
     more_options = ("thinking",)
     effort_name = "output_config.effort"
@@ -98,14 +100,15 @@ class AnthropicModel(HttpModel):
         return {name: value for name, value in parameters.items() if value is not None}
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        prompt, history = self._opened(call.prompt)
+        prompt, history = self._opened(call.prompt, call.contents)
         system: Any = prompt.system
-        user: Any = prompt.user
+        user: Any = self.form.content(prompt.user_parts, prompt.files, call.contents)
         if self._is_cached(prompt):
             static, changing = prompt.user_parts
             marked = {"type": "text", "text": static or system, "cache_control": {"type": "ephemeral"}}
             if static:
-                user = [marked, *([{"type": "text", "text": changing}] if changing.strip() else [])]
+                changing_parts = [{"type": "text", "text": changing}] if changing.strip() else []
+                user = [marked, *self.form.parts(prompt.files, call.contents), *changing_parts]
             else:
                 system = [marked]
         messages = messages_of(history, {"role": "user", "content": user})
@@ -119,12 +122,13 @@ class AnthropicModel(HttpModel):
             content["system"] = system
         return content
 
-    def at_most(self, call: Call) -> Most:
+    def at_most(self, call: Call) -> Most | None:
         """Bound the usage of a call, with one that writes the constant part of its prompt into the cache before."""
         own = super().at_most(call)
-        if not self._is_cached(call.prompt):
+        if own is None or not self._is_cached(call.prompt):
             return own
         warming = super().at_most(structs.replace(call, max_output_tokens=0))
+        assert warming is not None
         if own.cost_usd is None or warming.cost_usd is None:
             cost_usd = None
         else:

@@ -12,6 +12,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace as _with
 
+from microagents.replies.media import NAMES, PDF
+
 Sampled = Literal["always", "unthinking", "never"]
 """Whether a parameter of sampling is accepted: always, only while the model does not think, or never."""
 CapName = Literal["max_tokens", "max_completion_tokens"]
@@ -38,6 +40,10 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """Tokens of prompt and output together; None if it is unknown."""
     cache_floor: int | None = None
     """Tokens of the shortest prefix that the provider caches; None if it is unknown."""
+    files: tuple[str, ...] | None = None
+    """Types of the pictures and files that it takes; None if they are unknown."""
+    picture_tokens: int | None = None
+    """Most tokens of a picture, by the provider's rule; None if it is unknown."""
     explicit_cache: bool = False
     """Whether the request says where the cached prefix ends."""
     shutdown: date | None = None
@@ -97,7 +103,13 @@ _OCTOBER, _NOVEMBER, _DECEMBER = date(2026, 10, 23), date(2026, 11, 30), date(20
 _FEBRUARY, _JUNE, _JANUARY, _APRIL = date(2026, 2, 19), date(2026, 6, 15), date(2027, 1, 14), date(2027, 4, 1)
 
 _GPT = Capabilities(
-    lists_end=False, max_tokens_name="max_completion_tokens", max_choices=128, json_schema=True, cache_floor=1024
+    lists_end=False,
+    max_tokens_name="max_completion_tokens",
+    max_choices=128,
+    json_schema=True,
+    cache_floor=1024,
+    files=tuple(NAMES),
+    picture_tokens=25_000,  # 10,000 patches of 32 x 32 at most, and 2.46 tokens for each in the dearest family
 )
 _CHAT = _with(_GPT, efforts=(), max_tokens_name=None)
 """Does not think."""
@@ -132,15 +144,21 @@ _OPENAI = {
         _THINKING, context_window=200_000, shutdown=_OCTOBER, successor=_LUNA
     ),
     "o1 o1-2024-12-17": _with(_THINKING, context_window=200_000, shutdown=_OCTOBER, successor=_SOL),
-    "gpt-4 gpt-4-0613 gpt-4-turbo gpt-4-turbo-2024-04-09": _with(_CHAT, shutdown=_OCTOBER, successor=_TERRA),
-    "gpt-3.5-turbo gpt-3.5-turbo-0125": _with(_CHAT, shutdown=_OCTOBER, successor=_LUNA),
+    "gpt-4 gpt-4-0613 gpt-4-turbo gpt-4-turbo-2024-04-09": _with(_CHAT, files=(), shutdown=_OCTOBER, successor=_TERRA),
+    "gpt-3.5-turbo gpt-3.5-turbo-0125": _with(_CHAT, files=(), shutdown=_OCTOBER, successor=_LUNA),
     "gpt-4.1 gpt-4.1-2025-04-14": _with(_CHAT, context_window=1_000_000, shutdown=_JANUARY, successor=_TERRA),
     "gpt-4.1-mini gpt-4.1-mini-2025-04-14": _with(_CHAT, context_window=1_000_000, shutdown=_JANUARY, successor=_LUNA),
     "gpt-4.1-nano gpt-4.1-nano-2025-04-14": _with(_CHAT, context_window=1_000_000, shutdown=_OCTOBER, successor=_LUNA),
     "gpt-4o gpt-4o-2024-11-20 gpt-4o-2024-08-06": _with(
         _CHAT, context_window=128_000, shutdown=_JANUARY, successor=_TERRA
     ),
-    "gpt-4o-mini gpt-4o-mini-2024-07-18": _with(_CHAT, context_window=128_000, shutdown=_JANUARY, successor=_LUNA),
+    "gpt-4o-mini gpt-4o-mini-2024-07-18": _with(
+        _CHAT,
+        picture_tokens=48_169,  # eight tiles of 5,667, and 2,833
+        context_window=128_000,
+        shutdown=_JANUARY,
+        successor=_LUNA,
+    ),
 }
 
 _CLAUDE = Capabilities(
@@ -151,6 +169,8 @@ _CLAUDE = Capabilities(
     cache_floor=4096,
     explicit_cache=True,
     efforts=_LOW_TO_MAX,
+    files=tuple(NAMES),
+    picture_tokens=4_784,
 )
 _CLAUDE_THINKING = _with(_CLAUDE, temperature="never", default_effort="low")
 
@@ -185,6 +205,8 @@ _GEMINI = Capabilities(
     max_choices=1,
     json_schema=True,
     context_window=1_048_576,
+    files=tuple([kind for kind in NAMES if kind not in (PDF, "image/gif")]),
+    picture_tokens=2_240,
 )
 """Always thinks."""
 

@@ -59,6 +59,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """Number of samples that its request asks for: this one, and those behind it in launch order."""
     traceparent: str = ""
     """The W3C trace context of the run, if its election was sampled for a trace; else empty."""
+    contents: dict[str, bytes] = {}
+    """Bytes of the files of the prompt, by their digests."""
 
     def singles(self) -> list[Call]:
         """Return a call for each of its samples, in launch order."""
@@ -164,6 +166,8 @@ class Model:
     them; the end of a run leaves them to its next sitting."""
     sent_singly: int = 0
     """Number of calls in flight of a patient model that go in no batch."""
+    takes_files: bool = False
+    """Whether it takes pictures and files; a prompt with some is refused in the name of any other model."""
     answers_at_once: bool = False
     """Whether `complete` waits for nothing, so that no call has to be watched for taking too long, or needs a task of its own."""
 
@@ -342,7 +346,16 @@ ModelObject = Model | Completer | ModelFunction
 
 
 def as_taken(call: Call, model: Model) -> Call:
-    """Return a call as a model takes it: with the turns and tools of its prompt, or as one text."""
+    """Return a call as a model takes it: with the turns and tools of its prompt, or as one text.
+
+    Raises:
+        ModelUnavailable: the prompt has pictures or files, and the model takes none.
+    """
+    if not model.takes_files and call.prompt.all_files:
+        kind = type(model).__name__
+        raise ModelUnavailable(
+            "refused", f"{kind} takes no pictures and files, such as {call.prompt.all_files[0].shown}; nothing was sent"
+        )
     if model.takes_turns or not call.prompt.is_conversation:
         return call
     return structs.replace(call, prompt=call.prompt.flat, whole=call.prompt)
@@ -356,13 +369,23 @@ class FunctionModel(Model):
         spec: the name of the model in samples and errors.
         priced: whether the samples have a cost.
         takes_turns: whether it takes the turns and the tools of a prompt.
+        takes_files: whether it takes the files of a prompt.
     """
 
-    def __init__(self, function: ModelFunction, spec: str, *, priced: bool = False, takes_turns: bool = False) -> None:
+    def __init__(
+        self,
+        function: ModelFunction,
+        spec: str,
+        *,
+        priced: bool = False,
+        takes_turns: bool = False,
+        takes_files: bool = False,
+    ) -> None:
         self._function = function
         self._spec = spec
         self.priced = priced
         self.takes_turns = takes_turns
+        self.takes_files = takes_files
 
     async def complete(self, call: Call) -> Sample:
         """Call the function.
@@ -523,8 +546,8 @@ def _found(spec: ModelSpec, text: str, context: Context) -> Any:
 
 
 def _of_function(given: Any, text: str) -> FunctionModel:
-    """Make a model of a function, or of an object with ``complete``. Either may have the attributes ``priced`` and ``takes_turns``."""
-    stated = {name: getattr(given, name, False) is True for name in ("priced", "takes_turns")}
+    """Make a model of a function, or of an object with ``complete``. Either may have ``priced``, ``takes_turns``, ``takes_files``."""
+    stated = {name: getattr(given, name, False) is True for name in ("priced", "takes_turns", "takes_files")}
     return FunctionModel(getattr(given, "complete", given), text, **stated)
 
 

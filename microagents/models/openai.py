@@ -14,6 +14,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.batch_wires import OpenAIFiles
 from microagents.models.http.histories import chat_messages
+from microagents.models.http.media_parts import CHAT
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.replies import ChatChoice, Said, choices_in, name_in
 from microagents.models.http.sending import Client, Response, Sender, headers_of
@@ -64,6 +65,7 @@ class OpenAIWire(HttpModel):
     key_env = "OPENAI_API_KEY"
     batch_kinds: ClassVar[tuple[BatchKind, ...]] = ("file",)
     workspace_env = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
+    form = CHAT
     more_options: ClassVar[tuple[str, ...]] = (LOGPROBS,)
     mass_parameters: ClassVar[Mapping[str, Any]] = {}
     """Parameters that ask for the log-probabilities of tokens; none if the API has none."""
@@ -143,13 +145,16 @@ class OpenAIWire(HttpModel):
             parameters["prompt_cache_options"] = {"mode": "explicit"}
         return {name: value for name, value in parameters.items() if value is not None} | self._for_mass(call)
 
-    def _messages(self, prompt: Prompt, kind: str) -> list[dict[str, Any]]:
-        """Write the texts of a prompt as messages of parts with a type; the last constant one ends the cached prefix."""
-        written = [("system", [prompt.system]), ("user", prompt.user_parts)]
-        parts = [(role, [{"type": kind, "text": text} for text in texts if text]) for role, texts in written]
-        ending: dict[str, Any] = parts[1 if prompt.user_parts[0] else 0][1][0]
+    def _messages(self, prompt: Prompt, contents: Mapping[str, bytes]) -> list[dict[str, Any]]:
+        """Write a prompt as messages of parts; the last constant text ends the cached prefix."""
+        kind, files = self.form.text, list(self.form.parts(prompt.files, contents))
+        system, static, changing = [
+            [{"type": kind, "text": text}] if text else [] for text in (prompt.system, *prompt.user_parts)
+        ]
+        ending: dict[str, Any] = (static or system)[0]
         ending["prompt_cache_breakpoint"] = {"mode": "explicit"}
-        return [{"role": role, "content": content} for role, content in parts if content]
+        written = (("system", system), ("user", [*static, *files, *changing]))
+        return [{"role": role, "content": content} for role, content in written if content]
 
 
 def priority_of(path: str) -> int:
@@ -283,11 +288,12 @@ class OpenAIModel(OpenAIWire):
         return None
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        prompt, history = self._opened(by_letter(call) if self._weighs else call.prompt)
+        prompt, history = self._opened(by_letter(call) if self._weighs else call.prompt, call.contents)
         if "prompt_cache_options" in parameters and self._is_cached(prompt):
-            messages = self._messages(prompt, "text")
+            messages = self._messages(prompt, call.contents)
         else:
-            texts = (("system", prompt.system), ("user", prompt.user))
+            user = self.form.content(prompt.user_parts, prompt.files, call.contents)
+            texts = (("system", prompt.system), ("user", user))
             messages = [{"role": role, "content": text} for role, text in texts if text or role == "user"]
         content = {"model": self.model, "messages": [*messages, *chat_messages(history)]}
         if prompt.tools:

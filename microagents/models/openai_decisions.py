@@ -41,6 +41,8 @@ class OpenAIDecisions(OpenAIWire):
         if self._wire not in WIRES:
             raise InvalidUsage(f"wire={self._wire!r} is not {either(WIRES)}")
 
+    takes_files = False
+
     @property
     def takes_turns(self) -> bool:  # type: ignore[override]  # as the model's
         """False: the evidence is one text."""

@@ -9,6 +9,7 @@ from msgspec import structs
 from microagents.base.logs import log
 from microagents.models.http.batch_wires import ResponseWindows
 from microagents.models.http.histories import responses_input
+from microagents.models.http.media_parts import RESPONSES
 from microagents.models.http.replies import Said, finish_of, name_in, object_in
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.openai import CACHING, OpenAIWire
@@ -36,6 +37,7 @@ class ResponsesModel(OpenAIWire):
 
     path = "/responses"
     batch_kinds: ClassVar[tuple[BatchKind, ...]] = ("file", "window")
+    form = RESPONSES
     effort_name = "reasoning.effort"
     mass_parameters: ClassVar = {"include": ["message.output_text.logprobs"], "top_logprobs": ALTERNATIVES}
     substitutes: ClassVar = {"temperature": None, "reasoning.effort": None, "include": None, **CACHING}
@@ -69,14 +71,15 @@ class ResponsesModel(OpenAIWire):
         return parameters
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        prompt, history = self._opened(call.prompt)
+        prompt, history = self._opened(call.prompt, call.contents)
         further = list(responses_input(history))
         content: dict[str, Any] = {"model": self.model, "input": prompt.user}
         if "prompt_cache_options" in parameters and self._is_cached(prompt):
-            content["input"] = [*self._messages(prompt, "input_text"), *further]
+            content["input"] = [*self._messages(prompt, call.contents), *further]
         else:
-            if further:
-                content["input"] = [{"role": "user", "content": prompt.user}, *further]
+            if further or prompt.files:
+                user = self.form.content(prompt.user_parts, prompt.files, call.contents)
+                content["input"] = [{"role": "user", "content": user}, *further]
             if prompt.system:
                 content["instructions"] = prompt.system
         if prompt.tools:

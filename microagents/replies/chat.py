@@ -32,7 +32,8 @@ from microagents.base.user_code import called, mistyped
 from microagents.replies import pydantic_types
 from microagents.replies.json_forms import form_of
 from microagents.replies.masses import Mass
-from microagents.replies.turns import Turn, flat_text, flaw_of, flaw_of_tools, without_feedback
+from microagents.replies.media import Media, checked_files
+from microagents.replies.turns import Turn, files_of, flat_text, flaw_of, flaw_of_tools, without_feedback
 
 A = TypeVar("A", bound="Reply")
 Format = Literal["lines", "json"]
@@ -58,6 +59,8 @@ class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """The constant part, which providers cache."""
     static_chars: int = 0
     """Number of characters at the start of ``user`` that are constant, too, such as a document that all questions are about."""
+    files: tuple[Media, ...] = ()
+    """Pictures and files, between the constant and the changing part of ``user``: ``files=[Image("scan.png")]``."""
     turns: tuple[Turn, ...] = ()
     """Turns that follow ``user``."""
     tools: str = ""
@@ -66,6 +69,8 @@ class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """The part behind ``system`` that a model without native calls reads: its tools, and how to call them in a text."""
 
     def __post_init__(self) -> None:
+        if self.files:
+            structs.force_setattr(self, "files", checked_files(self.files))
         if self.turns and (flaw := flaw_of(self.turns)) is not None:
             raise TypeError(f"the turns of a Prompt cannot be sent: {flaw}")
         if self.tools and (flaw := flaw_of_tools(self.tools)) is not None:
@@ -96,21 +101,26 @@ class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
         """The same question as one text of the user, for a model that takes no turns."""
         if not self.is_conversation:
             return self
-        system = "\n\n".join(filter(None, (self.system, self.calls_as_text)))
-        return Prompt(system=system, user=self.user + flat_text(self.turns), static_chars=self.static_chars)
+        system, user = "\n\n".join(filter(None, (self.system, self.calls_as_text))), self.user + flat_text(self.turns)
+        return Prompt(system=system, user=user, static_chars=self.static_chars, files=self.all_files)
+
+    @cached_property
+    def all_files(self) -> tuple[Media, ...]:
+        """Its files, and then the files of its turns."""
+        return (*self.files, *files_of(self.turns))
 
     @cached_property
     def size(self) -> int:
-        """Most bytes that the question has as UTF-8, in either form."""
+        """Most bytes that the texts of the question have as UTF-8, in either form."""
         texts = (self.system, self.user, self.tools, self.calls_as_text)
         return sum(len(text.encode("utf-8", "replace")) for text in texts) + sum(turn.size for turn in self.turns)
 
     @property
     def conversation(self) -> tuple[object, ...]:
-        """All that it has beyond its texts, for digests; empty for a question without turns and tools."""
+        """All that it has beyond its texts, for digests; empty for a question of texts only."""
         if not self.is_conversation:
-            return ()
-        return (b"".join([turn.digest for turn in self.turns]), self.tools, self.calls_as_text)
+            return self.files
+        return (b"".join([turn.digest for turn in self.turns]), self.tools, self.calls_as_text, *self.files)
 
     def without_feedback(self, answers: int) -> Prompt:
         """Return the question without its last answers that were found wrong, and without the feedback on them."""

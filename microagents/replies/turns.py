@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.base.foreign_text import fenced, visible
+from microagents.replies.media import Media, checked_files
 
 W = TypeVar("W")
 Speaker = Literal["user", "assistant", "tool"]
@@ -46,12 +47,18 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """Of a result: its outcome, such as ``error``."""
     closing: str = ""
     """Text behind that of a user's turn in the flat form only: where results end a conversation, the next step is the model's."""
+    files: tuple[Media, ...] = ()
+    """Pictures and files of a user's turn, or of a result."""
     label: str = CALLED
     """Text before each call and its result in the flat form."""
     items: str = ""
     """JSON of what the wire of a model gives beyond text and calls, such as reasoning with signatures; it is part of no digest."""
     by: str = ""
     """The model that gave the items, which alone gets them back."""
+
+    def __post_init__(self) -> None:
+        if self.files:
+            structs.force_setattr(self, "files", checked_files(self.files))
 
     def __hash__(self) -> int:
         return hash(self.digest)  # arguments have no hash
@@ -108,7 +115,9 @@ def flaw_of(turns: Sequence[Turn]) -> str | None:
             return f"turn {number} is the result of a call that no turn before it makes"
         if turn.role == "user" and turn.calls:
             return f"turn {number} is the user's, and calls tools; only the assistant's can"
-        if not (turn.text + turn.closing).strip() and not turn.calls:
+        if turn.files and turn.role == "assistant":
+            return f"turn {number} is the assistant's, and has files; only the user's turns and results can"
+        if not (turn.text + turn.closing).strip() and not turn.calls and not turn.files:
             return f"turn {number} has neither a text nor a call"
         if [each.call for each in results] != list(range(len(turn.calls))):
             return (
@@ -175,11 +184,17 @@ def joined(turns: Iterable[Turn]) -> list[Turn]:
     """Join texts of the user that stand side by side: many templates want the speakers to take turns."""
     found: list[Turn] = []
     for turn in turns:
-        if found and turn.text and turn.role == found[-1].role == "user":
-            found[-1] = Turn(role="user", text=f"{found[-1].text}\n{turn.text}")
-        elif turn.text or turn.calls or turn.role != "user":
+        if found and (turn.text or turn.files) and turn.role == found[-1].role == "user":
+            text = "\n".join(filter(None, (found[-1].text, turn.text)))
+            found[-1] = Turn(role="user", text=text, files=(*found[-1].files, *turn.files))
+        elif turn.text or turn.files or turn.calls or turn.role != "user":
             found.append(turn)
     return found
+
+
+def files_of(turns: Sequence[Turn]) -> tuple[Media, ...]:
+    """Return all files of turns, in their order."""
+    return tuple([file for turn in turns for file in turn.files])
 
 
 def native_only(turns: Sequence[Turn], by: str) -> list[Turn]:
@@ -187,7 +202,7 @@ def native_only(turns: Sequence[Turn], by: str) -> list[Turn]:
     found = []
     for turn, results in rounds_of(turns):
         if turn.calls and not turn.is_of(by):
-            found.append(Turn(role="user", text=_flat(turn, results).strip("\n")))
+            found.append(Turn(role="user", text=_flat(turn, results).strip("\n"), files=files_of(results)))
         else:
             found += [turn, *results]
     return found

@@ -270,7 +270,9 @@ class Executor(DurableRole):
         """
         called = await self._call(work, request, TRIES)
         place = SampleId(election=ElectionId(path=path, question_digest=KEPT), seq=0)
-        kept = LookedUpBefore(outcome=called.outcome, text=called.text, tool=request.tool, arguments=request.arguments)
+        kept = LookedUpBefore(
+            outcome=called.outcome, text=called.text, files=called.files, tool=request.tool, arguments=request.arguments
+        )
         ballot = Ballot(seq=0, value=msgspec.json.encode(kept), cost_usd=0.0)
         self.tell(Record(entries=(RecordSample(id=place, ballot=ballot),)))
         await work.flush()
@@ -397,7 +399,7 @@ class Executor(DurableRole):
             number += 1
 
     async def _called(self, work: Work[Any, Any], request: Execute, timeout_s: float | None) -> Called:
-        return await self._tools.call(
+        called = await self._tools.call(
             work.task.toolbox,
             request.tool,
             request.arguments,
@@ -406,6 +408,10 @@ class Executor(DurableRole):
             timeout_s=timeout_s,
             most_chars=request.most_chars,
         )
+        work.keep(called.files)
+        for each in called.files:
+            each.forget_source()
+        return called
 
     async def _look_up(self, work: Work[Any, Any], request: Execute) -> LookedUp | None:
         """Ask a tool for the outcome of a call; repeatedly if it knows of none, since a server may still be working on it."""

@@ -189,4 +189,5 @@ class Sampler:
                 is_kept=True,
             )
         )
-        return Turn(role="tool", outcome="error" if made.outcome == "unknown" else made.outcome, text=made.text)
+        outcome = "error" if made.outcome == "unknown" else made.outcome
+        return Turn(role="tool", outcome=outcome, text=made.text, files=made.files)

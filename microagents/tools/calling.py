@@ -16,20 +16,23 @@ from msgspec import Struct
 from microagents.base.aio import is_cancelled, loop_has_threads, retrieve_exception
 from microagents.base.foreign_text import bounded
 from microagents.base.user_code import described
+from microagents.replies.media import Media
 from microagents.tools.mcp_connections import KEY_NAME, RUN_NAME, McpConnections
-from microagents.tools.observations import observation_of
+from microagents.tools.observations import files_in, observation_of, without_files
 from microagents.tools.threads import LoopThread, in_thread
 from microagents.tools.tool import BadArguments, EffectKey, RunInput, called_in
 from microagents.tools.toolbox import Toolbox
 
 
-class Called(Struct, frozen=True, kw_only=True):
+class Called(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The outcome of one call: its result, refusal or error."""
 
     outcome: Literal["done", "error", "unknown"]
     """`done`: it returned. `error`: it failed; a destructive call did nothing. `unknown`: it may have been made, or not."""
     text: str
     """What it returned, or why not; bounded, with control characters shown as such."""
+    files: tuple[Media, ...] = ()
+    """Pictures and files that it returned."""
 
 
 class LookedUp(Struct, frozen=True, kw_only=True):
@@ -108,7 +111,8 @@ class Tools:
             else:
                 outcome = "error"
             return Called(outcome=outcome, text=bounded(described(error), most_chars))
-        return Called(outcome="done", text=observation_of(returned, most_chars))
+        files = files_in(returned)
+        return Called(outcome="done", text=observation_of(without_files(returned), most_chars), files=files)
 
     async def look_up(
         self, toolbox: Toolbox, tool: str, key: EffectKey, *, timeout_s: float, most_chars: int

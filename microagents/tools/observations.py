@@ -12,6 +12,7 @@ from pydantic_core import to_json
 from microagents.base.foreign_text import bounded
 from microagents.base.plain_values import plain
 from microagents.base.user_code import shown
+from microagents.replies.media import Media
 
 MAX_OBSERVATION_CHARS = 4_000
 """Characters of an observation; the middle of a longer one is left out."""
@@ -30,6 +31,21 @@ def observation_of(value: object, most: int) -> str:
     except Exception as error:  # noqa: BLE001 - a model may have serializers of its own
         said = f"(the call was made; it returned a {type(value).__name__}, which cannot be written as JSON: {error})"
         return bounded(f"{said} {shown(value)}", most)
+
+
+def files_in(value: object) -> tuple[Media, ...]:
+    """Return the pictures and files that a tool returned, alone or in a list."""
+    parts = value if isinstance(value, list | tuple) else [value]
+    return tuple([each for each in parts if isinstance(each, Media)])
+
+
+def without_files(value: object) -> object:
+    """Return the value that a tool returned with its pictures and files in words."""
+    if isinstance(value, Media):
+        return f"({value.shown})"
+    if isinstance(value, list | tuple) and files_in(value):
+        return [without_files(each) for each in value]
+    return value
 
 
 def text_of_result(result: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ from microagents.elections.election import (
 )
 from microagents.elections.red_flags import REFUSED
 from microagents.elections.rules import Rule, by_field, certain, portable, without_doubt
-from microagents.journal.messages import Entry, Recall, Recalled, Record, RecordDecision
+from microagents.journal.messages import Entry, Recall, Recalled, Record, RecordDecision, RecordFile
 from microagents.models.weighing import at_least, options_of, rule_for
 from microagents.replies.chat import (
     A,
@@ -42,6 +42,7 @@ from microagents.replies.chat import (
     has_prose,
     system_with_instructions,
 )
+from microagents.replies.media import Media
 from microagents.replies.tool_calls import Calls, tools_as_text
 from microagents.replies.turns import described
 
@@ -91,6 +92,8 @@ class Elector(Role):
         super().__init__(context, messenger)
         self._has_records: dict[int, bool] = {}
         """For each input, whether the journal had records of it when this process first asked."""
+        self.kept_files: set[str] = set()
+        """Digests of the pictures and files that it has recorded."""
         self._began_with_nothing = False
         """Whether the journal had no records at all when this process started."""
 
@@ -182,6 +185,7 @@ class Elections(Generic[T, G]):
                 raise TaskFailed(
                     f"the prompt of an election of {type(self.task).__name__}", f"must be a Prompt, not {shown(each)}"
                 )
+            self.keep(each.all_files)
         given = (
             reply,
             options.get("rule"),
@@ -382,6 +386,17 @@ class Elections(Generic[T, G]):
     def record(self, entry: Entry) -> None:
         """Record a fact."""
         self.role.tell(Record(entries=(entry,)))
+
+    def keep(self, files: Sequence[Media]) -> None:
+        """Record pictures and files that were made in this process, each once.
+
+        Raises:
+            InvalidUsage: one cannot be read, or has changed since it was first read.
+        """
+        for file in files:
+            if file.is_made_here and file.digest not in self.role.kept_files:
+                self.record(RecordFile(file=file, data=file.data()))
+                self.role.kept_files.add(file.digest)
 
     def leave(self, election: ElectionId, verdict: Verdict, *, rung: str | None = None) -> None:
         """Record that an election was left to the next rung of a ladder; with ``rung``, that this rung failed.

@@ -7,13 +7,15 @@ of the model that gave it, and the id of an item tells which reasoning it came w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
+
+from tests.doubles.drawn import PICTURES, texts_in
 
 T = TypeVar("T")
 Many: TypeAlias = Annotated[list[T], Meta(min_length=1)]
@@ -28,6 +30,8 @@ GOOGLES_FIELDS = frozenset((
     *("model", "messages", "tools", "tool_choice", "temperature", "top_p", "max_tokens", "max_completion_tokens", "n"),
     *("stop", "stream", "stream_options", "response_format", "reasoning_effort", "service_tier"),
 ))  # fmt: skip
+DATA_URL = re.compile("data:(?P<type>[a-z/]+);base64,(?P<data>.+)", re.DOTALL)
+GOOGLES_PICTURES = ("image/png", "image/jpeg", "image/webp")
 MISTRALS_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 
@@ -40,6 +44,8 @@ class Heard(Struct):
 
     asked: str = ""
     """All texts of the user."""
+    seen: list[str] = []
+    """Texts of the pictures and files, in their order."""
     steps: int = 0
     """Replies with calls so far."""
     results: list[str] = []
@@ -48,6 +54,24 @@ class Heard(Struct):
 
 class Shape(Struct, forbid_unknown_fields=True, kw_only=True):
     """An object without unknown fields."""
+
+
+class File(Shape):
+    """A part with a picture or a file."""
+
+    def read(self) -> list[str]:
+        """Decode it."""
+        raise NotImplementedError
+
+
+def read_url(url: str, taken: Collection[str]) -> list[str]:
+    """Decode an address with data in it; any other is only named."""
+    found = DATA_URL.fullmatch(url)
+    if found is None:
+        if not url.startswith("https://"):
+            raise Refused(f"Invalid URL: {url[:40]}")
+        return [url]
+    return texts_in(found["data"], found["type"], taken)
 
 
 def seal(*parts: str) -> str:
@@ -117,11 +141,19 @@ def check_tools(tools: Sequence[tuple[str, Any]] | None, used: Iterable[str], fo
             raise Refused(f"Invalid JSON payload received. Unknown name or value {found[0]!r} in the schema of {name}")
 
 
-def text_of(content: str | list[Any] | None) -> str:
-    """Return the text of a content."""
+def text_of(content: str | list[Any] | None, seen: list[str] | None = None) -> str:
+    """Return the text of a content; the texts of its pictures and files are added to those seen."""
     if isinstance(content, str):
         return content
-    return "".join(part.text for part in content or ())
+    texts = []
+    for part in content or ():
+        if isinstance(part, File):
+            if seen is None:
+                raise Refused("Only text is allowed here.")
+            seen += part.read()
+        else:
+            texts.append(part.text)
+    return "".join(texts)
 
 
 # -- chat completions --------------------------------------------------------------------------------------------------
@@ -134,10 +166,33 @@ CHAT = Words(
 )
 
 
-class ChatPart(Shape):
-    type: Literal["text"]
+class ChatPart(Shape, tag_field="type", tag="text"):
     text: Filled
     prompt_cache_breakpoint: Any = None
+
+
+class ChatImageUrl(Shape):
+    url: str
+    detail: Literal["auto", "low", "high"] = "auto"
+
+
+class ChatImage(File, tag_field="type", tag="image_url"):
+    image_url: ChatImageUrl
+
+    def read(self) -> list[str]:
+        return read_url(self.image_url.url, PICTURES)
+
+
+class ChatFileData(Shape):
+    filename: Filled
+    file_data: str
+
+
+class ChatFile(File, tag_field="type", tag="file"):
+    file: ChatFileData
+
+    def read(self) -> list[str]:
+        return read_url(self.file.file_data, ("application/pdf",))
 
 
 class ChatFunction(Shape):
@@ -156,8 +211,8 @@ class ChatText(Shape, tag_field="role", tag="system"):
     content: str | Many[ChatPart]
 
 
-class ChatUser(ChatText, tag="user"):
-    pass
+class ChatUser(Shape, tag_field="role", tag="user"):
+    content: str | Many[ChatPart | ChatImage | ChatFile]
 
 
 class ChatResult(ChatText, tag="tool"):
@@ -213,13 +268,24 @@ def heard_by_chat(given: Mapping[str, Any], family: str) -> Heard:
         if isinstance(message, ChatResult):
             loop.result(message.tool_call_id, text_of(message.content))
             continue
-        loop.close(text_of(message.content) if isinstance(message, ChatUser) else "")
+        if isinstance(message, ChatUser):
+            check_googles_files(message, family)
+        loop.close(text_of(message.content, loop.heard.seen) if isinstance(message, ChatUser) else "")
         if isinstance(message, ChatReply):
             _hear_reply(message, loop, family, body.model, is_in_loop=number >= current)
     loop.close()
     if isinstance(body.messages[-1], ChatReply):
         raise Refused("Expected last role User or Tool for serving but got assistant")
     return loop.heard
+
+
+def check_googles_files(message: ChatUser, family: str) -> None:
+    """Refuse a file that Google's address does not take."""
+    for part in message.content if family == "gemini" else ():
+        if isinstance(part, ChatFile):
+            raise Refused("Invalid content part type: file")
+        if isinstance(part, ChatImage):
+            read_url(part.image_url.url, GOOGLES_PICTURES)
 
 
 def _check_googles(given: Mapping[str, Any]) -> None:
@@ -265,17 +331,39 @@ RESPONSES = Words(
 )
 
 
-class InputPart(Shape):
-    type: Literal["input_text", "output_text"]
+class InputPart(Shape, tag_field="type", tag="input_text"):
     text: str
     prompt_cache_breakpoint: Any = None
     annotations: Any = None
     logprobs: Any = None
 
 
+class OutputPart(InputPart, tag="output_text"):
+    pass
+
+
+class InputImage(File, tag_field="type", tag="input_image"):
+    image_url: str
+    detail: Literal["auto", "low", "high"]
+
+    def read(self) -> list[str]:
+        return read_url(self.image_url, PICTURES)
+
+
+class InputFile(File, tag_field="type", tag="input_file"):
+    filename: str = ""
+    file_data: str = ""
+    file_url: str = ""
+
+    def read(self) -> list[str]:
+        if bool(self.file_url) == bool(self.file_data) or bool(self.filename) != bool(self.file_data):
+            raise Refused("Provide filename and file_data, or file_url.")
+        return read_url(self.file_url or self.file_data, ("application/pdf",))
+
+
 class InputMessage(Shape, tag="message"):
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | Many[InputPart]
+    content: str | Many[InputPart | OutputPart | InputImage | InputFile]
     id: Annotated[str, Meta(pattern="^msg_")] = ""
     status: str = ""
     phase: str | None = None
@@ -291,7 +379,7 @@ class InputCall(Shape, tag="function_call"):
 
 class InputOutput(Shape, tag="function_call_output"):
     call_id: str
-    output: str
+    output: str | Many[InputPart | InputImage | InputFile]
     id: str = ""
     status: str = ""
 
@@ -340,19 +428,20 @@ def heard_by_responses(given: Mapping[str, Any]) -> Heard:
             object_in(item.arguments)
             loop.call(item.call_id)
         elif isinstance(item, InputOutput):
-            loop.result(item.call_id, item.output)
+            loop.result(item.call_id, text_of(item.output, loop.heard.seen))
         elif isinstance(item, InputMessage):
             _check_parts(item)
-            loop.close(text_of(item.content) if item.role == "user" else "")
+            loop.close(text_of(item.content, loop.heard.seen) if item.role == "user" else "")
     loop.close()
     return loop.heard
 
 
 def _check_parts(item: InputMessage) -> None:
-    expected = "output_text" if item.role == "assistant" else "input_text"
+    is_reply = item.role == "assistant"
     for part in item.content:
-        if isinstance(part, InputPart) and part.type != expected:
-            raise Refused(f"Invalid value: '{part.type}'. Supported values are: '{expected}'.")
+        if not isinstance(part, str) and isinstance(part, OutputPart) != is_reply:
+            expected = "output_text" if is_reply else "input_text"
+            raise Refused(f"Invalid value: '{type(part).__name__}'. Supported values are: '{expected}'.")
 
 
 def _check_reasoning(item: InputReasoning, mark: str, model: str, following: Any) -> None:
@@ -384,6 +473,31 @@ class TextBlock(Block, tag="text", kw_only=True):
     citations: Any = None
 
 
+class Base64(Shape, tag="base64"):
+    media_type: str
+    data: str
+
+
+class Url(Shape, tag="url"):
+    url: str
+
+
+class ImageBlock(File, tag="image", kw_only=True):
+    source: Base64 | Url
+    cache_control: Any = None
+    kinds: ClassVar[tuple[str, ...]] = PICTURES
+
+    def read(self) -> list[str]:
+        if isinstance(self.source, Url):
+            return read_url(self.source.url, ())
+        return texts_in(self.source.data, self.source.media_type, self.kinds)
+
+
+class DocumentBlock(ImageBlock, tag="document", kw_only=True):
+    title: str = ""
+    kinds: ClassVar[tuple[str, ...]] = ("application/pdf",)
+
+
 class Thinking(Shape, tag="thinking"):
     thinking: str
     signature: str
@@ -397,16 +511,19 @@ class Use(Block, tag="tool_use", kw_only=True):
 
 class Result(Block, tag="tool_result", kw_only=True):
     tool_use_id: str
-    content: str | list[TextBlock] = ""
+    content: str | list[TextBlock | ImageBlock | DocumentBlock] = ""
     is_error: bool = False
 
 
 class UserMessage(Shape, tag_field="role", tag="user"):
-    content: Filled | Many[TextBlock | Result]
+    content: Filled | Many[TextBlock | Result | ImageBlock | DocumentBlock]
 
 
 class ReplyMessage(Shape, tag_field="role", tag="assistant"):
     content: Filled | Many[TextBlock | Thinking | Use]
+
+
+AnyBlock: TypeAlias = TextBlock | Thinking | Use | Result | ImageBlock | DocumentBlock
 
 
 class Tool(Block, kw_only=True):
@@ -448,15 +565,18 @@ def heard_by_messages(given: Mapping[str, Any]) -> Heard:
     return loop.heard
 
 
-def _blocks(message: UserMessage | ReplyMessage) -> Sequence[TextBlock | Thinking | Use | Result]:
+def _blocks(message: UserMessage | ReplyMessage) -> Sequence[AnyBlock]:
     if isinstance(message.content, str):
         return [TextBlock(text=message.content)]
     return message.content
 
 
-def _hear_block(block: TextBlock | Thinking | Use | Result, loop: Loop, model: str, *, is_users: bool) -> None:
+def _hear_block(block: AnyBlock, loop: Loop, model: str, *, is_users: bool) -> None:
     if isinstance(block, Result):
-        loop.result(block.tool_use_id, text_of(block.content))
+        loop.result(block.tool_use_id, text_of(block.content, loop.heard.seen))
+    elif isinstance(block, ImageBlock):
+        loop.heard.seen += block.read()
+        loop.close()
     elif isinstance(block, Use):
         loop.call(block.id)
     elif isinstance(block, Thinking):

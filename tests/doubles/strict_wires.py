@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import web
 
 from tests.doubles.dialects import PLAIN, Said, written
+from tests.doubles.drawn import Unreadable
 from tests.doubles.histories import Heard, Refused, heard_by_chat, heard_by_messages, heard_by_responses
 
 Brain = Callable[[Heard], Said]
@@ -50,7 +51,7 @@ class StrictWires:
         self.bodies.append(body)
         try:
             heard = heard_by(wire, path["family"], body)
-        except (Refused, msgspec.ValidationError) as error:
+        except (Refused, Unreadable, msgspec.ValidationError) as error:
             self.refused.append(str(error))
             return web.json_response(error_of(wire, path["family"], str(error)), status=BAD_REQUEST)
         replies = [self.brain(heard) for _ in range(body.get("n") or 1)]

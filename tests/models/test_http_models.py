@@ -140,6 +140,7 @@ async def test_a_failed_response_is_no_reply(code: str, kind: str) -> None:
 def test_the_most_of_a_call_is_a_token_for_each_byte_of_its_prompt_and_the_longest_reply(provider: Provider) -> None:
     model = provider.open("http://localhost:1", price_in="1000", price_out="1000")
     most = model.at_most(a_call(user="\N{SNOWMAN}" * 1000, system=""))
+    assert most is not None
     assert 3 * 1000 + 64 <= most.tokens < 4 * 1000
     assert most.cost_usd == pytest.approx(most.tokens / 1000)
 

@@ -16,6 +16,7 @@ from microagents.base.errors import ModelUnavailable
 from microagents.base.messages import address_of
 from microagents.elections.election import Draw, ElectionId, SampleId
 from microagents.models.model import Call, Model
+from microagents.replies.media import Media
 from microagents.roles import Keeper, Solver
 from microagents.roles.solver.attempts import Attempts
 from microagents.roles.solver.backends import Backend, Backends
@@ -44,11 +45,15 @@ class GaugedSolver(Solver):
         self._attempts = GaugedAttempts(context, self._accounts)
 
 
+async def no_file(_: Media) -> None:
+    """Recall none."""
+
+
 class GaugedAttempts(Attempts):
     """The attempts of such a solver."""
 
     def __init__(self, context: Context, accounts: CallAccounts) -> None:
-        super().__init__(context, accounts)
+        super().__init__(context, accounts, no_file)
         self._name = context.name
 
     async def _send(self, attempt: Attempt) -> Sequence[Sample]:
@@ -217,7 +222,7 @@ async def test_a_call_that_waited_while_the_run_got_a_limit_passes_the_limit_bef
 
     context: Any = SimpleNamespace(run_id="r", tracing=None)
     backend, call, accounts = cast("Backend", SimpleNamespace(spec="m")), cast("Call", None), cast("CallAccounts", None)
-    attempts = Sent(context, accounts)
+    attempts = Sent(context, accounts, no_file)
     attempts.pass_through((departures,))
     waiting = asyncio.create_task(attempts.make(backend, call))
     await asyncio.sleep(0)

@@ -27,6 +27,7 @@ from microagents.roles.solver.gates import Attempt
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Onward
+from tests.roles.test_limiter import no_file
 from tests.roles.voting import Say, a_line, a_question, elect, says, scripted, tally_of, turns, voting
 
 both_runtimes = pytest.mark.parametrize("runtime", ["local", "linked"])
@@ -124,7 +125,7 @@ class CountingSolver(Solver):
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._attempts = CountedAttempts(context, self._accounts)
+        self._attempts = CountedAttempts(context, self._accounts, no_file)
 
 
 class CountedAttempts(Attempts):

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
+from microagents.models.http.media_parts import CHAT, MESSAGES, NO_CONTENTS, RESPONSES, PartForm
 from microagents.models.http.native_calls import NativeTools, native_tools, written_arguments
 from microagents.replies.chat import Prompt
-from microagents.replies.turns import Turn, joined, native_only, rounds_of
+from microagents.replies.turns import Turn, files_of, joined, native_only, rounds_of
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
 """Fields of an assistant's message with its reasoning, in the dialects of chat completions."""
 USER_BEHIND_RESULTS = "user behind results"
 """What Mistral's models refuse: a text of the user right behind the results of calls, without a word of the assistant between them."""
+FILES_BEHIND = "The pictures and files of these results, in their order:"
 Message = dict[str, Any]
 
 
@@ -39,20 +41,30 @@ class History(Struct, frozen=True):
     """The model that it is written for."""
     left_out: frozenset[str] = frozenset()
     """Fields of reasoning, and texts right behind results, that the model refuses."""
+    contents: Mapping[str, bytes] = NO_CONTENTS
+    """Bytes of the files of the turns."""
 
     def messages(
-        self, wire: str, call_message: Callable[[History, Turn, int], Any], result: Callable[[Turn, str], Any]
+        self,
+        wire: str,
+        call_message: Callable[[History, Turn, int], Any],
+        result: Callable[[Turn, str, list[Any]], Any],
+        form: PartForm,
     ) -> Iterator[Any]:
-        """Yield a pair of speaker and text, or the calls of a turn and then their results, as the wire writes them."""
+        """Yield a pair of speaker and content, or the calls of a turn and then their results, as the wire writes them."""
         first = 0
         for turn, results in rounds_of(self.turns):
             if not turn.calls:
-                yield turn.role, turn.text
+                yield turn.role, form.content([turn.text], turn.files, self.contents)
                 continue
-            form = (wire, first, self.by, self.left_out, self.tools)
-            yield turn.written(form, lambda: call_message(self, turn, first))  # noqa: B023 - called at once
+            place = (wire, first, self.by, self.left_out, self.tools)
+            yield turn.written(place, lambda: call_message(self, turn, first))  # noqa: B023 - called at once
             for each in results:
-                yield each.written((wire, first), lambda: result(each, id_of(first + each.call)))  # noqa: B023 - called at once
+                call_id, files = id_of(first + each.call), list(form.parts(each.files, self.contents))
+                if files:  # they are too large to be kept as they are written
+                    yield result(each, call_id, files)
+                else:
+                    yield each.written((wire, first), lambda: result(each, call_id, []))  # noqa: B023 - called at once
             first += len(turn.calls)
 
     def own_items(self, turn: Turn) -> Any:
@@ -65,22 +77,25 @@ class History(Struct, frozen=True):
             yield id_of(number), self.tools.names.get(call.tool, call.tool), written_arguments(call)
 
 
-def opened(prompt: Prompt, by: str, refused: Sequence[str]) -> tuple[Prompt, History]:
+def opened(
+    prompt: Prompt, by: str, refused: Sequence[str], contents: Mapping[str, bytes] = NO_CONTENTS
+) -> tuple[Prompt, History]:
     """Return a prompt with the texts of the user that stand right behind its own in it, and the rest of its turns.
 
     Args:
         prompt: the prompt.
         by: the model that it is for.
         refused: fields of reasoning that the model refuses; ``unreasoned`` if it refuses calls without their reasoning.
+        contents: bytes of the files, by their digests.
     """
     turns = native_only(prompt.turns, by) if "unreasoned" in refused else prompt.turns
     opening = Turn(role="user", text=prompt.user)
     first, *rest = joined([opening, *turns])
     fields = frozenset((*REASONING_FIELDS, USER_BEHIND_RESULTS)).intersection(refused)
-    history = History(tuple(rest), native_tools(prompt.tools), by, fields)
+    history = History(tuple(rest), native_tools(prompt.tools), by, fields, contents)
     if first is opening:
         return prompt, history
-    return structs.replace(prompt, user=first.text), history
+    return structs.replace(prompt, user=first.text, files=(*prompt.files, *first.files)), history
 
 
 # -- chat completions --------------------------------------------------------------------------------------------------------------
@@ -89,7 +104,9 @@ def opened(prompt: Prompt, by: str, refused: Sequence[str]) -> tuple[Prompt, His
 def chat_messages(history: History) -> Iterator[Message]:
     """Yield the messages of chat completions."""
     is_behind_result = False
-    for each in history.messages("chat", _chat_calls, _chat_result):
+    if files_of(history.turns):
+        history = structs.replace(history, turns=tuple(joined(_with_files_behind(history.turns))))
+    for each in history.messages("chat", _chat_calls, _chat_result, CHAT):
         if isinstance(each, dict):
             yield each
         else:
@@ -97,6 +114,16 @@ def chat_messages(history: History) -> Iterator[Message]:
                 yield {"role": "assistant", "content": "Understood."}
             yield {"role": each[0], "content": each[1]}
         is_behind_result = isinstance(each, dict)
+
+
+def _with_files_behind(turns: Sequence[Turn]) -> Iterator[Turn]:
+    """Yield turns with the files of results in a turn of the user behind them: on this wire results are texts."""
+    for turn, results in rounds_of(turns):
+        yield turn
+        for each in results:
+            yield structs.replace(each, files=())
+        if files := files_of(results):
+            yield Turn(role="user", text=FILES_BEHIND, files=files)
 
 
 def _chat_calls(history: History, turn: Turn, first: int) -> Message:
@@ -112,7 +139,7 @@ def _chat_calls(history: History, turn: Turn, first: int) -> Message:
     return {"role": "assistant", "content": turn.text or own.get("content") or None, "tool_calls": calls, **reasoning}
 
 
-def _chat_result(turn: Turn, call_id: str) -> Message:
+def _chat_result(turn: Turn, call_id: str, _: list[Any]) -> Message:
     return {"role": "tool", "tool_call_id": call_id, "content": result_text(turn)}
 
 
@@ -121,7 +148,7 @@ def _chat_result(turn: Turn, call_id: str) -> Message:
 
 def responses_input(history: History) -> Iterator[Message]:
     """Yield the input items of responses."""
-    for each in history.messages("responses", _responses_calls, _responses_result):
+    for each in history.messages("responses", _responses_calls, _responses_result, RESPONSES):
         if isinstance(each, list):
             yield from each
         else:
@@ -153,8 +180,10 @@ def _responses_calls(history: History, turn: Turn, first: int) -> list[Message]:
     return written
 
 
-def _responses_result(turn: Turn, call_id: str) -> Message:
-    return {"type": "function_call_output", "call_id": call_id, "output": result_text(turn)}
+def _responses_result(turn: Turn, call_id: str, files: list[Any]) -> Message:
+    text = result_text(turn)
+    output = [{"type": "input_text", "text": text}, *files] if files else text
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------------------
@@ -163,13 +192,13 @@ def _responses_result(turn: Turn, call_id: str) -> Message:
 def messages_of(history: History, opening: Message) -> list[Message]:
     """Return the messages of Anthropic's wire: all results of a reply first in one message of the user, and texts behind them."""
     written, content = [opening], list[Message]()
-    for each in history.messages("messages", _message_calls, _message_result):
+    for each in history.messages("messages", _message_calls, _message_result, MESSAGES):
         if isinstance(each, dict):
             content.append(each)
             continue
         speaker, said = ("assistant", each) if isinstance(each, list) else each
         if speaker == "user":
-            content.append({"type": "text", "text": said})
+            content += said if isinstance(said, list) else [{"type": "text", "text": said}]
             continue
         if content:
             written.append({"role": "user", "content": content})
@@ -195,8 +224,10 @@ def _message_calls(history: History, turn: Turn, first: int) -> list[Message]:
     return written
 
 
-def _message_result(turn: Turn, call_id: str) -> Message:
+def _message_result(turn: Turn, call_id: str, files: list[Any]) -> Message:
     failed = {"is_error": True} if turn.outcome == "error" else {}
     text = result_text(turn)
-    content = {"content": text} if text.strip() else {}
+    content: Message = {"content": text} if text.strip() else {}
+    if files:
+        content = {"content": [*([{"type": "text", "text": text}] if text.strip() else []), *files]}
     return {"type": "tool_result", "tool_use_id": call_id, **content, **failed}

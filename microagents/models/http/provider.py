@@ -27,6 +27,7 @@ from microagents.models.http.batch_client import BatchClient, BatchTerms
 from microagents.models.http.batch_wires import BatchWire
 from microagents.models.http.events import found_in
 from microagents.models.http.histories import REASONING_FIELDS, History, opened
+from microagents.models.http.media_parts import PartForm, check_files, most_file_tokens
 from microagents.models.http.native_calls import NativeCall, native_tools
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.refusals import (
@@ -124,6 +125,9 @@ class HttpModel(Model, ABC):
     """Path of the list of models behind ``base_url``."""
     path: ClassVar[str]
     """Path of the request behind ``base_url``."""
+    form: ClassVar[PartForm]
+    """Form of parts of a content."""
+    takes_files = True
     effort_name: ClassVar[str]
     """Parameter of the effort."""
     substitutes: ClassVar[Mapping[str, str | None]]
@@ -388,6 +392,7 @@ class HttpModel(Model, ABC):
             ModelUnavailable: no reply arrived, or it cannot be read.
         """
         check_length(call, self.name, self.capabilities.context_window)
+        check_files(call.prompt, self.name, self.capabilities, self.form)
         try:
             async with asyncio.timeout(None if self.is_patient else self.timeout_s):
                 answer = await self._ask_when_known(self._client(), call)
@@ -473,9 +478,12 @@ class HttpModel(Model, ABC):
     def _find_key(self, options: Mapping[str, str]) -> str | None:
         return key_in(options, self.key_env, self.base_url, is_own_address=self._is_own_address)
 
-    def at_most(self, call: Call) -> Most:
-        """Return the most that a call can use."""
-        read = most_tokens(call.prompt)
+    def at_most(self, call: Call) -> Most | None:
+        """Return the most that a call can use; None if only replies tell the cost of its files."""
+        of_files = most_file_tokens(call.prompt, self.capabilities)
+        if of_files is None:
+            return None
+        read = most_tokens(call.prompt) + of_files
         written = call.samples * call.max_output_tokens
         return Most(tokens=read + written, cost_usd=self.most_usd(read, written))
 
@@ -562,10 +570,10 @@ class HttpModel(Model, ABC):
         has_calls = any(turn.calls for turn in prompt.turns)
         return self._substitutes.learn_of_turns(error.message, known, has_calls=has_calls)
 
-    def _opened(self, prompt: Prompt) -> tuple[Prompt, History]:
+    def _opened(self, prompt: Prompt, contents: Mapping[str, bytes]) -> tuple[Prompt, History]:
         """Return a prompt with all texts that open it in its user part, and the turns behind them."""
         refused = (*self._substitutes.refused, *((UNREASONED,) if self._wants_reasoning else ()))
-        return opened(prompt, self._by, refused)
+        return opened(prompt, self._by, refused, contents)
 
     @property
     def _wants_reasoning(self) -> bool:

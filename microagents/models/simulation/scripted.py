@@ -37,6 +37,7 @@ class ScriptedModel(Model):
     """
 
     throttled_as = None
+    takes_files = True
 
     def __init__(self, spec: ModelSpec) -> None:
         self.name = f"scripted:{spec.name}"

@@ -106,6 +106,7 @@ class SimulatedModel(Model):
 
     throttled_as = None
     takes_turns = True
+    takes_files = True
     priced = True  # a profile without prices is free
 
     def __init__(self, spec: ModelSpec, tasks: Sequence[Task], seed: int, reading: Reading | None = None) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from msgspec import structs
 
 from microagents.actors.role import Context
-from microagents.base.errors import ModelUnavailable
+from microagents.base.errors import ModelUnavailable, TaskFailed
 from microagents.models.model import Call, as_taken, checked_samples, keyed_by_sample
-from microagents.replies.chat import Sample
+from microagents.replies.chat import Prompt, Sample
+from microagents.replies.media import HELD, Media
 from microagents.roles.solver.backends import Backend
 from microagents.roles.solver.call_accounts import CallAccounts
 from microagents.roles.solver.gates import Attempt, Gate, usage_of_all
@@ -26,9 +27,13 @@ class Attempts:
     Args:
         context: the context of the solver.
         accounts: the account of its calls.
+        recall: asks for the bytes of a file that this process does not hold.
     """
 
-    def __init__(self, context: Context, accounts: CallAccounts) -> None:
+    def __init__(
+        self, context: Context, accounts: CallAccounts, recall: Callable[[Media], Awaitable[bytes | None]]
+    ) -> None:
+        self._recall = recall
         self._run_id = context.run_id
         self._is_traced = context.tracing is not None
         self._accounts = accounts
@@ -73,6 +78,8 @@ class Attempts:
     async def _send(self, attempt: Attempt) -> Sequence[Sample]:
         """Send one call, and account for it."""
         backend, call, sent = attempt.backend, attempt.call, attempt.sent
+        if call.prompt.all_files:
+            call = structs.replace(call, contents=await self._contents_of(call.prompt))
         attempt.was_sent = True
         # A line is counted with its batch until its result is there.
         attempt.may_be_billed = not backend.model.is_patient
@@ -111,6 +118,26 @@ class Attempts:
         finally:
             backend.health.in_flight -= 1
             self._account_for(attempt)
+
+    async def _contents_of(self, prompt: Prompt) -> dict[str, bytes]:
+        """Return the bytes of the files of a prompt, by their digests.
+
+        Raises:
+            TaskFailed: they are neither here nor beside the journal.
+        """
+        contents = {}
+        for file in prompt.all_files:
+            if file.address or file.digest in contents:
+                continue
+            data = HELD.get(file.digest) or await self._recall(file)
+            if data is None:
+                raise TaskFailed(
+                    "a prompt",
+                    f"has a {file.shown}, whose bytes are not beside the journal any more; all decisions are kept",
+                )
+            HELD.put(file.digest, data)
+            contents[file.digest] = data
+        return contents
 
     def _account_for(self, attempt: Attempt) -> None:
         """Account for the end of a call, also of a cancelled one: the provider may bill it."""

@@ -29,6 +29,7 @@ from microagents.journal.messages import (
 from microagents.models.latencies import LEAST_STRAGGLER_S
 from microagents.models.model import SEVERAL_AT_ONCE, Call
 from microagents.replies.chat import Reply, Sample
+from microagents.replies.media import Media
 from microagents.roles.limits.leases import Acquire, Leases
 from microagents.roles.limits.reservations import Reservations
 from microagents.roles.solver.attempts import Attempts, Halted, Unsent
@@ -51,7 +52,7 @@ class Solver(Role):
     """
 
     asks = (Acquire, AllotCalls, KeepBatch, Recall, Record, Subscribe)
-    handles_no_message = ("keep",)
+    handles_no_message = ("keep", "content")
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -63,7 +64,7 @@ class Solver(Role):
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
         self._outages = OutageReports(self._max_outage_s, self._record)
-        self._attempts = Attempts(context, self._accounts)
+        self._attempts = Attempts(context, self._accounts, self.content)
         self._conditions = Conditions()
 
     async def start(self) -> None:
@@ -101,6 +102,10 @@ class Solver(Role):
     async def keep(self, batch: SampleBatch) -> int:
         """Record a batch, or its change; returns its number once it is durable."""
         return await self.ask(KeepBatch(batch=batch))
+
+    async def content(self, file: Media) -> bytes | None:
+        """Ask for the bytes of a picture or a file; None if they are not beside the journal."""
+        return (await self.ask(Recall(file=file.digest))).content
 
     async def recall(self) -> Sequence[SampleBatch]:
         """Return the batches of earlier sittings whose lines may still be asked for."""

@@ -31,6 +31,7 @@ from microagents.systems.agents.actions import (
     Action,
     AgentState,
     Observation,
+    Outcome,
     PastAction,
     ToCompressActions,
     making_at,
@@ -262,7 +263,8 @@ class Acting:
             if recorded is None:
                 early = reads.get(call.key_text())
                 made = await (self._read_call(step, call) if early is None else early)
-                seen = Observation(outcome="error" if made.outcome == "unknown" else made.outcome, text=made.text)
+                outcome: Outcome = "error" if made.outcome == "unknown" else made.outcome
+                seen = Observation(outcome=outcome, text=made.text, files=made.files)
                 self._work.tell_answer(place, seen)
             else:
                 seen = msgspec.json.decode(recorded.value or b"", type=Observation)
@@ -286,7 +288,7 @@ class Acting:
             if await self._said(f"{making}/found") is None:  # else it is not even looked up again
                 made = await self._execute(step, making, call)
                 if made.outcome != "unknown":
-                    return Observation(outcome=made.outcome, text=made.text)
+                    return Observation(outcome=made.outcome, text=made.text, files=made.files)
                 why = f"nobody can tell whether {shown} was done ({made.text})"
             noted.outcome = "unknown"
             found = await self._ask_person(f"{making}/found", FoundOutcome, why)

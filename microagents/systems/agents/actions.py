@@ -10,6 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from microagents.replies.chat import CheckedReply, ProseByTool
+from microagents.replies.media import Media
 from microagents.replies.tool_calls import Calls, ToolCall, with_whole_numbers
 from microagents.replies.turns import Turn, canonical
 from microagents.tools.effect_keys import MAKING
@@ -78,12 +79,14 @@ def _without(call: ToolCall, arguments: Collection[str]) -> ToolCall:
     return ToolCall(call.tool, {name: value for name, value in call.arguments.items() if name not in arguments})
 
 
-class Observation(Struct, frozen=True, kw_only=True):
+class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The outcome of one call: its result, refusal or error."""
 
     outcome: Outcome
     text: str
     """What the tool returned, bounded, with control characters shown as such."""
+    files: tuple[Media, ...] = ()
+    """Pictures and files that it returned."""
 
 
 class PastAction(Struct, frozen=True, kw_only=True, dict=True):
@@ -101,8 +104,10 @@ class PastAction(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def results(self) -> tuple[Turn, ...]:
         """The turns of the results."""
-        seen = enumerate(self.observations)
-        return tuple([Turn(role="tool", call=call, outcome=each.outcome, text=each.text) for call, each in seen])
+        turns = []
+        for call, each in enumerate(self.observations):
+            turns.append(Turn(role="tool", call=call, outcome=each.outcome, text=each.text, files=each.files))
+        return tuple(turns)
 
     def turn(self, number: int) -> Turn:
         """Return the assistant's turn of the action with a number, from 1."""

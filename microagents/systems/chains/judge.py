@@ -115,7 +115,8 @@ class StepJudge(DurableRole):
         labels = labels_of(request.candidates)
         reasoned: dict[str, JudgedCandidate] = {}
         for number, (label, reply) in enumerate(zip(labels, request.candidates, strict=True)):
-            asked = prompt_of(REASON_SYSTEM, Disputed(system=prompt.system, user=prompt.user, reply=reply))
+            disputed = Disputed(system=prompt.system, user=prompt.user, reply=reply)
+            asked = prompt_of(REASON_SYSTEM, disputed, files=prompt.files)
             if work.weighs:
                 said = None
             else:
@@ -124,7 +125,11 @@ class StepJudge(DurableRole):
                 label=label, reply=reply, reason=said.reason if isinstance(said, Reason) else ""
             )
         prompts = [
-            prompt_of(JUDGE_SYSTEM, Dispute(system=prompt.system, user=prompt.user, candidates=candidates))
+            prompt_of(
+                JUDGE_SYSTEM,
+                Dispute(system=prompt.system, user=prompt.user, candidates=candidates),
+                files=prompt.files,
+            )
             for candidates in in_orders(reasoned, MAX_ORDERS, opposite=work.weighs)
         ]
         question = work.question(

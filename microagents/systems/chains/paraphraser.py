@@ -73,7 +73,7 @@ class Paraphraser(DurableRole):
             said = await work.draw(f"{request.at}/{number}", asked, Paraphrased, sampling=request.sampling)
             if isinstance(said, Flagged):
                 continue
-            again = Prompt(system=said.system, user=said.user)
+            again = Prompt(system=said.system, user=said.user, files=given.files)
             if again != given and keeps_all(given.system, again.system) and keeps_all(given.user, again.user):
                 return again
         return None
