@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Coroutine, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from microagents.base.printing import printable
 from microagents.cli.inputs import Given
 from microagents.cli.options import StrategyOptions, strategy_named
 from microagents.cli.reporting import EXIT_CODES, echo
-from microagents.cli.watching import Watched, kept_in, run_in_terminal, show_and_exit
+from microagents.cli.watching import ALL_ENDED, Watched, kept_in, run_in_terminal, show_and_exit
 from microagents.elections.promises import LabelledRow
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import journal_of, reader_of
@@ -29,7 +30,6 @@ from microagents.studies.promised import KeptPromise, WantedPromise, labelled_ro
 from microagents.studies.series import short_digest
 from microagents.systems.chains.row_task import RowTask
 
-ENDED = ("completed", "undecided", "failed", "refused")
 OTHER_REPLIES = ("fallback", "on_undecided", "reuse")
 """Settings that take replies into the table which no label tests."""
 
@@ -104,10 +104,10 @@ def promised_strategy(asked: Promising) -> Strategy:
     if found is None:
         _say_why_not(asked, tested)
     at, promise = found.thresholds, tested.said(found)
-    shares = tested.shares(at)
+    paths = Counter(each.path(at) for each in tested.rows)
     echo(
-        f"microagents: {promise}; of new rows about {shares['cheap']:.0%} are then by the cheap model, {shares['strong']:.0%} by "
-        f"the strong one, {shares[None]:.0%} open, at the least {tested.least_open:.0%}",
+        f"microagents: {promise}; {paths['cheap']:,} are by the cheap model, {paths['strong']:,} by the strong one, {paths[None]:,} open; "
+        f"of new rows at least {tested.least_open:.1%} must stay open",
         err=True,
     )
     return asked.strategy(cheap_from=at.cheap, strong_from=at.strong, promise=promise)
@@ -123,9 +123,9 @@ def _ask_for_labels(asked: Promising, labelled: int, wanted: int) -> NoReturn:
     if rows.labels > labelled:
         chosen = f", and {rows.labels - labelled} of other rows: labels of the first rows, or chosen by hand, promise nothing of the others"
     votes = asked.strategy().expected_calls(asked.given.first) or 1
-    calls = f"about {2 * votes * least:,.0f} calls for them, then {votes * total:,.0f} to {2 * votes * total:,.0f}"
+    calls = f"{2 * votes * least:,.0f} calls for {least}, then {votes * total:,.0f} to {2 * votes * total:,.0f} for the table"
     _end(
-        f"no promise yet, and nothing was asked: {asked.wanted} takes {least} to {wanted} labels of rows drawn at random, {calls}; "
+        f"no promise yet, and nothing was asked: {asked.wanted} takes {least} to {wanted} labels of rows drawn at random ({calls}); "
         f"there are {labelled}{chosen}; label {least - labelled} more at least in {asked.labels} ({', '.join(rows.gold)}), from the "
         f"top and without gaps, and give --gold-file {asked.labels}"
     )
@@ -168,5 +168,5 @@ def _ask_both(asked: Promising, name: str, rows: list[RowTask[Any]]) -> None:
 
     watched = Watched(name, RowTask.progress_unit, asked.models["cheap"], kept_in(name, asked.runs_dir))
     result = run_in_terminal(watched, start, yes=asked.yes)
-    if result.outcome not in ENDED:
+    if result.outcome not in ALL_ENDED:
         show_and_exit(result, as_json=False)

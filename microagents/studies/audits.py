@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.base.files import is_there, replace_text
@@ -25,7 +25,7 @@ class Audit(Struct):
     """The judgments on an output so far, in the order of its draw, as the file beside it keeps them."""
 
     digest: str
-    """Digest of the rows of the output."""
+    """Digest of the rows of the output, and of the unit that is judged."""
     of_cells: bool
     """Whether one cell of each drawn row is judged, and not the whole row."""
     population: int
@@ -35,8 +35,6 @@ class Audit(Struct):
     def __str__(self) -> str:
         """The sentence with which it ends."""
         unit, wrong = "cell" if self.of_cells else "row", self.right.count(False)
-        if not self.right:
-            return "nothing is judged yet"
         bound = wrong_bound(wrong, len(self.right), self.population)
         return (
             f"{wrong} of {counted(len(self.right), f'random decided {unit}')} wrong: at most {100 * bound:.1f} % of "
@@ -58,7 +56,7 @@ def drawn(path: Path, sample: int, *, of_cells: bool) -> tuple[Audit, list[dict[
     decided = [row for row in rows if row.get(state) == "decided" and row.get("settled_by") != "a person"]
     if not decided:
         raise InvalidUsage(f"{str(path)!r} has no row that a run decided, so there is nothing to audit")
-    digest = blake2b(msgspec.json.encode(rows), digest_size=16).hexdigest()
+    digest = blake2b(msgspec.json.encode([of_cells, rows]), digest_size=16).hexdigest()
     draw, cells = Random(digest), _results(decided[0], state)  # noqa: S311 - no secret
     chosen = draw.sample(decided, len(decided))[:sample]  # of a larger sample the first rows are the same
     audit = Audit(digest, of_cells, len(decided))
@@ -75,11 +73,11 @@ def _begun(file: Path, audit: Audit) -> list[bool]:
     """Return the judgments of an earlier sitting."""
     with suppress(msgspec.MsgspecError):
         before = msgspec.json.decode(file.read_bytes(), type=Audit)
-        if structs.replace(audit, right=before.right) == before:
+        if before.digest == audit.digest:
             return before.right
     raise InvalidUsage(
-        f"the output has changed since its audit began, or that was of {'rows' if audit.of_cells else 'cells'}; it was kept; for another "
-        f"one move {str(file)!r} away"
+        f"the output has changed since its audit began, or other units were judged; these judgments are kept: move {str(file)!r} away for "
+        "another audit"
     )
 
 

@@ -77,11 +77,6 @@ class KeptPromise(Struct, frozen=True, kw_only=True):
         lost = sum(each.is_lost(ALL) for each in self.rows)
         return max(0.0, lost / len(self.rows) - self.wanted.wrong_at_most)
 
-    def shares(self, at: Thresholds) -> dict[str | None, float]:
-        """Return the share of labelled rows by the path that takes them; None for rows that stay open."""
-        paths = [each.path(at) for each in self.rows]
-        return {path: paths.count(path) / len(paths) for path in ("cheap", "strong", None)}
-
     def said(self, found: Tested) -> str:
         """Return the promise, with its condition and its basis."""
         condition = f"if new rows are like the {len(self.rows):,} labelled ones, a random sample"
