@@ -29,6 +29,7 @@ TASKS = {
     "drift": (
         *("drift", "-o", "length=400", "--model", "sim:perfect@error=0.4,flag=0.1,latency=0.003,sigma=1", "-k", "2"),
     ),
+    "together": (*("drift", "-o", "length=400", "--model", f"{_HARD},votes_per_request=auto", "-k", "3"),),
     "lead": ("drift", "-o", "length=200", "--model", _HARD, "--strategy", "lead", "-s", "history=4"),
     "ladder": (
         "drift",
