@@ -33,11 +33,11 @@ class TrustList(Struct, frozen=True):
 
     def has(self, path: Path, content: bytes) -> bool:
         """Return whether a file with this content is on the list."""
-        try:
-            listed = self._file().read_bytes()
-        except (OSError, RuntimeError):  # no list yet, or no home folder
-            return False
-        return b"\n" + _line(path, content) in b"\n" + listed
+        return b"\n" + _line(path, content) in b"\n" + self._listed()
+
+    def names(self, name: str) -> bool:
+        """Return whether a file of this name is on the list, in any folder."""
+        return f'/{name}"\n'.encode() in self._listed()
 
     def add(self, path: Path, content: bytes) -> None:
         """Put a file on the list. Without a folder that can be written, the list stays as it is."""
@@ -49,6 +49,11 @@ class TrustList(Struct, frozen=True):
             _append(file, _line(path, content))
             if file.stat().st_size > MAX_BYTES:
                 _forget_gone(file)
+
+    def _listed(self) -> bytes:
+        with suppress(OSError, RuntimeError):  # no list yet, or no home folder
+            return self._file().read_bytes()
+        return b""
 
     def _file(self) -> Path:
         state = os.environ.get("XDG_STATE_HOME", "")

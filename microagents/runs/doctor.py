@@ -177,7 +177,8 @@ def _of_provider(
         yield _missing(f"{text} key", said)
     else:
         unlisted = f"has no list of models (HTTP {code}), so the key is not checked"
-        yield _ok(f"{text} endpoint", f"{place} answers, and {'takes the key' if answer.is_success else unlisted}")
+        taken = "takes the key" if model.has_key else "was asked without a key"
+        yield _ok(f"{text} endpoint", f"{place} answers, and {taken if answer.is_success else unlisted}")
     yield _model_known(text, spec, answer, is_vendor=model.base_url == model.url)
     unpriced = "unknown, so --max-cost cannot be used; give price_in and price_out, or --prices"
     price = f"{text} price"

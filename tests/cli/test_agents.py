@@ -211,13 +211,17 @@ def test_the_first_question_of_an_agent_is_shown() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("agent_files")
-def test_an_agent_with_effects_that_begins_anew_under_a_given_name_says_what_its_keys_mean() -> None:
+def test_an_agent_with_effects_that_begins_anew_under_a_name_that_was_used_says_what_its_keys_mean() -> None:
     goal, said = (
         ("-o", "goal=Pay order 7 back."),
         "run r7 begins anew: its effects have the keys of every other run of this name",
     )
     named = (*AGENT, *goal, "--run-id", "r7")
-    assert [said in microagents(*named, *more).err for more in ((), (), ("--runs-dir", "other"))] == [True, False, True]
+    assert [said in microagents(*named, *more).err for more in ((), (), ("--runs-dir", "other"))] == [
+        False,
+        False,
+        True,
+    ]
     assert "begins anew" not in microagents(*AGENT, *goal).err
     assert "begins anew" not in microagents("run", "drift", "--run-id", "r8").err
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from microagents.cli.views import tables
+from microagents.cli.views.runs import _list
 from microagents.cli.views.tables import Columns
 from tests.cli.commands import microagents
 
@@ -31,10 +33,13 @@ def test_a_run_is_listed_with_its_date_model_price_and_wrong_decisions() -> None
 def test_at_80_columns_no_line_is_wider_and_nothing_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [["r", "completed", "2026-11-22 08:47", "drift", "9 calls", f"right: {WORDS}"], ["second", "cut off", WORDS]]
     monkeypatch.setattr(tables, "columns_of_stdout", lambda _: 80)
-    lines = tables.table(Columns(rows, to_the_left=range(6))).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert Counter(" ".join(lines).split()) == Counter(" ".join(chain.from_iterable(rows)).split())
-    assert [line.split()[0] for line in lines if not line.startswith(" ")] == ["r", "second"]
+    for drawn in (tables.table(Columns(rows, to_the_left=range(6))), _list(rows, 80)):
+        lines = drawn.splitlines()
+        assert max(map(len, lines)) <= 80
+        words = re.findall(r"[\w'-]+", " ".join(chain.from_iterable(rows)))
+        assert Counter(re.findall(r"[\w'-]+", drawn)) == Counter(words)
+        heads = [line.split()[0].rstrip(":") for line in lines if not line.startswith(" ")]
+        assert heads == ["r", "second"]
 
 
 def test_a_journal_that_a_full_disk_left_empty_says_how_to_begin_its_run() -> None:

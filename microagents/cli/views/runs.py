@@ -6,16 +6,19 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from microagents.base.errors import InvalidUsage
 from microagents.cli.reporting import echo
-from microagents.cli.views.lines import one_line
-from microagents.cli.views.tables import Columns, laid_out, table
+from microagents.cli.views.lines import drawn, one_line
+from microagents.cli.views.tables import WIDEST, Columns, laid_out, report_text
 from microagents.models.model import without_options
 from microagents.runs.inspection.runs import runs_in
 from microagents.runs.result import Result
+from microagents.runs.words.summary import columns_of_stdout
 from microagents.runs.words.verdict import counted, local_time, outcome_text, verdict_on
 
 COLUMNS = 8
@@ -24,11 +27,7 @@ LOOK_EVERY_S = 1.0
 
 def list_runs(runs_dir: Path, *, live: bool) -> None:
     """Print the list once. A live one begins with the runs under way."""
-    rows = _rows(runs_dir, live=live)
-    if rows:
-        echo(table(_columns(rows)))
-    else:
-        echo(f"there is no run in {str(runs_dir)!r}")
+    echo(_list(_rows(runs_dir, live=live), columns_of_stdout(WIDEST)) or f"there is no run in {str(runs_dir)!r}")
 
 
 def show_live(runs_dir: Path) -> None:
@@ -38,14 +37,20 @@ def show_live(runs_dir: Path) -> None:
         with Live(console=console, auto_refresh=False, vertical_overflow="ellipsis") as display:
             while True:
                 rows = _rows(runs_dir, live=True)[: console.height]
-                display.update(laid_out(_columns(rows)), refresh=True)
+                display.update(Text(_list(rows, console.width)), refresh=True)
                 time.sleep(LOOK_EVERY_S)
     except KeyboardInterrupt:
         pass
 
 
-def _columns(rows: list[list[str]]) -> Columns:
-    return Columns(rows, to_the_left=range(COLUMNS))
+def _list(rows: list[list[str]], columns: int) -> str:
+    """Write a line for each run, in columns; where these are too wide, a sentence for each."""
+    if not rows:
+        return ""
+    lines = drawn(laid_out(Columns(rows, to_the_left=range(COLUMNS))), WIDEST)
+    if max(map(cell_len, lines.split("\n"))) <= columns:
+        return lines
+    return report_text([f"{name}: {', '.join(filter(None, cells))}" for name, *cells in rows])
 
 
 def _rows(runs_dir: Path, *, live: bool) -> list[list[str]]:

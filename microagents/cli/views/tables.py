@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
-from rich.console import Console
-from rich.measure import Measurement
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +19,10 @@ from microagents.runs.words.verdict import local_time
 
 WIDEST = 10_000
 """Columns of a table that goes into a file or a pipe, at most."""
+
+
+LEAST_TEXT, GAP = 12, 2
+"""Least width of a column of texts, and the columns behind each."""
 
 
 class Columns(NamedTuple):
@@ -36,16 +40,19 @@ def report_text(parts: Iterable[str | Columns]) -> str:
 
 def table(columns: Columns) -> str:
     """Draw a table. On a terminal that is too narrow texts are wrapped, and figures stay whole."""
-    laid, widest = laid_out(columns), Console(width=WIDEST)
-    return drawn(laid, max(columns_of_stdout(WIDEST), Measurement.get(widest, widest.options, laid).minimum))
+    laid = laid_out(columns)
+    return drawn(laid, max(columns_of_stdout(WIDEST), sum(GAP + (each.min_width or 0) for each in laid.columns)))
 
 
 def laid_out(columns: Columns) -> Table:
     """Lay out a table without lines."""
-    laid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for number in range(max(map(len, columns.rows), default=0)):
-        is_text = number in columns.to_the_left
-        laid.add_column(justify="left" if is_text else "right", no_wrap=not is_text)
+    laid = Table(box=None, show_header=False, pad_edge=False, padding=(0, GAP, 0, 0))
+    for number, cells in enumerate(zip_longest(*columns.rows, fillvalue="")):
+        widest = max(map(cell_len, cells))
+        if number in columns.to_the_left:
+            laid.add_column(overflow="fold", min_width=min(widest, LEAST_TEXT))
+        else:
+            laid.add_column(justify="right", no_wrap=True, min_width=widest)
     for row in columns.rows:
         laid.add_row(*map(Text, map(printable, row)))
     return laid

@@ -475,6 +475,11 @@ class HttpModel(Model, ABC):
             self._clients[loop] = client if self._terms is None else self._in_batches(client, self._terms)
         return self._clients[loop]
 
+    @property
+    def has_key(self) -> bool:
+        """Whether calls carry a key of the user."""
+        return self._key not in (None, "none")
+
     def _find_key(self, options: Mapping[str, str]) -> str | None:
         return key_in(options, self.key_env, self.base_url, is_own_address=self._is_own_address)
 

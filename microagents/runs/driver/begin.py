@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -23,6 +23,7 @@ from microagents.base.aio import has_running_loop
 from microagents.base.errors import Interrupted, InvalidUsage
 from microagents.base.logs import log
 from microagents.base.messages import address_of
+from microagents.base.trust import JOURNALS
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of, reader_of
 from microagents.runs.arguments import check_arguments
@@ -225,7 +226,7 @@ async def _execute(
     if listed is None:
         raise Interrupted("interrupted while the tools of MCP servers were read; nothing was started")
     plan, journal = listed, None if runs_dir is None else journal_of(Path(runs_dir), listed.settings["run_id"])
-    _tell_of_keys(plan, journal)
+    _tell_of_keys(plan, journal, control.get("on_start") or log().warning)
     kind, show = type(plan.tasks[0]), None
     if control.get("on_progress") is None:
         show = notebook_progress(
@@ -255,13 +256,13 @@ def _with_table(result: Result, settings: Settings, *, is_kept: bool = False) ->
     return structs.replace(result, outputs=(*result.outputs, path))
 
 
-def _tell_of_keys(plan: RunPlan, journal: Path | None) -> None:
-    """Explain the consequences of an agent with effects that begins a journal under a name that another run may have had."""
+def _tell_of_keys(plan: RunPlan, journal: Path | None, tell: Callable[[str], None]) -> None:
+    """Explain the consequences of an agent with effects that begins a journal under a name that another run has had."""
     first, run_id = plan.tasks[0], plan.settings["run_id"]
     if not isinstance(first, AgentTask) or not first.has_effects or re.search(NEW_NAME, run_id):
         return
-    if journal is None or holds_nothing(journal):
-        log().warning(
+    if journal is None or (holds_nothing(journal) and JOURNALS.names(journal.name)):
+        tell(
             f"run {run_id} begins anew: its effects have the keys of every other run of this name, so a service that honours keys takes an "
             "equal effect for a repetition and does not make it; for new effects use another --run-id"
         )
