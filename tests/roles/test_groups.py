@@ -428,6 +428,28 @@ async def test_a_resumed_run_does_not_ask_again_for_what_was_not_given() -> None
     assert all("n" not in each.json for each in server.received[before:])
 
 
+@pytest.mark.parametrize("refuses_one", [False, True])
+async def test_a_refusal_of_several_choices_is_remembered_once_one_is_accepted(*, refuses_one: bool) -> None:
+    is_up = False
+
+    async def answer(connection: Connection) -> None:
+        body = server.received[-1].json
+        n = body.get("n", 1)
+        if not is_up and (n > 1 or (refuses_one and body["temperature"])):
+            await reply({"error": {"message": "no"}}, status=410)(connection)
+        else:
+            await reply(choices(*[onward(body)] * n))(connection)
+
+    async with serving(answer) as server:
+        spec = f"openai:m@base_url={server.url},votes_per_request=auto"
+        with suppress(ModelUnavailable):
+            await drifting(spec, steps=2, run_id="refused", strategy=Maker(k=4, speculate=False), max_calls=4)
+        is_up, before = True, len(server.received)
+        result = await resume("refused", max_calls=100)
+    assert result.outcome == "completed"
+    assert any("n" in each.json for each in server.received[before:]) == refuses_one
+
+
 @pytest.mark.parametrize("text", ["0", "129", "two", "1.5", "", "-1"])
 def test_a_number_of_votes_that_no_request_can_ask_for_is_refused(text: str) -> None:
     with pytest.raises(InvalidUsage, match="must be auto or a number from 1 to 128, not "):

@@ -142,7 +142,6 @@ class Solver(Role):
             except ModelUnavailable as error:
                 if backend.refuses_several(call, error):
                     backend.is_refused_several = True
-                    self._accounts.refuse(backend.spec, {**backend.model.refused, SEVERAL_AT_ONCE: None})
                     continue
                 other = self._backends.one_that_delivers(request.model)
                 if other is None or other is backend:
@@ -154,9 +153,17 @@ class Solver(Role):
                 self._accounts.repeat(error.kind)
                 call = structs.replace(call, attempt=call.attempt + 1)
             else:
-                self._outages.end()
-                backend.most_given = max(backend.most_given, len(samples))
-                return _marked(samples, backend, request.model)
+                return self._given(request, backend, samples)
+
+    def _given(self, request: Draw, backend: Backend, samples: Sequence[Sample]) -> tuple[Sample, ...]:
+        """Note that a model delivers; returns its samples, marked with it if another one was asked."""
+        self._outages.end()
+        backend.most_given = max(backend.most_given, len(samples))
+        if backend.is_refused_several and request.samples > 1:  # only now is it known that one alone is accepted
+            self._accounts.refuse(backend.spec, {**backend.model.refused, SEVERAL_AT_ONCE: None})
+        if backend.spec == request.model:
+            return tuple(samples)
+        return tuple([structs.replace(each, fallback=backend.spec) for each in samples])
 
     async def _first_reply(
         self, backend: Backend, substitute: Backend, call: Call, outage: Outage
@@ -279,10 +286,3 @@ def _call_of(request: Draw) -> Call:
         choices=request.choices,
         traceparent=request.traceparent,
     )
-
-
-def _marked(samples: Sequence[Sample], backend: Backend, asked: str) -> tuple[Sample, ...]:
-    """Samples with the model that gave them, if that is another one than was asked."""
-    if backend.spec == asked:
-        return tuple(samples)
-    return tuple([structs.replace(each, fallback=backend.spec) for each in samples])
