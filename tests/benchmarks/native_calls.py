@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from math import sqrt
 from random import Random
 from statistics import fmean, stdev
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from msgspec import structs
 
-from microagents import AgentTask, Prompt, ToolCall, Turn, run, tool
+from microagents import AgentTask, Prompt, ToolCall, Turn, resume, run, tool
 from microagents.replies.chat import Sampling
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.actions import AgentState
@@ -36,8 +37,6 @@ LEAST = 0.1
 SIGMAS_95 = 1.96
 TOGETHER = 8
 """Calls at the same time: the server takes four of them in one batch."""
-SHOWN_EVERY = 12
-"""Questions after which the figures so far are shown: all of a wire take half an hour of a processor."""
 ALONE = Act(k_read=1, max_draws=1)
 ELECTED = Act(k_read=3, max_draws=30)
 
@@ -93,8 +92,16 @@ class Order(AgentTask[Any]):
 
 
 async def rights(model: str, questions: Sequence[Order], strategy: Act) -> tuple[list[bool], int]:
-    """Answer questions; returns which answers are right, and the number of calls."""
-    result = await run(questions, models=model, strategy=strategy, concurrency=TOGETHER, runs_dir=None)
+    """Answer questions; returns which answers are right, and the number of calls.
+
+    A run stops when its first ten replies are flagged, as those of this small model often are, and is then resumed.
+    """
+    with TemporaryDirectory() as folder:
+        result = await run(
+            questions, models=model, strategy=strategy, concurrency=TOGETHER, runs_dir=folder, run_id="calls"
+        )
+        while result.outcome == "stopped":
+            result = await resume("calls", runs_dir=folder)
     return [bool(value and value["correct"]) for value in result.value], result.account.calls
 
 
@@ -105,23 +112,17 @@ def interval(differences: Sequence[int]) -> tuple[float, float]:
 
 
 async def measure(address: str, wires: Sequence[str], number: int, seed: int) -> bool:
-    """Print for each wire a line for all questions so far; returns whether voting helped enough on all wires."""
+    """Print both shares and their difference for each wire; returns whether voting helped enough on all wires."""
     random, helps = Random(seed), True
     questions = [Order(name=random.choice([*SAID]), order=random.randrange(40, 100)) for _ in range(number)]
     for wire in wires:
         model = f"{wire}:smollm2@base_url={address}{WIRES[wire]},timeout_s=3600"
-        alone, elected, low = list[bool](), list[bool](), 0.0
-        asked = drawn = 0
-        for first in range(0, number, SHOWN_EVERY):
-            some = questions[first : first + SHOWN_EVERY]
-            right, calls = await rights(model, some, ALONE)
-            alone, asked = [*alone, *right], asked + calls
-            right, calls = await rights(model, some, ELECTED)
-            elected, drawn = [*elected, *right], drawn + calls
-            low, high = interval([int(two) - int(one) for one, two in zip(alone, elected, strict=True)])
-            done = len(alone)
-            print(f"{wire}: {done} questions, right alone {sum(alone)}, elected {sum(elected)}, {asked / done:.2f} and {drawn / done:.2f} "
-                  f"calls a question; elected - alone {low:.2f} to {high:.2f}", flush=True)  # fmt: skip
+        alone, asked = await rights(model, questions, ALONE)
+        print(f"{wire}: {sum(alone)} of {number} right alone, {asked / number:.2f} calls a question", flush=True)
+        elected, drawn = await rights(model, questions, ELECTED)
+        print(f"{wire}: {sum(elected)} of {number} right elected, {drawn / number:.2f} calls a question", flush=True)
+        low, high = interval([int(two) - int(one) for one, two in zip(alone, elected, strict=True)])
+        print(f"{wire}: elected - alone {low:.2f} to {high:.2f}", flush=True)
         helps &= low >= LEAST
     return helps
 
