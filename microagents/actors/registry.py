@@ -40,6 +40,15 @@ class Registry(Struct, frozen=True, kw_only=True):
     """Entry-point group in which installed packages register classes of this kind."""
     shipped: Mapping[str, str]
     """Addresses (``module:Class``) of the shipped classes, by name; the most important come first."""
+    papers: tuple[str, ...] = ()
+    """Names of shipped baselines of papers, which lists show behind the others."""
+
+    @property
+    def listed(self) -> str:
+        """The names, those of papers behind the others."""
+        own = [name for name in self.addresses if name not in self.papers]
+        groups = [", ".join(own), *[f"papers: {', '.join(self.papers)}"] * bool(self.papers)]
+        return "; ".join(groups)
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -89,7 +98,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         """Import the module of a name; returns the named object, if it is there, the module, and its name in it."""
         where, colon, attribute = self.addresses.get(name, name).rpartition(":")
         if not colon:
-            known = unknown(self.kind, name, list(self.addresses))
+            known = unknown(self.kind, name, list(self.addresses), listed=self.listed)
             file = f"; did you mean the file {name}.py?" if os.path.isfile(f"{name}.py") else ""
             raise InvalidUsage(f"{known}; or name your own as path/file.py:Class or package.module:Class{file}")
         module = self._import(name, where)
@@ -168,6 +177,10 @@ STRATEGIES = Registry(
         "sequential": "microagents.systems.documents.subtask_baselines:Sequential",
         "parallel": "microagents.systems.documents.subtask_baselines:Parallel",
     },
+    papers=(
+        *("analogical", "chain-of-draft", "self-refine", "iterative-restart", "sequential", "parallel", "tot", "fot"),
+        *("cot", "cot-sc", "aot+tree"),
+    ),
 )
 MODELS = Registry(
     kind="model provider",
@@ -220,11 +233,11 @@ def can_be_found(reference: str) -> bool:
     return "<locals>" not in reference and (module != "__main__" or hasattr(sys.modules["__main__"], name))
 
 
-def unknown(kind: str, name: str, known: Sequence[str]) -> str:
-    """Write the error about an unknown name, with similar names and the list of known ones."""
+def unknown(kind: str, name: str, known: Sequence[str], *, listed: str = "") -> str:
+    """Write the error about an unknown name, with similar names and the known ones, as they are ``listed``."""
     near = get_close_matches(name, known, n=2)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ";"
-    return f"there is no {kind} {name!r}{hint} known: {', '.join(known) or 'none'}"
+    return f"there is no {kind} {name!r}{hint} known: {listed or ', '.join(known) or 'none'}"
 
 
 @lru_cache
@@ -243,7 +256,11 @@ def _not_found(module: ModuleType, attribute: str, base: type[C]) -> InvalidUsag
 
 
 def _none_of(base: type) -> str:
-    return f"no {base.__name__}: define one in it, or name another file"
+    name = base.__name__
+    others = (
+        "; a model, tool or strategy in it goes with --model, --tool or --strategy FILE:NAME" if name == "Task" else ""
+    )
+    return f"no {name}: define one in it, which `microagents init` begins, or name another file{others}"
 
 
 def _classes_in(module: ModuleType, base: type[C]) -> list[type[C]]:

@@ -15,10 +15,22 @@ PASSING = (KeyboardInterrupt, GeneratorExit)
 """What is never turned into another error: it ends the process, or a coroutine that nobody waits for."""
 
 
+def in_own_words(said: str) -> str:
+    """Say a fault that pydantic finds: "must be greater than 0" for its "Input should be greater than 0"."""
+    kind, comma, own = said.partition(", ")
+    if comma and kind in ("Value error", "Assertion failed"):
+        return own
+    if said == "Field required":
+        return "is missing"
+    _, should, wanted = said.partition(" should ")
+    return f"must {wanted}" if should else said
+
+
 def refusal(name: str, said: str, given: object) -> str:
     """State the demand on a value, from a message of pydantic such as "Input should be greater than 0"."""
-    _, should, wanted = said.partition(" should ")
-    if not should:
+    said = in_own_words(said)
+    wanted = said.removeprefix("must ")
+    if wanted == said:
         return f"{name}={given!r:.100}: {said[:1].lower()}{said[1:]}"
     return f"{name} must {wanted.partition(', not ')[0]}, not {given!r:.100}"
 

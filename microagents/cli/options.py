@@ -93,7 +93,7 @@ Tools = Annotated[
         help="Tool of the task `agent`: path/file.py:function, package.module:function, mcp:COMMAND or mcp:https://... . Repeatable.",
     ),
 ]
-STRATEGY_NAMES = f"A shipped strategy ({', '.join(STRATEGIES.addresses)}), package.module:Class, or path/file.py:Class."
+STRATEGY_NAMES = f"A shipped strategy ({STRATEGIES.listed}), package.module:Class, or path/file.py:Class."
 StrategyName = Annotated[
     str | None,
     typer.Option(

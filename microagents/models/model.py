@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from microagents.actors.registry import MODELS, OBJECT, can_be_found, reference_to
 from microagents.actors.role import Context
-from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents.base.errors import InvalidUsage, ModelUnavailable, in_own_words
 from microagents.elections.election import SampleId
 from microagents.elections.sample_batches import BatchLedger
 from microagents.models.capabilities import meant_spec
@@ -232,7 +232,7 @@ class Model:
         try:
             return cls(**_typed(cls, spec.options))
         except (TypeError, ValidationError) as error:
-            said = error.errors()[0]["msg"].lower() if isinstance(error, ValidationError) else error
+            said = in_own_words(error.errors()[0]["msg"]) if isinstance(error, ValidationError) else error
             raise InvalidUsage(f"{cls.__name__} does not take the options {spec.options}: {said}") from None
 
     async def attach(self, ledger: BatchLedger) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import PydanticUserError, ValidationError
 from pydantic_core import to_jsonable_python
 
-from microagents.base.errors import TaskFailed
+from microagents.base.errors import TaskFailed, in_own_words
 from microagents.base.messages import address_of
 from microagents.base.plain_values import WithNumbers, adapter_of, read_by_pydantic
 
@@ -28,7 +28,10 @@ def read(kind: type, found: object) -> Any:
     try:
         value = read_by_pydantic(kind, found, strict=True)
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}".removeprefix(": ") for each in error.errors()]
+        faults = [
+            f"{'.'.join(map(str, each['loc']))}: {in_own_words(each['msg'])}".removeprefix(": ")
+            for each in error.errors()
+        ]
         raise ValueError("; ".join(faults[:MAX_FAULTS])) from None
     again = None
     with suppress(ValidationError):

@@ -27,7 +27,7 @@ from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
 from microagents.actors.registry import RUNTIMES, unknown
-from microagents.base.errors import InvalidUsage, read_failure, refusal
+from microagents.base.errors import InvalidUsage, in_own_words, read_failure, refusal
 from microagents.base.files import read_text
 from microagents.base.largest import MAX_COUNT, MAX_S, MAX_USD
 from microagents.base.plain_values import adapter_of, number_in
@@ -374,8 +374,7 @@ def _refusal(model: type, subject: str, first: ErrorDetails, flag: str) -> str:
         case "missing":
             return f"{subject} needs {name}; give it with {flag} {name}=VALUE".replace("  ", " ")
         case "value_error" | "assertion_error":
-            said = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-            return f"{subject}: {said}"
+            return f"{subject}: {in_own_words(first['msg'])}"
     allowed = allowed_values(model, name)
     said = first["msg"] if allowed is None else f"Input should be {allowed}"
     return f"{subject}: {refusal(name + _as_flag(model, name), said, first['input'])}"

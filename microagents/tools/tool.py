@@ -14,7 +14,7 @@ from typing import Any, Literal, NewType, TypeVar, get_type_hints
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
-from microagents.base.errors import InvalidDefinition, MicroagentsError, NotMade
+from microagents.base.errors import InvalidDefinition, MicroagentsError, NotMade, in_own_words
 from microagents.base.plain_values import plain, unwritable
 from microagents.replies.chat import is_unvoted
 
@@ -235,7 +235,9 @@ class FunctionTool:
             return self._arguments.model_validate_json(json.dumps(arguments, default=_nearest), strict=True)
         except ValidationError as error:
             raise BadArguments(
-                "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
+                "; ".join(
+                    f"{'.'.join(map(str, each['loc']))}: {in_own_words(each['msg'])}" for each in error.errors()[:3]
+                )
             ) from None
 
 
