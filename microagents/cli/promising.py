@@ -24,14 +24,12 @@ from microagents.journal.reading import journal_of, reader_of
 from microagents.runs.driver.begin import run
 from microagents.runs.driver.keywords import RunControl
 from microagents.runs.result import Result
+from microagents.runs.settings import check_promised
 from microagents.runs.words.verdict import counted
 from microagents.studies.labels import DrawnRows, without_labels
 from microagents.studies.promised import KeptPromise, WantedPromise, labelled_rows
 from microagents.studies.series import short_digest
 from microagents.systems.chains.row_task import RowTask
-
-OTHER_REPLIES = ("fallback", "on_undecided", "reuse")
-"""Settings that take replies into the table which no label tests."""
 
 
 class Promising(Struct, frozen=True, kw_only=True, dict=True):
@@ -59,10 +57,7 @@ class Promising(Struct, frozen=True, kw_only=True, dict=True):
             raise InvalidUsage("--wrong-at-most needs two models: --model cheap=SPEC --model strong=SPEC")
         if not (0 < self.wanted.wrong_at_most < 1 and 0 < self.wanted.confidence < 1):
             raise InvalidUsage("--wrong-at-most and --confidence are shares between 0 and 1, such as .05 and .9")
-        for name in OTHER_REPLIES:
-            if name in self.changed:
-                flag = name.replace("_", "-")
-                raise InvalidUsage(f"--{flag} takes replies that no label tests into the table; leave it out")
+        check_promised(self.changed)
         if not getattr(self.given.first, "gold", None) or "output" not in self.changed:
             raise InvalidUsage(
                 "--wrong-at-most fills the rows of a table: give --inputs, --gold COLUMN and --output FILE"

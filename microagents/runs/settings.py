@@ -275,6 +275,19 @@ DEFAULTS: Mapping[str, object] = adapter_of(SettingKeywords).validate_python({})
 """The value of each setting that is not given."""
 
 
+def check_promised(settings: Mapping[str, Any]) -> None:
+    """Refuse settings of a table with a promise that take replies into it which no label tests.
+
+    Raises:
+        InvalidUsage: there is one.
+    """
+    for name in ("fallback", "on_undecided", "reuse"):
+        if settings.get(name, DEFAULTS[name]) != DEFAULTS[name]:
+            raise InvalidUsage(
+                f"{option_of(name)} takes replies that no label tests into a table with a promise; leave it out"
+            )
+
+
 def solver_pool(settings: Settings) -> tuple[str, ...]:
     """Return the models that samples are drawn from if no role has a pool of its own."""
     return settings["models"].get("solver") or settings["models"][""]

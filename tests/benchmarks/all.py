@@ -222,6 +222,7 @@ SHORT: Mapping[str, Benchmark] = {
 }
 LEFT_OUT = {
     "recursive": "takes six minutes",
+    "cascades": "installs another package",
     "side_by_side": "installs another package",
     "against": "compares two commits",
     "marks": "takes an hour",

@@ -109,8 +109,16 @@ def test_a_table_is_filled_with_a_promise_and_each_row_says_by_which_path_it_cam
     assert paths["cheap"] > 300
     again = promised("--gold-file", str(LABELS), "--trust-columns")
     assert again[0] == COMPLETED, "the same command is answered from the journals"
+    label(150)
+    code, more = promised("--gold-file", str(LABELS))
+    assert (code, "this run was started with strategy." in more) == (WRONG_USAGE, True), more
+    assert len(list(Path("runs").glob("*-labels-100.sqlite"))) == 1, "the first 100 labelled rows were not asked again"
     shown = microagents("show", *[each.stem for each in Path("runs").glob("*.sqlite") if "-labels" not in each.stem])
     assert promise in " ".join(shown.out.split())
+    Path("out.csv").unlink()
+    wrong = ["--on-undecided", "leader", "-s", "promise=kept", "-s", "strong=world.py:Strong", "--strategy", "cascade"]
+    code, said = run(*wrong, "--run-id", "other", models=["--model", "world.py:Cheap"])
+    assert (code, "--on-undecided takes replies that no label tests" in said) == (WRONG_USAGE, True), said
 
 
 def test_labels_of_the_first_rows_are_no_random_sample() -> None:
@@ -137,7 +145,11 @@ def test_models_that_are_too_often_wrong_promise_nothing_whatever_the_labels() -
     ("words", "models", "said"),
     [
         ([], CHEAP, "--wrong-at-most needs two models: --model cheap=SPEC --model strong=SPEC"),
-        (["--on-undecided", "leader"], None, "--on-undecided takes replies that no label tests into the table"),
+        (
+            ["--on-undecided", "leader"],
+            None,
+            "--on-undecided takes replies that no label tests into a table with a promise",
+        ),
         (["--wrong-at-most", "5"], None, "are shares between 0 and 1"),
         (["--strategy", "lead"], None, "--wrong-at-most names the strategy"),
         (["--gold", "other"], None, "the gold column 'other' must name a voted field of the reply"),

@@ -48,7 +48,7 @@ from microagents.runs.inspection.runs import recorded_result, remove_run
 from microagents.runs.judging import accuracy_of
 from microagents.runs.plan import RunPlan, check_batches, check_reading, experiment_of
 from microagents.runs.result import Result, results_of
-from microagents.runs.settings import solver_pool
+from microagents.runs.settings import check_promised, solver_pool
 from microagents.runs.task_list import dump_options
 from microagents.runs.words.money import specs_in
 from microagents.runtimes.dispatcher import RoleMessenger
@@ -154,6 +154,8 @@ def _check(plan: RunPlan, journal: Path | None) -> None:
             f"{str(runs_dir)!r} is in the folder of this Ray job, which Ray removes after the job, with the journal; name a folder that "
             "stays: --runs-dir /some/where/runs"
         )
+    if dict(plan.strategy).get("promise"):
+        check_promised(plan.settings)
     plan.strategy.check_models(solver_pool(plan.settings))
     check_reading(plan)
     check_batches(plan)
