@@ -1,4 +1,4 @@
-"""Pools: the samples of several models on the same steps, as those of one model that is asked in turn with the others."""
+"""Pools: the samples of several models on the same steps, joined in turn as if one model gave them."""
 
 from __future__ import annotations
 
