@@ -114,15 +114,12 @@ def _ask_for_labels(asked: Promising, labelled: int, wanted: int) -> NoReturn:
     if total < least:
         raise InvalidUsage(f"{rows.source} has {counted(total, 'row')}, and {asked.wanted} takes {least} labels")
     rows.write(asked.labels, wanted)
-    chosen = ""
-    if rows.labels > labelled:
-        chosen = f", and {rows.labels - labelled} of other rows: labels of the first rows, or chosen by hand, promise nothing of the others"
     votes = asked.strategy().expected_calls(asked.given.first) or 1
     calls = f"{2 * votes * least:,.0f} calls for {least}, then {votes * total:,.0f} to {2 * votes * total:,.0f} for the table"
     _end(
         f"no promise yet, and nothing was asked: {asked.wanted} takes {least} to {wanted} labels of rows drawn at random ({calls}); "
-        f"there are {labelled}{chosen}; label {least - labelled} more at least in {asked.labels} ({', '.join(rows.gold)}), from the "
-        f"top and without gaps, and give --gold-file {asked.labels}"
+        f"there are {labelled} (labels of the first rows, or chosen by hand, do not count); label {least - labelled} more at least in "
+        f"{asked.labels} ({', '.join(rows.gold)}), from the top and without gaps, and give --gold-file {asked.labels}"
     )
 
 

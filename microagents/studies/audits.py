@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 from hashlib import blake2b
-from itertools import takewhile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -87,9 +86,9 @@ def keep(audit: Audit, path: Path) -> None:
 
 
 def _results(row: dict[str, Any], state: str) -> list[str]:
-    """Name the columns of the result: behind the state and the reason, up to those of --trust-columns."""
+    """Name the columns of the result: behind the state and the reason, without those of --trust-columns."""
     behind = list(row)[list(row).index(state) + 2 :]
-    return list(takewhile(lambda name: name not in OURS and not name.endswith("_agreement"), behind))
+    return [name for name in behind if name not in OURS and not name.endswith("_agreement")]
 
 
 def _without(row: dict[str, Any], names: Collection[str]) -> dict[str, Any]:

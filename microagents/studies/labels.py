@@ -88,18 +88,10 @@ class DrawnRows:
             return task
         return _with_row(task, task.row | self._cells[number], f"the label of {self._marks[number]}")
 
-    def _has_label(self, task: RowTask[Any]) -> bool:
-        return task.judging_columns == self.gold
-
     def labelled(self, most: int) -> list[RowTask[Any]]:
         """Return the first rows of the order, with labels, up to the first that lacks one, and at most so many."""
-        drawn = self.order[: max(most, len(self._cells))]
-        return list(takewhile(self._has_label, map(self._labelled, drawn)))
-
-    @property
-    def labels(self) -> int:
-        """Number of rows with labels, drawn in order or not."""
-        return sum(map(self._has_label, map(self._labelled, self.order)))
+        drawn = map(self._labelled, self.order[: max(most, len(self._cells))])
+        return list(takewhile(lambda task: task.judging_columns == self.gold, drawn))
 
 
 def without_labels(rows: Iterable[RowTask[Any]]) -> list[RowTask[Any]]:

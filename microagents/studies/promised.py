@@ -43,12 +43,10 @@ class WantedPromise(Struct, frozen=True, kw_only=True):
     """Probability with which it is kept."""
 
     @property
-    def labels(self) -> tuple[int, int]:
+    def labels(self) -> list[int]:
         """The labels that it takes if the cascade is wrong in a tenth, and in a half, of the promised share."""
-        least, likely = [
-            labels_needed(self.wrong_at_most, each * self.wrong_at_most, self.confidence) for each in LIKELY
-        ]
-        return least, likely
+        most = self.wrong_at_most
+        return [labels_needed(most, each * most, self.confidence) for each in LIKELY]
 
     def __str__(self) -> str:
         return f"at most {100 * self.wrong_at_most:g} % of the rows are wrong ({100 * self.confidence:g} %)"

@@ -152,9 +152,9 @@ def command(
         chosen = strategy_named(strategy, options, given.first)
         named = new_run_id(given.first) if run_id is None else run_id
     else:
-        if strategy is not None or from_ is not None or no_journal or detach:
+        if strategy is not None or no_journal or detach:
             raise InvalidUsage(
-                "--wrong-at-most names the strategy and needs a journal; leave out --strategy, --from, --no-journal and --detach"
+                "--wrong-at-most names the strategy and needs a journal; leave out --strategy, --no-journal and --detach"
             )
         asked = Promising(
             wanted=WantedPromise(wrong_at_most=wrong_at_most, confidence=confidence),
