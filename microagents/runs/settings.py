@@ -232,7 +232,7 @@ outcome unknown."""
     """Send calls in batches, for half the price within hours: many in a `file`, or each in a `window` of its own (OpenAI's \
 responses). [default: singly, unless the model's spec says @batch=file]"""
     batch_then: Annotated[Literal["batch", "single"], Field(default="batch"), Flag("batch|single")]
-    """Send the last calls of a run, a hundredth of its largest batch or fewer, and those that failed in a batch, again in a `batch`, \
+    """Send the last calls of a run, at most 3 for 1,000 of its largest batch, and those that failed in a batch, again in a `batch`, \
 or each as a `single` call."""
     batch_within: Annotated[str | None, Field(default=None), Flag("TIME"), AfterValidator(_read_within)]
     """Cancel a batch after this time, such as 24h or 90m, and take the results that it has. A chain needs it: each of its steps may \

@@ -3,9 +3,40 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from microagents import Prompt, Reply
+from microagents.models.http import batch_client
 from microagents.systems.chains.row_task import Row, RowTask
+
+PRICES = "price_in=0.1,price_out=0.5"
+WIRES = {
+    "chat": ("openai:gpt-6-luna", "/v1", "file"),
+    "responses": ("openai-responses:gpt-6-luna", "/v1", "file"),
+    "windows": ("openai-responses:gpt-6-luna", "/v1", "window"),
+    "messages": ("anthropic:claude-haiku-5-5", "", "file"),
+}
+"""Models of each wire, the path of its base behind the address of a server, and its kind of batches."""
+line_of = batch_client.line_of
+
+
+def spec_at(wire: str, url: str) -> str:
+    """Return the spec of a wire's model at a server."""
+    spec, path, _ = WIRES[wire]
+    several = ",votes_per_request=1" if wire == "chat" else ""
+    return f"{spec}@base_url={url}{path},{PRICES}{several}"
+
+
+def note_keys(file: Path) -> None:
+    """Let clients of this process note the key of each line in a file, from which a desk knows which sample to draw."""
+
+    def noted(key: str, turn: int) -> bytes:
+        line = line_of(key, turn)
+        with file.open("a") as keys:
+            keys.write(f"{line.hex()} {key}\n")
+        return line
+
+    batch_client.line_of = noted
 
 
 class Product(Reply, frozen=True):

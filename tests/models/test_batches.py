@@ -18,17 +18,10 @@ from microagents.runs.inspection.control import ask_run
 from microagents.tasks.drift import Drift
 from tests.doubles.simulated.batches import BatchFaults
 from tests.doubles.simulated.server import Endpoint, Serving, serving
-from tests.models.batch_rows import table
+from tests.models.batch_rows import WIRES, note_keys, spec_at, table
 
 ROWS = 12
 MODEL = "sim:perfect@error=0.1,flag=0.05"
-PRICES = "price_in=0.1,price_out=0.5"
-WIRES = {
-    "chat": ("openai:gpt-6-luna", "/v1", "file"),
-    "responses": ("openai-responses:gpt-6-luna", "/v1", "file"),
-    "windows": ("openai-responses:gpt-6-luna", "/v1", "window"),
-    "messages": ("anthropic:claude-haiku-5-5", "", "file"),
-}
 
 
 class Provider:
@@ -47,23 +40,17 @@ class Provider:
 
     async def filled(self, served: Serving, wire: str, *, batch: str | None = "", **given: Any) -> Result[Any]:
         """Fill a table at an endpoint."""
-        spec, path, kind = WIRES[wire]
-        options = {"models": f"{spec}@base_url={served.url}{path},{PRICES}", "k": 2, "run_id": "rows"}
-        options |= {"runs_dir": self.folder / "runs", "batch": kind if batch == "" else batch}
+        kind = WIRES[wire][2] if batch == "" else batch
+        options = {"models": spec_at(wire, served.url), "k": 2, "run_id": "rows", "runs_dir": self.folder / "runs"}
+        options |= {"batch": kind}
         return await microagents.run(table(ROWS), **{**options, **given})
 
 
 @pytest.fixture
 def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Provider:
-    found, line_of = Provider(tmp_path), batches.line_of
-
-    def noted(key: str, turn: int) -> bytes:
-        line = line_of(key, turn)
-        with found.keys.open("a") as file:
-            file.write(f"{line.hex()} {key}\n")
-        return line
-
-    monkeypatch.setattr(batches, "line_of", noted)
+    found = Provider(tmp_path)
+    monkeypatch.setattr(batches, "line_of", batches.line_of)
+    note_keys(found.keys)
     for name, value in {"MOMENT_S": 0.05, "POLL_S": (0.02, 0.05), "LOOK_S": 0.05, "LOST_S": 1.0}.items():
         monkeypatch.setattr(batches, name, value)
     return found

@@ -53,7 +53,7 @@ TURNS = 3
 """Number of batches that a request goes in before its failure is an error."""
 MOST_LOST = 5
 """A run stops once so many creates of one line in a row had no answer."""
-SMALL_SHARE = 0.01
+SMALL_SHARE = 0.003
 """A gathering of at most this share of the largest batch's lines is sent singly, if the run ends elections singly."""
 AT_ONCE = 32
 """Creates of windows, and single calls, in flight at a time."""

@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from microagents.base.errors import MicroagentsError
 from microagents.models.model import Call
+from microagents.models.sample_keys import read_key
 from microagents.replies.chat import Sample
 from tests.doubles.simulated.requested_calls import RequestedCalls
 from tests.doubles.simulated.wires import Wire
@@ -27,6 +28,7 @@ PAGE = 100
 class BatchFaults(Struct, frozen=True, kw_only=True):
     """Faults of a desk. Shares are of batches, or of lines, and are drawn from a seed."""
 
+    seed: int = 0
     late_s: float = 0.0
     """Time from the create to the results."""
     poll_s: float | None = None
@@ -100,17 +102,26 @@ class BatchDesk:
         self._wires = {wire.path: wire for wire in wires}
         self._calls, self._draw = calls, draw
         self.faults = faults
-        self._random = Random(seed)
+        self._random = Random(seed + faults.seed)
         self._keys_at, self._keys = keys, dict[str, str]()
         self._numbers = count(1)
         self._files: dict[str, tuple[str, bytes]] = {}
         self.made: dict[str, Made] = {}
+        self.rows_singly = set[int]()
+        """Rows that were asked about by single calls."""
         self.bought = Counter[str]()
         """How often each line was drawn, and billed."""
         self.creates = Counter[str]()
         """Creates by their answer."""
         self.events = Counter[str]()
-        """Requests by kind, for those who wait for a point of a batch's life."""
+        """Points of batches' lives that were met."""
+        self.on_event: Callable[[str], None] | None = None
+        """Called at each of them, before the answer."""
+
+    def _meet(self, event: str) -> None:
+        self.events[event] += 1
+        if self.on_event is not None:
+            self.on_event(event)
 
     def add_routes(self, application: web.Application) -> None:
         """Add all routes but that of single responses."""
@@ -141,7 +152,7 @@ class BatchDesk:
     # -- creates ----------------------------------------------------------------------------------------------------------------------
 
     async def _upload(self, request: web.Request) -> web.Response:
-        self.events["upload"] += 1
+        self._meet("upload")
         parts = await request.post()
         given = parts["file"]
         assert isinstance(given, web.FileField)
@@ -178,7 +189,7 @@ class BatchDesk:
         file: str = "",
         kind: str = "batch",
     ) -> web.Response:
-        self.events["create"] += 1
+        self._meet("create")
         faults, chance = self.faults, self._random.random()
         if faults.refused:
             return self._refusal(faults.refused)
@@ -195,6 +206,7 @@ class BatchDesk:
             is_vanished=len(self.made) < faults.vanished,
         )
         self.made[made.id] = made
+        self._meet("made")
         if made.is_vanished:
             self.bought.update(list(lines))
         if chance < faults.unmade_500 + faults.made_500:
@@ -206,7 +218,7 @@ class BatchDesk:
     # -- questions --------------------------------------------------------------------------------------------------------------------
 
     async def _list(self, request: web.Request) -> web.Response:
-        self.events["list"] += 1
+        self._meet("list")
         is_of_messages = "messages" in request.path
         shown = [
             self._shown(each)
@@ -228,13 +240,13 @@ class BatchDesk:
         return web.json_response({"id": name, "object": "file", "filename": self._files[name][0]})
 
     async def _state(self, request: web.Request) -> web.Response:
-        self.events["poll"] += 1
+        self._meet("poll")
         made = self._seen(request)
         if made is None:
             return self._refusal(404)
         if self._has_ended(made):
             await self._answer(made)
-            self.events["ended"] += 1
+            self._meet("ended")
         wait = {} if self.faults.poll_s is None else {"retry-after": f"{self.faults.poll_s:g}"}
         return web.json_response(self._shown(made), headers=wait)
 
@@ -248,19 +260,19 @@ class BatchDesk:
         return made.is_cancelled or time.time() - made.made_s >= self.faults.late_s
 
     async def _cancel(self, request: web.Request) -> web.Response:
-        self.events["cancel"] += 1
+        self._meet("cancel")
         made = self.made[request.match_info["id"]]
         made.is_cancelled = True
         return web.json_response(self._shown(made))
 
     async def _delete(self, request: web.Request) -> web.Response:
-        self.events["delete"] += 1
+        self._meet("delete")
         if self.made.pop(request.match_info["id"], None) is None:
             return self._refusal(404)
         return web.json_response({"id": request.match_info["id"], "deleted": True})
 
     async def _content(self, request: web.Request) -> web.Response:
-        self.events["results"] += 1
+        self._meet("results")
         name, _, part = request.match_info["id"].rpartition("-")
         made = self.made.get(name)
         if made is None or self._random.random() < self.faults.flicker:
@@ -268,7 +280,7 @@ class BatchDesk:
         return self._written(made.errors if part == "errors" else made.results or [])
 
     async def _results(self, request: web.Request) -> web.Response:
-        self.events["results"] += 1
+        self._meet("results")
         made = self._seen(request)
         if made is None or made.results is None:
             return self._refusal(404)
@@ -280,11 +292,16 @@ class BatchDesk:
             body = body[: len(body) // 2]
         return web.Response(text=body, content_type="application/jsonl")
 
+    async def answer_all(self) -> None:
+        """Draw all lines that were taken and never asked about: they are billed, too."""
+        for made in list(self.made.values()):
+            await self._answer(made)
+
     # -- answers ----------------------------------------------------------------------------------------------------------------------
 
     async def _answer(self, made: Made) -> None:
         """Draw the samples of all lines, in any order."""
-        if made.results is not None:
+        if made.results is not None or made.is_vanished:
             return
         made.results, faults = [], self.faults
         names = list(made.lines)
@@ -331,6 +348,12 @@ class BatchDesk:
         response = {"status_code": 500, "body": made.wire.error(500, why)} if why == "failed" else None
         code = {"code": "batch_expired", "message": why}
         return {"id": f"req_{name}", "custom_id": name, "response": response, "error": code}
+
+    def row_of(self, line: str) -> int:
+        """Return the row that a line is about."""
+        key = read_key(self._key_of(line) or "")
+        assert key is not None
+        return key.id.election.input
 
     def _key_of(self, line: str) -> str | None:
         if self._keys_at is None:

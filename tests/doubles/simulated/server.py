@@ -136,6 +136,7 @@ class _Handler:
                 if asked.stream:
                     return await self._stream(request, wire, asked, calls)
                 samples = await self._draw(calls)
+                self.served.desk.rows_singly.update([each.id.election.input for each in calls])
                 return _json(wire.whole(asked, samples, next(self._numbers)))
             except MicroagentsError as error:
                 return self._refuse(wire, error)
