@@ -35,8 +35,10 @@ from microagents.models.sample_keys import HEADER, read_key
 
 T = TypeVar("T")
 
-MOMENT_S = 2.0
+MOMENT_S = 5.0
 """A batch is made once no line has come for so long."""
+TICKS = 20
+"""Turns of the event loop in which this shows: a loop that is busy with other rows may give the next line only after a while."""
 MOST_LINES, MOST_BYTES = 50_000, 200_000_000
 """Lines and bytes of a batch, by OpenAI's limits."""
 LOST_S = 600.0
@@ -126,7 +128,7 @@ class Reading:
         self.asked = list(followed.waiting)
         """Lines that were waited for when it began."""
         self._seen = set[bytes]()
-        self._answered, self._unclaimed_usd = 0, 0.0
+        self._answered, self._unclaimed_usd, self._claimed_usd = 0, 0.0, 0.0
         self._saved_usd: float | None = 0.0
 
     def take(self, line: bytes, result: Result) -> None:
@@ -147,13 +149,17 @@ class Reading:
             self._saved_usd += saved_usd
         if is_given:
             followed.given.add(line)
+            self._claimed_usd += cost_usd or 0.0
         elif line not in followed.given:
             self._unclaimed_usd += cost_usd or 0.0
 
     def sums(self) -> dict[str, Any]:
-        """Return the sums of the batch."""
-        failed = self._followed.batch.lines - self._answered
-        return {"failed": failed, "saved_usd": self._saved_usd, "unclaimed_usd": self._unclaimed_usd}
+        """Return the sums of the batch. A later reading claims a part of the results that the first one left."""
+        batch, unclaimed_usd = self._followed.batch, self._unclaimed_usd
+        if batch.state == "ended":
+            unclaimed_usd = max(0.0, batch.unclaimed_usd - self._claimed_usd)
+        failed = batch.lines - self._answered
+        return {"failed": failed, "saved_usd": self._saved_usd, "unclaimed_usd": unclaimed_usd}
 
 
 class BatchClient:
@@ -185,6 +191,8 @@ class BatchClient:
         """Line, most cost and post of each request of the next batch, by its id."""
         self._gathered_bytes = 0
         self._due: asyncio.TimerHandle | None = None
+        self._quiet = 0
+        """Number of ticks since the last line."""
         self._files: list[FollowedBatch] = []
         """Batches of many lines, first made first."""
         self._windows: dict[bytes, FollowedBatch] = {}
@@ -302,12 +310,20 @@ class BatchClient:
             self._make()
         self._gathered[line] = text, self._most_usd(body), post
         self._gathered_bytes += len(text)
+        self._quiet = 0
         if is_window:
             self._make()
-            return
-        if self._due is not None:
-            self._due.cancel()
-        self._due = self._loop.call_later(MOMENT_S, self._make)
+        elif self._due is None:
+            self._due = self._loop.call_later(MOMENT_S / TICKS, self._tick)
+
+    def _tick(self) -> None:
+        """Make a batch once it was quiet for a moment."""
+        self._quiet += 1
+        if self._quiet < TICKS:
+            self._due = self._loop.call_later(MOMENT_S / TICKS, self._tick)
+        else:
+            self._due = None
+            self._make()
 
     def _make(self) -> None:
         """Make a batch of the gathered requests that are still wanted."""
@@ -345,10 +361,10 @@ class BatchClient:
                 lines.clear()
             elif followed.batch.state == "intended":
                 await self._find(followed)
+            if lines is None:
+                await asyncio.sleep(MOMENT_S)  # draws of recorded lines come together
             if followed.batch.state == "waiting":
                 await self._wait(followed)
-            else:
-                await asyncio.sleep(MOMENT_S)  # draws of recorded lines come together
             await self._read(followed)
             while followed.waiting:
                 await self._read(followed)
@@ -488,9 +504,9 @@ class BatchClient:
     async def _read(self, followed: FollowedBatch) -> None:
         """Read all results of a batch, and give them to waiting posts; lines without a result have failed."""
         reading = await self._insist(followed, partial(self._read_once, followed))
-        if followed.batch.state == "waiting":
+        if followed.batch.state == "waiting" or followed.batch.unclaimed_usd:
             await self._change(followed, "ended", **reading.sums())
-            followed.given.clear()
+        followed.given.clear()
         for line in reading.asked:
             if (post := followed.waiting.pop(line, None)) is not None:
                 _set(post, _Turn.FAILED)
