@@ -69,6 +69,13 @@ SHORT: Mapping[str, Benchmark] = {
         },
         one_process=True,
     ),
+    "batches": Benchmark(
+        words="--kills 12 --rows 500",
+        figures={
+            "cost": Figure(r"within 5 rounds; ([\d.]+) of the cost", 0.49, 0.52, "less"),
+            "rows in rounds, %": Figure(r"^([\d.]+)% of rows decided", 97, 100, "more"),
+        },
+    ),
     "budget": Benchmark(
         words="--runs 20",
         figures={
