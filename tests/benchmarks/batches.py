@@ -79,6 +79,17 @@ class Killer:
         """Choose the next point."""
         self._point, self._after = self._random.choice(self._points), self._random.choice((0, 0, 1, 3))
 
+    async def run(self, *words: str) -> tuple[int | None, str]:
+        """Do a sitting; returns its exit code and what it prints."""
+        self.process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.benchmarks.batches", "--sitting", *words),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(WAIT_S):
+            out, error = await self.process.communicate()
+        return self.process.returncode, (out or error).decode()
+
     def note(self, event: str) -> None:
         """Take an event of the provider."""
         if event != self._point or self.process is None:
@@ -102,20 +113,16 @@ async def kill_and_resume(seed: int, expected: tuple[str, str]) -> tuple[Counter
         endpoint = Endpoint(model=MODEL, task=table(1)[0], batches=asked, keys=folder / "keys")
         async with serving(endpoint) as served:
             served.desk.on_event = killer.note
-            for kills_left in range(MOST_KILLS, -1, -1):
-                if kills_left:
+            ended: int | None = -signal.SIGKILL
+            out = ""
+            for _ in range(MOST_KILLS):
+                if ended == -signal.SIGKILL:
                     killer.aim()
-                killer.process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "tests.benchmarks.batches", "--sitting", wire, served.url, name),
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.PIPE,
-                )
-                async with asyncio.timeout(WAIT_S):
-                    out, error = await killer.process.communicate()
-                if killer.process.returncode != -signal.SIGKILL:
-                    break
+                    ended, out = await killer.run(wire, served.url, name)
+            if ended == -signal.SIGKILL:
+                ended, out = await killer.run(wire, served.url, name)
             await served.desk.answer_all()
-        assert killer.process.returncode == 0, (seed, wire, faults, error.decode()[-2000:], out.decode()[-600:])
+        assert ended == 0, (seed, wire, faults, out[-2000:])
         shown = json.loads(out)
     assert (shown["decisions_sha256"], shown["ballots_sha256"]) == expected, (seed, wire, faults, "other decisions")
     twice = sum(count - 1 for count in served.desk.bought.values())
