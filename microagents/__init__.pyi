@@ -1,3 +1,4 @@
+from . import ray_data
 from .actors.role import Context, Deployment, Role, Strategy
 from .base.errors import (
     InvalidUsage,
@@ -82,6 +83,7 @@ __all__ = [
     "current_effect_key",
     "measure",
     "plan",
+    "ray_data",
     "resume",
     "run",
     "run_sync",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -139,6 +140,20 @@ def test_all_runtimes_decide_the_same_from_the_same_ballots(examples: dict[str, 
     assert len({account.decisions_sha256 for account in accounts}) == 1
     assert accounts[0].flagged, "the runtimes had something to differ in"
     assert accounts[0].valid > 3 * accounts[0].decided, "some ballot was outvoted"
+
+
+@pytest.mark.slow
+def test_each_command_of_the_chooser_of_ray_works(tmp_path: Path) -> None:
+    chooser = (EXAMPLES.parent / "ray.md").read_text(encoding="utf-8").partition("\n\nA run has")[0]
+    commands = re.findall(r"`((?:microagents|python) [^`]+)`", chooser)
+    assert len(commands) == 3
+    for name in ("places.py", "places.csv", "elected.py"):
+        (tmp_path / name).write_text((EXAMPLES / name).read_text(encoding="utf-8"), encoding="utf-8")
+    for command in commands:
+        words = command.replace("microagents", "python -m microagents", 1).split()
+        subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, check=True, timeout=120)
+    written = "".join(each.read_text(encoding="utf-8") for each in (tmp_path / "elected").iterdir())
+    assert '"München","DE"' in written
 
 
 def test_the_readme_is_short_and_shows_the_example_as_it_is() -> None:

@@ -36,7 +36,7 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "httpx2": ("microagents/models/", "microagents/tools/mcp_transports.py"),
     "numpy": ("microagents/elections/", "microagents/models/tiny/"),
     "dotenv": "microagents/cli/config.py",
-    "pyarrow": ("microagents/cli/exports.py", "microagents/runs/row_files.py"),
+    "pyarrow": ("microagents/cli/exports.py", "microagents/ray_data.py", "microagents/runs/row_files.py"),
     "safetensors": "microagents/models/tiny/",
     "mcp": ("microagents/tools/mcp_transports.py", "tasks/desk_server.py"),
     "mcp_types": "microagents/tools/mcp_transports.py",
@@ -268,7 +268,7 @@ def test_the_checks_let_the_right_places_be() -> None:
 
 def test_the_list_of_what_is_public_is_sorted_and_whole() -> None:
     assert microagents.__all__ == sorted(set(microagents.__all__))
-    assert len(microagents.__all__) <= 54
+    assert len(microagents.__all__) <= 55
     assert all(getattr(microagents, name) is not None for name in microagents.__all__)
 
 
@@ -355,7 +355,7 @@ IDEAS = (ast.IfExp, ast.NamedExpr, ast.Lambda, *COMPREHENSIONS)
 LEVELS = (ast.Call, ast.IfExp, ast.Lambda, ast.BoolOp, ast.Await, *COMPREHENSIONS)
 """Expressions that count as a level each when they stand in each other."""
 CONTEXTS = (ast.Load, ast.Store, ast.Del)
-MOST_NODES = 331_800
+MOST_NODES = 335_294
 MOST_OF_1000 = {"two ideas": 9.5, "nested four deep": 16.5, "conditional expressions": 43.0}
 """The greatest weight of the package, in nodes of its syntax trees, and of 1,000 statements; a statement holds one idea."""
 

@@ -184,7 +184,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
                 endings = reader.input_endings()
             else:
                 endings = iter(() if whole is None else [_as_input(whole)])
-            flagged = {input_of(path) for path, each in reader.undecided().items() if each.flagged and not each.valid}
+            flagged = flagged_inputs(reader)
             at_hand = self._task_at_hand() if trust or not as_json else None
             kind = None if as_json else at_hand
             reply = None if at_hand is None else at_hand.reply_at("step/0")
@@ -235,6 +235,22 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             "by_persons": {path: structs.asdict(each) for path, each in self.by_persons.items()},
             "go_on": self.go_on,
         }
+
+
+def flagged_inputs(reader: Reader) -> set[int]:
+    """Return the inputs with an undecided election of which every reply was flagged."""
+    return {input_of(path) for path, each in reader.undecided().items() if each.flagged and not each.valid}
+
+
+def state_of(ending: InputEnding | None, *, is_flagged: bool) -> str:
+    """Name the state of an input, as `Result.rows` has it."""
+    if ending is None:
+        return "not done"
+    if ending.outcome == "completed":
+        return "decided"
+    if ending.outcome == "undecided" and is_flagged:
+        return "flagged"
+    return ending.outcome
 
 
 def _as_input(ending: RunEnding) -> InputEnding:
@@ -290,9 +306,8 @@ def _row(
 ) -> dict[str, Any]:
     given = options.get("row")
     row = dict(given if isinstance(given, dict) else options)
-    outcome, reason = ("not done", None) if ending is None else (ending.outcome, ending.reason)
-    state = {"completed": "decided", "undecided": "flagged" if is_flagged else "undecided"}.get(outcome, outcome)
-    row.update({names["state"]: state, names["why"]: reason})
+    reason = None if ending is None else ending.reason
+    row.update({names["state"]: state_of(ending, is_flagged=is_flagged), names["why"]: reason})
     value = {} if ending is None or ending.result is None else _typed(kind, msgspec.json.decode(ending.result))
     found = value if isinstance(value, dict) else values_of(value) or {"result": value}
     for name, each in found.items():

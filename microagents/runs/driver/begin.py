@@ -94,7 +94,7 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
         ModelUnavailable: a provider refuses the request for good.
     """
     check_arguments({name: value for name, value in given.items() if value is not None})
-    plan, runs_dir = _new_plan(task, models, given), given.get("runs_dir", "runs")
+    plan, runs_dir = new_plan(task, models, given), given.get("runs_dir", "runs")
     if runs_dir is not None and given.get("run_id") is not None:
         kept = {
             name: value
@@ -110,7 +110,12 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
     return await _execute(plan, given, runs_dir=runs_dir, only=only, accepted=accepted)
 
 
-def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> RunPlan:
+def new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> RunPlan:
+    """Return the plan of a new run.
+
+    Raises:
+        InvalidUsage: an argument is wrong.
+    """
     tasks, run_id = tasks_of(task), given.get("run_id")
     chosen = strategy_of(given.get("strategy"), tasks[0], options_in(given))
     for name, value in given.items():

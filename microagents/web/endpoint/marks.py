@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from microagents.models.http.replies import decode
 from microagents.web.endpoint.exchange import ForwardedReply
-from microagents.web.endpoint.served_elections import Elected
+from microagents.web.endpoint.served_elections import ElectedReply
 from microagents.web.endpoint.wires import CHAT
 
 EXTRAS = "microagents"
@@ -27,7 +27,7 @@ def headers_of(sums: dict[str, Any]) -> dict[str, str]:
     return {f"x-microagents-{name.replace('_', '-')}": str(value).lower() for name, value in sums.items()}
 
 
-def marked(elected: Sequence[Elected]) -> bytes:
+def marked(elected: Sequence[ElectedReply]) -> bytes:
     """Return the bytes of a reply with its marks; of a chat that asks for several choices the first reply, with the choices of all."""
     bodies = [_marked(elected, index) for index in range(len(elected))]
     if len(bodies) == 1 or elected[0].reply.is_streamed:
@@ -37,7 +37,7 @@ def marked(elected: Sequence[Elected]) -> bytes:
     return _written({**replies[0], "choices": Raw(b"[%s]" % b",".join(choices))})
 
 
-def _marked(elected: Sequence[Elected], index: int) -> bytes:
+def _marked(elected: Sequence[ElectedReply], index: int) -> bytes:
     """Return the reply that gives the choice with an index."""
     one = elected[index]
     reply, asked = one.reply, one.exchange.asked

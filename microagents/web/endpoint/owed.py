@@ -12,7 +12,7 @@ from msgspec import MsgspecError, Struct, msgpack
 from microagents.base.aio import TaskScope
 from microagents.web.endpoint.exchange import Exchange, ForwardedReply
 from microagents.web.endpoint.ledger import OWED_S, Ledger
-from microagents.web.endpoint.served_elections import Elected
+from microagents.web.endpoint.served_elections import ElectedReply
 
 _reply = msgpack.Decoder(ForwardedReply)
 
@@ -22,7 +22,7 @@ class Debt(Struct, eq=False):
 
     number: int
     exchange: Exchange
-    election: asyncio.Task[Elected]
+    election: asyncio.Task[ElectedReply]
     expiry: asyncio.TimerHandle | None = None
     """Ends it; None while a client is connected for it."""
 
@@ -38,7 +38,7 @@ class Debts:
         ledger: keeps the replies.
     """
 
-    def __init__(self, hold: Callable[[Exchange], Coroutine[Any, Any, Elected]], ledger: Ledger) -> None:
+    def __init__(self, hold: Callable[[Exchange], Coroutine[Any, Any, ElectedReply]], ledger: Ledger) -> None:
         self._hold = hold
         self._ledger = ledger
         self._owed: list[Debt] = []

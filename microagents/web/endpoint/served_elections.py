@@ -87,7 +87,7 @@ class Voted(Strategy):
     """Lead of texts, and of the tools without an effect in the policy."""
 
 
-class Elected(Struct, frozen=True, kw_only=True, dict=True):
+class ElectedReply(Struct, frozen=True, kw_only=True, dict=True):
     """The reply of an election, and how it came about."""
 
     number: int
@@ -248,7 +248,7 @@ class ServedElections:
             raise answer
         return answer
 
-    async def hold(self, exchange: Exchange) -> Elected:
+    async def hold(self, exchange: Exchange) -> ElectedReply:
         """Elect the reply to a request.
 
         Raises:
@@ -268,7 +268,7 @@ class ServedElections:
             del run.open[path]
             run.changed.notify()
 
-    async def _held(self, run: DayRun, path: str, number: int) -> Elected:
+    async def _held(self, run: DayRun, path: str, number: int) -> ElectedReply:
         exchange, messenger = run.open[path], run.runtime.messenger
         asked, policy = exchange.asked, exchange.policy
         pool = self._models[asked.wire.sdk]
@@ -304,7 +304,7 @@ class ServedElections:
         if verdict.winner is None:
             raise exchange.failure or Undecided(path, len(verdict.ballots), "no reply")
         first = next(each.seq for each in verdict.ballots if isinstance(each, Ballot) and each.value == verdict.winner)
-        elected = Elected(number=number, verdict=verdict, reply=exchange.replies[first], exchange=exchange)
+        elected = ElectedReply(number=number, verdict=verdict, reply=exchange.replies[first], exchange=exchange)
         elected.check()
         waiting = [place for place, call in enumerate(elected.acts.calls) if policy.needs_approval(call.tool)]
         if waiting:

@@ -22,7 +22,7 @@ from microagents.web.endpoint.ledger import Ledger
 from microagents.web.endpoint.marks import headers_of, marked
 from microagents.web.endpoint.owed import Debt, Debts
 from microagents.web.endpoint.policy import Policy
-from microagents.web.endpoint.served_elections import Elected, Endpoint, ServedElections
+from microagents.web.endpoint.served_elections import ElectedReply, Endpoint, ServedElections
 from microagents.web.endpoint.wires import CHAT, WIRES, Wire, Withheld
 from microagents.web.listening import admit, busy, host_of, is_loopback, listening, wait_of
 
@@ -197,7 +197,7 @@ class Serving:
 
     def _answer(self, asked: ForwardedRequest, debts: Sequence[Debt]) -> web.Response:
         """Return the replies of elections that have ended, as one, or why there is none."""
-        elected: list[Elected] = []
+        elected: list[ElectedReply] = []
         for debt in debts:
             try:
                 elected.append(debt.election.result())
@@ -206,7 +206,7 @@ class Serving:
         headers = [self._noted(each) for each in elected]
         return web.Response(body=marked(elected), content_type="application/json", headers=headers[0])
 
-    def _noted(self, elected: Elected) -> dict[str, str]:
+    def _noted(self, elected: ElectedReply) -> dict[str, str]:
         """Count and log an answered election; returns its headers."""
         sums = elected.sums
         self.counts["elections"] += 1

@@ -1,0 +1,131 @@
+"""Replies that runs of one folder have decided, by the digest of their question."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from microagents.base.errors import InvalidUsage
+from microagents.base.files import replacing
+from microagents.base.logs import log
+from microagents.journal.reading import SUFFIX, Reader
+from microagents.runs.driver.shared_questions import SharedQuestions
+from microagents.shards.file_locks import locked_if_free
+from microagents.systems.chains.row_task import RowTask
+
+REPLIES = ".replies"
+"""Ending of the file beside a journal that holds the decided replies of its run, once that has ended."""
+LOCK = ".lock"
+"""Ending of the file that an attempt at a run holds."""
+KEY_BYTES = 12
+Reply = tuple[bytes, str]
+"""The key of a question, and the decided reply as JSON."""
+
+
+def question_keys(tasks: Sequence[RowTask[Any]]) -> list[bytes]:
+    """Return the digest of the question of each row; of a row that cannot be asked, the digest of its columns."""
+    questions = SharedQuestions(tasks)
+    keys = []
+    for number, task in enumerate(tasks):
+        digest = questions.digest(number)
+        if digest is None:
+            columns = msgspec.json.encode(task.row, order="deterministic")
+            keys.append(blake2b(columns, digest_size=KEY_BYTES).digest())
+        else:
+            keys.append(digest.to_bytes(KEY_BYTES))
+    return keys
+
+
+class DecidedReplies:
+    """An index of the folder's replies, in an unnamed temporary file of this process.
+
+    A run that has ended leaves a file of its replies. The journal of a run whose process died has them, too, until it is continued.
+
+    Args:
+        folder: the folder of journals.
+        kind: the class of its rows.
+    """
+
+    def __init__(self, folder: Path, kind: type[RowTask[Any]]) -> None:
+        self._folder, self._kind = folder, kind
+        self._seen: set[str] = set()
+        """Names of the files that were read."""
+        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._db.execute("CREATE TABLE replies (question BLOB PRIMARY KEY, reply TEXT NOT NULL) WITHOUT ROWID")
+
+    def of(self, keys: Iterable[bytes]) -> dict[bytes, str]:
+        """Return the decided replies to questions, after a look for new files.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        self._read_new()
+        found = {}
+        for key in keys:
+            row = self._db.execute("SELECT reply FROM replies WHERE question = ?", (key,)).fetchone()
+            if row is not None:
+                found[key] = row[0]
+        return found
+
+    def forget(self, run: str) -> None:
+        """Remove the file of a run that goes on: if its process dies, the journal has more.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        (self._folder / f"{run}{REPLIES}").unlink(missing_ok=True)
+
+    def keep(self, run: str, replies: Sequence[Reply]) -> None:
+        """Write the file of a run that has ended. Without room for it the journal still has them."""
+        self._add(replies)
+        try:
+            with replacing(self._folder / f"{run}{REPLIES}") as new:
+                new.write_bytes(msgspec.msgpack.encode(replies))
+        except OSError as error:
+            log().warning(f"the replies of run {run} are in its journal only: {error}")
+            return
+        self._seen.add(f"{run}{REPLIES}")
+
+    def _read_new(self) -> None:
+        names = {each.name for each in self._folder.iterdir()} - self._seen
+        for name in sorted(names):
+            path = self._folder / name
+            if name.endswith(REPLIES):
+                self._add(_replies_in(path))
+                self._seen.add(name)
+            elif name.endswith(SUFFIX) and f"{path.stem}{REPLIES}" not in names | self._seen:
+                self._read_journal(path)
+
+    def _read_journal(self, path: Path) -> None:
+        """Read the replies of a run whose process has died. One under way is read once it has ended."""
+        with locked_if_free(path.with_suffix(LOCK)) as is_free:
+            if is_free:
+                with suppress(InvalidUsage):  # it was begun and nothing is recorded, or it is damaged
+                    self._add(list(self._decided_in(path)))
+                self._seen.add(path.name)
+
+    def _decided_in(self, journal: Path) -> Iterator[Reply]:
+        with Reader(journal) as reader:
+            for _, options, ending in reader.inputs():
+                if ending is not None and ending.outcome == "completed" and ending.result is not None:
+                    (key,) = question_keys([self._kind(**options)])
+                    yield key, ending.result.decode()
+
+    def _add(self, replies: Sequence[Reply]) -> None:
+        self._db.execute("BEGIN")
+        self._db.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?)", replies)
+        self._db.execute("COMMIT")
+
+
+def _replies_in(path: Path) -> list[Reply]:
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=list[Reply])
+    except (OSError, msgspec.MsgspecError) as error:
+        log().warning(f"the replies in {str(path)!r} cannot be read, so their questions are asked again: {error}")
+        return []

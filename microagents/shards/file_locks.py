@@ -1,0 +1,53 @@
+"""Locks on shared storage that end with the process that holds them, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file that is made for it and removed after it; wait for another process or thread that holds it.
+
+    Raises:
+        OSError: the file cannot be made, or its file system has no locks.
+    """
+    file = _taken(path, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(file)
+
+
+@contextmanager
+def locked_if_free(path: Path) -> Iterator[bool]:
+    """Hold the same lock if it is free; yields whether it was."""
+    try:
+        file = _taken(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(file)
+
+
+def _taken(path: Path, how: int) -> int:
+    """Lock the file that has the path now: its last holder may have removed the one that was opened."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, how)
+            if os.path.exists(path) and os.path.samestat(os.fstat(file), path.stat()):
+                return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)

@@ -1,0 +1,192 @@
+"""Elections for batches of rows: each batch is a run of this process, and a decided reply serves all later ones."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from microagents.base.errors import MicroagentsError
+from microagents.journal.experiment import FIRST_PROMPT, INPUTS
+from microagents.journal.messages import Account
+from microagents.journal.opening import holds_nothing
+from microagents.journal.reading import Reader, journal_of
+from microagents.runs.driver.begin import RunKeywords, new_plan, run_sync
+from microagents.runs.plan import RunPlan, experiment_of
+from microagents.runs.result import flagged_inputs, state_of
+from microagents.runs.strategies import Models
+from microagents.shards.decided_replies import LOCK, DecidedReplies, question_keys
+from microagents.shards.file_locks import locked, locked_if_free
+from microagents.shards.shared_cap import SharedCap
+from microagents.systems.chains.row_task import RowTask
+
+CAP = "cap.marks"
+"""Name of the file of marks."""
+NO_LIMITS = {"max_calls": None, "max_cost_usd": None}
+"""Keywords of the limits that runs share."""
+WAIT_S = 0.2
+"""Time between two looks whether other runs have given back a part of the cap."""
+OF_A_LIMIT = "--max-"
+"""Beginning of the reason of a run that its limit has stopped."""
+NAME_BYTES = 16
+
+
+class RowEnding(NamedTuple):
+    """How a row ended."""
+
+    state: str
+    """As in `Result.rows`."""
+    why: str | None = None
+    reply: str | None = None
+    """The decided reply, as JSON."""
+
+
+def terms_digest(plan: RunPlan) -> str:
+    """Return a digest of all that decisions depend on, but for the rows."""
+    experiment, _ = experiment_of(plan)
+    terms = {name: text for name, text in experiment.identity.items() if name not in (INPUTS, FIRST_PROMPT)}
+    return blake2b(msgspec.json.encode(terms, order="deterministic"), digest_size=8).hexdigest()
+
+
+class RowElections:
+    """Decides rows by runs in this process.
+
+    The runs of one task, models and rule share a folder of the output, whose name is a digest of these. A run is named by the digest of the
+    questions of its batch. An attempt at it holds a lock, so a second one waits, and then continues it or finds it done.
+
+    Args:
+        kind: the class of rows.
+        models: as for `run`.
+        output: folder on storage that all processes share.
+        given: keywords of `run`; ``max_calls`` and ``max_cost_usd`` bound all runs of the output together.
+    """
+
+    def __init__(self, kind: type[RowTask[Any]], models: Models, output: Path, given: Mapping[str, Any]) -> None:
+        self._kind, self._models, self._output = kind, models, output
+        caps = {name: given.get(name) for name in NO_LIMITS}
+        self._given = {name: value for name, value in given.items() if name not in caps}
+        self._cap = None
+        if any(value is not None for value in caps.values()):
+            self._cap = SharedCap(output / CAP, **caps)
+        self._replies: DecidedReplies | None = None
+        self._folder = output
+
+    def decide(self, rows: Sequence[Mapping[str, Any]]) -> list[RowEnding]:
+        """Decide rows, and return how each ended, in their order. Rows that ask the same question are asked once."""
+        tasks = self._kind.rows(rows)
+        keys = question_keys(tasks)
+        firsts = dict[bytes, RowTask[Any]]()
+        for key, task in zip(keys, tasks, strict=True):
+            firsts.setdefault(key, task)
+        try:
+            endings = self._endings(list(firsts), list(firsts.values()))
+        except (MicroagentsError, OSError, sqlite3.Error) as error:
+            endings = dict.fromkeys(firsts, RowEnding("not done", f"{error}; all decisions so far are kept"))
+        return [endings[key] for key in keys]
+
+    def _endings(self, keys: Sequence[bytes], tasks: Sequence[RowTask[Any]]) -> dict[bytes, RowEnding]:
+        replies = self._opened(tasks)
+        decided = replies.of(keys)
+        found = dict[bytes, RowEnding]()
+        if len(decided) < len(keys):
+            run = f"rows-{blake2b(b''.join(keys), digest_size=NAME_BYTES).hexdigest()}"
+            with locked(self._folder / f"{run}{LOCK}"):
+                decided = replies.of(keys)  # another attempt may have held the lock
+                left = [number for number, key in enumerate(keys) if key not in decided]
+                if left:
+                    replies.forget(run)
+                    endings = self._run(run, tasks, left)
+                    found = {keys[number]: ending for number, ending in endings.items()}
+                    replies.keep(run, [(key, each.reply) for key, each in found.items() if each.reply is not None])
+        return found | {key: RowEnding("decided", None, reply) for key, reply in decided.items()}
+
+    def _opened(self, tasks: Sequence[RowTask[Any]]) -> DecidedReplies:
+        """Open the folder of the runs with these terms, which the first batch tells."""
+        if self._replies is None:
+            self._folder = self._output / terms_digest(
+                new_plan(tasks[:1], self._models, cast("RunKeywords", self._given))
+            )
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._replies = DecidedReplies(self._folder, self._kind)
+        return self._replies
+
+    def _run(self, run: str, tasks: Sequence[RowTask[Any]], numbers: Sequence[int]) -> dict[int, RowEnding]:
+        """Conduct some rows of a batch to their end; returns it by their number."""
+        if self._cap is None:
+            reason = self._sit(run, tasks, numbers, {})
+        else:
+            reason = self._run_under(self._cap, run, tasks, numbers)
+        endings, flagged = {}, set[int]()
+        journal = journal_of(self._folder, run)
+        if not holds_nothing(journal):
+            with Reader(journal) as reader:
+                endings = {each.input: each for each in reader.input_endings()}
+                flagged = flagged_inputs(reader)
+        found = {}
+        for number in numbers:
+            ending = endings.get(number)
+            state = state_of(ending, is_flagged=number in flagged)
+            if ending is None:
+                found[number] = RowEnding(state, reason)
+            elif ending.result is None:
+                found[number] = RowEnding(state, ending.reason)
+            else:
+                found[number] = RowEnding(state, ending.reason, ending.result.decode())
+        return found
+
+    def _sit(
+        self, run: str, tasks: Sequence[RowTask[Any]], numbers: Sequence[int], limits: dict[str, Any]
+    ) -> str | None:
+        """Hold one sitting of a run; returns the reason if it did not complete."""
+        only = numbers if len(numbers) < len(tasks) else None
+        named: dict[str, Any] = {**self._given, **NO_LIMITS, **limits}
+        named |= {"run_id": run, "runs_dir": self._folder, "inputs": only}
+        try:
+            return run_sync(tasks, models=self._models, share="off", **named).reason
+        except MicroagentsError as error:
+            return str(error)
+
+    def _run_under(self, cap: SharedCap, run: str, tasks: Sequence[RowTask[Any]], numbers: Sequence[int]) -> str | None:
+        """Hold sittings until one ends by itself, or the cap is reached. Between two of them a run holds no part, so none waits for it."""
+        place = f"{self._folder.name}/{run}"
+        while True:
+            before, reason = self._account(place), OF_A_LIMIT
+            part = cap.take(place, before)
+            if part.limits:
+                reason = self._sit(run, tasks, numbers, part.limits) or ""
+            after = self._account(place)
+            cap.settle(place, after)
+            if not reason.startswith(OF_A_LIMIT):
+                return reason
+            if after.calls > before.calls:
+                continue
+            if part.is_last:
+                return f"the cap of all runs, {cap.text}, is reached: do it again with a higher one"
+            self._settle_dead(cap)
+            time.sleep(WAIT_S)
+
+    def _settle_dead(self, cap: SharedCap) -> None:
+        """Give back the parts of runs whose process has died."""
+        for place in cap.holders():
+            with suppress(MicroagentsError, OSError), locked_if_free(self._output / f"{place}{LOCK}") as is_free:
+                if is_free:
+                    cap.settle(place, self._account(place))
+
+    def _account(self, place: str) -> Account:
+        """Return the account of a run that is not under way. Calls that were in flight when it was killed count.
+
+        Raises:
+            InvalidUsage: its journal cannot be read.
+        """
+        folder, _, run = place.partition("/")
+        journal = journal_of(self._output / folder, run)
+        if holds_nothing(journal):
+            return Account()
+        with Reader(journal) as reader:
+            return reader.account(is_cut_off=True)
