@@ -167,7 +167,8 @@ def plan(
 ) -> PlannedRuns:
     """List the runs that come into question, with the cheapest that reaches a target marked.
 
-    Of measured models: each by k up to the first that is enough or that gains nothing; a ladder, and `lead`.
+    Of measured models, and of pools of them: `BY_LAW`, each k up to the first that is enough or that gains nothing; and `BY_SIMULATION`
+    where none is enough.
 
     Args:
         task: the task, for its number of steps and the length of its prompts; None if the number of steps or actions is given.
@@ -184,7 +185,8 @@ def plan(
         repeat: number of runs to simulate with the measured error rates, of the marked row, of ``k``, or of ``strategy``.
 
     Raises:
-        InvalidUsage: the target is not a chance, there are no steps, nothing was measured, or every model is wrong more often than right.
+        InvalidUsage: the target is not a chance or is above the ceiling, there are no steps, nothing was measured, or every model is wrong
+            more often than right.
     """
     check_target(target)
     chosen = {**(options or {}), **({} if k is None else {"k": k})}

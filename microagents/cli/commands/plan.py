@@ -99,9 +99,10 @@ def command(
 ) -> None:
     """Plan a run from measurements or from given rates: the chance, the calls, the cost and the duration of each k and strategy.
 
-    Of measured models there are rows for each model and k, for pools of two models, for a ladder and for lead; of an agent for its margins.
-    The cheapest run that is surely enough for the target is marked, with the command that begins it. The chance has a condition, which the
-    plan shows: few samples exclude no rare hard steps. With --max-cost and --max-time only runs within them are marked.
+    It chooses among the measured models, pools of them, each k, certificates and the rule certify; of an agent among margins. The
+    cheapest run that is surely enough for the target is marked, with the command that begins it; a target above the ceiling is refused.
+    The chance has a condition, which the plan shows: few samples exclude no rare hard steps. With --max-cost and --max-time only runs
+    within them are marked.
 
     With --p every step has the same rate and one rival, the worst case for the chance (MAKER, equations 9 to 16); -s steps=M is as in
     `run`. With --actions it is the chance of an agent, with margins as in -s k_read=2.
