@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
+from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -348,3 +350,20 @@ async def test_an_agent_sees_the_pictures_of_its_tools_also_after_a_stop(
         result = await resume("r", runs_dir="runs", max_calls=100)
     assert (stopped.outcome, server.refused) == ("stopped", [])
     assert result.value["result"]["answer"] == "gauge 1 / gauge 2"
+
+
+async def test_the_scanned_pages_of_the_docs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "docs" / "examples")
+    example = import_module("scanned")
+    table = [{"scan": scan(tmp_path, "a.png", "A-7: 12.50")}, {"scan": scan(tmp_path, "b.pdf", "B-8: 3.00\npage 2")}]
+
+    def reads(heard: Heard) -> Said:
+        number, _, total = heard.seen[0].partition(": ")
+        return Said(text=f'number = "{number}"\ntotal = {total}')
+
+    async with strict_wires(reads) as server:
+        result = await run(example.Invoices.rows(table), models=server.spec("messages"), runs_dir=None)
+    assert [*result.value] == [
+        {"number": "A-7", "total": Decimal("12.50")},
+        {"number": "B-8", "total": Decimal("3.00")},
+    ]
