@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _VERSION = "2023-06-01"
 """The SDK's default, the API version 2026-10-21, accepts no temperature for any model; this one takes it for older models."""
+CACHED = {"type": "ephemeral"}
 _LEAST_BUDGET = 1024
 """Tokens of thinking that the API asks for at least."""
 
@@ -105,13 +106,15 @@ class AnthropicModel(HttpModel):
         user: Any = self.form.content(prompt.user_parts, prompt.files, call.contents)
         if self._is_cached(prompt):
             static, changing = prompt.user_parts
-            marked = {"type": "text", "text": static or system, "cache_control": {"type": "ephemeral"}}
+            marked = {"type": "text", "text": static or system, "cache_control": CACHED}
             if static:
                 changing_parts = [{"type": "text", "text": changing}] if changing.strip() else []
                 user = [marked, *self.form.parts(prompt.files, call.contents), *changing_parts]
             else:
                 system = [marked]
         messages = messages_of(history, {"role": "user", "content": user})
+        if history.turns and self._may_be_cached(prompt.size):
+            _mark_last(messages[-1])  # the next step reads from the cache what this one ends with
         content: dict[str, Any] = {"model": self.model, "messages": messages}
         if prompt.tools:
             content["tools"] = [
@@ -156,6 +159,12 @@ class AnthropicModel(HttpModel):
             raise ValueError("Expected a content with a text")
         usage = self._meter.usage(reply, has_reasoning=said.has_reasoning, excludes_cached=True)
         return self._sample(said, reply.get("stop_reason"), usage, call)
+
+
+def _mark_last(message: dict[str, Any]) -> None:
+    """Mark the last part of a message as the end of a prefix to cache; parts are shared with other requests, so it is copied."""
+    *before, last = message["content"]
+    message["content"] = [*before, {**last, "cache_control": CACHED}]
 
 
 def _thinking(given: str | None) -> dict[str, Any] | None:

@@ -138,7 +138,11 @@ class OpenAIWire(HttpModel):
             "service_tier": self._options.get("service_tier"),
         }
         if self.capabilities.cache_floor is not None:
-            parameters["prompt_cache_key"] = self._cache_key
+            # All samples of a question, and the steps of a conversation, go where their prefix is; other inputs may go elsewhere.
+            is_apart = self._cache_key is not None and call.prompt.turns
+            parameters["prompt_cache_key"] = (
+                f"{self._cache_key}/{call.id.election.input}" if is_apart else self._cache_key
+            )
         if (
             self.capabilities.explicit_cache
         ):  # else the changing part is written into the cache, too, for a higher price

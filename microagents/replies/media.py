@@ -16,7 +16,7 @@ from microagents.base.errors import InvalidUsage, read_failure
 
 MAX_BYTES: Final = 20 << 20
 """Largest file: as base64 it fits into the requests of all providers."""
-MAX_HELD_BYTES = 64 << 20
+MAX_HELD_BYTES = 32 << 20
 """Bytes of files that a process holds, the latest ones. All others are read again from the folder beside the journal."""
 PDF, UNKNOWN_PICTURE = "application/pdf", "image/*"
 NAMES = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WebP", "image/gif": "GIF", PDF: "PDF"}

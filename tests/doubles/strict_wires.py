@@ -5,6 +5,7 @@ Its address has two more parts: ``/FAMILY/DIALECT/v1``, the rules that it keeps 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from aiohttp import web
 from tests.doubles.dialects import PLAIN, Said, written
 from tests.doubles.drawn import Unreadable
 from tests.doubles.histories import Heard, Refused, heard_by_chat, heard_by_messages, heard_by_responses
+from tests.doubles.prefix_cache import PrefixCache
 
 Brain = Callable[[Heard], Said]
 """Gives the reply to a conversation."""
@@ -32,7 +34,10 @@ class StrictWires:
         self.brain = brain
         self.url = ""
         self.bodies: list[dict[str, Any]] = []
+        self.keeps_bodies = True
         self.refused: list[str] = []
+        self.cache: PrefixCache | None = None
+        """Counts what messages read from it, if there is one."""
 
     def spec(self, wire: str, family: str = "openai", dialect: str = PLAIN) -> str:
         """The spec of a model."""
@@ -48,7 +53,8 @@ class StrictWires:
         """Answer one request."""
         body, path = json.loads(await request.read()), request.match_info
         wire = path["wire"].partition("/")[0]
-        self.bodies.append(body)
+        if self.keeps_bodies:
+            self.bodies.append(body)
         try:
             heard = heard_by(wire, path["family"], body)
         except (Refused, Unreadable, msgspec.ValidationError) as error:
@@ -57,6 +63,10 @@ class StrictWires:
         replies = [self.brain(heard) for _ in range(body.get("n") or 1)]
         dialect = path["dialect"].replace("-", " ")
         reply = written(wire, path["family"], dialect, replies, body)
+        if isinstance(reply, dict) and self.cache is not None:
+            reply["usage"] |= self.cache.usage(body)
+            await asyncio.sleep(0.005)  # requests at the same time find nothing of each other
+            self.cache.take(body)
         if isinstance(reply, dict):
             return web.json_response(reply)
         return web.Response(body=reply, content_type="text/event-stream")

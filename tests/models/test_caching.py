@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
-from microagents import ChainTask, Prompt, Result, run
+from microagents import AgentTask, ChainTask, Prompt, Result, run, tool
 from microagents.elections.election import Question
 from microagents.elections.rules import FirstTo
 from microagents.models.http.warming import MAX_WAIT_S, Warming
 from microagents.replies.chat import Sampling
 from microagents.runtimes.virtual import run_virtual
+from microagents.systems.agents.agent import AgentAnswer
 from microagents.tasks.drift import Onward, Place
+from microagents.tools.toolbox import GivenTool
+from tests.doubles import dialects
+from tests.doubles.dialects import Said
+from tests.doubles.histories import Heard
+from tests.doubles.prefix_cache import PrefixCache
+from tests.doubles.strict_wires import StrictWires, strict_wires
 from tests.models import server as scripted
 from tests.models.server import Connection, Received, serving
 from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider, a_call, asking
@@ -204,3 +211,59 @@ def test_a_constant_part_is_a_part_of_the_users_text(given: Any) -> None:
         TypeError, match="static_chars of a Prompt must be a number of characters of its user part, from 0 to 3"
     ):
         Prompt(user="abc", static_chars=given)
+
+
+# -- conversations -----------------------------------------------------------------------------------------------------
+
+STEPS, STEP_TOKENS = 20, 900
+RATES = {"input": 1.0, "output": 5.0, "cached": 0.1, "cache_write": 1.25}
+
+
+@tool("read_only")
+def page(number: int) -> str:
+    """Read a page."""
+    return f"Page {number}. " + "It goes on. " * (STEP_TOKENS * 4 // 12)
+
+
+class ReadBook(AgentTask[AgentAnswer]):
+    """Read a book page by page."""
+
+    tools: ClassVar[tuple[GivenTool, ...]] = (page,)
+
+    def statement(self) -> str:
+        return "Read all pages."
+
+
+def next_page(heard: Heard) -> Said:
+    """Read one page after the other."""
+    if heard.steps < STEPS - 1:
+        return Said(calls=(dialects.Call("page", {"number": heard.steps}),))
+    return Said(calls=(dialects.Call("end", {"answer": "read"}),))
+
+
+async def read_book(server: StrictWires, wire: str, name: str) -> Result:
+    spec = f"{name}@base_url={server.base_url(wire)}"
+    return await run(
+        ReadBook(), models=spec, prices={name: RATES}, runs_dir=None, options={"memory": 10**7, "k_read": 3}
+    )
+
+
+@pytest.mark.slow
+async def test_a_growing_conversation_is_read_from_the_cache_and_billed_as_the_provider_counts() -> None:
+    async with strict_wires(next_page) as server:
+        server.cache = PrefixCache()
+        result = await read_book(server, "messages", "anthropic:claude-haiku-5-5")
+        units, uncached = server.cache.units, server.cache.uncached_units
+    account = result.account
+    assert (result.outcome, server.refused) == ("completed", [])
+    billed = (account.cost_usd or 0.0) * 1e6 - RATES["output"] * account.output_tokens
+    assert billed == pytest.approx(units, rel=0.02)
+    assert units < 0.3 * uncached
+
+
+async def test_all_samples_of_a_step_have_the_cache_key_of_their_input() -> None:
+    async with strict_wires(next_page) as server:
+        await read_book(server, "chat", "openai:gpt-6-luna")
+        keys = {body["prompt_cache_key"] for body in server.bodies if len(body["messages"]) > 3}
+    assert len(keys) == 1
+    assert keys.pop().endswith("/0")

@@ -515,8 +515,12 @@ class HttpModel(Model, ABC):
 
     def _is_cached(self, prompt: Prompt) -> bool:
         """Whether the constant part of a prompt is long enough for the provider to cache it."""
+        return self._may_be_cached(len(prompt.system) + len(prompt.user_parts[0]))
+
+    def _may_be_cached(self, chars: int) -> bool:
+        """Whether a prefix of this length is long enough for the provider to cache it."""
         floor = self.capabilities.cache_floor
-        return floor is not None and len(prompt.system) + len(prompt.user_parts[0]) >= floor * CHARS_PER_TOKEN
+        return floor is not None and chars >= floor * CHARS_PER_TOKEN
 
     async def _ask_when_known(self, client: Client, call: Call) -> Response | ModelUnavailable:
         """Ask; at an address that may be a mistake the first call goes ahead, and its answer is that to all if there is no such path."""
