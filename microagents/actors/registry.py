@@ -133,7 +133,6 @@ TASKS = Registry(
         "agent": "microagents.tasks.agent:Agent",
         "hanoi": "microagents.tasks.hanoi:Hanoi",
         "checkers": "microagents.tasks.checkers:Checkers",
-        "blocks": "microagents.tasks.blocks:Blocks",
         "desk": "microagents.tasks.desk:Desk",
         "drift": "microagents.tasks.drift:Drift",
         "multiplication": "microagents.tasks.multiplication:Multiplication",

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from microagents import run
 from microagents.replies.chat import Reply, write
 from microagents.replies.parsing import parse
-from microagents.tasks.blocks import Blocks
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
@@ -24,7 +23,6 @@ PUZZLES: list[Puzzle] = [
     *NOTATIONS,
     Checkers(n=1),
     Checkers(n=9, check_counts=True),
-    *(Blocks(blocks=blocks, instance=instance) for blocks, instance in ((2, 0), (9, 1))),
     *(Hanoi(disks=disks) for disks in (1, 5)),
 ]
 by_puzzle = pytest.mark.parametrize("task", PUZZLES, ids=repr)
@@ -34,7 +32,6 @@ by_puzzle = pytest.mark.parametrize("task", PUZZLES, ids=repr)
     ("kind", "option", "sizes"),
     [
         (Hanoi, "disks", [0, -1, 65, "many", 2.5]),
-        (Blocks, "blocks", [1, 0, 201, "many"]),
         (Checkers, "n", [0, -1, 100, "many", 2.5]),
         (Drift, "length", [0, -1, "far"]),
     ],
@@ -98,7 +95,7 @@ def test_after_any_row_of_mistakes_there_is_a_next_prompt_and_a_reply_to_it(task
                 break
 
 
-@pytest.mark.parametrize("task", [*NOTATIONS, Checkers(n=3, check_counts=True), Blocks(blocks=9)], ids=repr)
+@pytest.mark.parametrize("task", [*NOTATIONS, Checkers(n=3, check_counts=True)], ids=repr)
 async def test_a_run_solves_it(task: Puzzle) -> None:
     result = await run(task, models="sim:perfect@error=0.05", k=3, seed=1, runs_dir=None)
     assert result.outcome == "completed"
