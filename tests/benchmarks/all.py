@@ -137,6 +137,7 @@ SHORT: Mapping[str, Benchmark] = {
     ),
     "equal_rows": Benchmark(words="--rows 1000 --kills 1"),
     "scans": Benchmark(words="--rows 20"),
+    "conversation_caches": Benchmark(),
     "faults": Benchmark(words="--seeds 10"),
     "field_law": Benchmark(words="--rows 200 --settings 2"),
     "forgery": Benchmark(words="--tries 60"),
