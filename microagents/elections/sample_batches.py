@@ -72,6 +72,8 @@ class SampleBatch(Struct, frozen=True, kw_only=True):
 class BatchSums(Struct, frozen=True, kw_only=True):
     """Sums over the batches of a run."""
 
+    made: int = 0
+    """Batches that were recorded: the number of the last one."""
     open: int = 0
     """Batches without results so far."""
     open_lines: int = 0
@@ -104,12 +106,13 @@ def _sums_of(batch: SampleBatch) -> BatchSums:
     unpriced = int(batch.most_usd is None or batch.saved_usd is None)
     most_usd = batch.most_usd or 0.0
     if batch.state in OPEN_STATES:
-        return BatchSums(open=1, open_lines=batch.lines, open_usd=most_usd, unpriced=unpriced)
+        return BatchSums(made=1, open=1, open_lines=batch.lines, open_usd=most_usd, unpriced=unpriced)
     if batch.state == "lost":
-        return BatchSums(lost=1, lost_lines=batch.lines, lost_usd=most_usd, unpriced=unpriced)
+        return BatchSums(made=1, lost=1, lost_lines=batch.lines, lost_usd=most_usd, unpriced=unpriced)
     if batch.state == "refused":
-        return BatchSums()
+        return BatchSums(made=1)
     return BatchSums(
+        made=1,
         ended=1,
         lines=batch.lines,
         failed=batch.failed,

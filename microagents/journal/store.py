@@ -45,8 +45,8 @@ from microagents.journal.requests import (
 )
 from microagents.journal.rows import Rows
 from microagents.journal.sitting import JournalConfig, Sitting
-from microagents.journal.statements import BATCHES, LAST_PLACE, OF_KEY, merge_log, one, pragma, set_durability
-from microagents.journal.tables import DecidedRow, LogRow, RunRow
+from microagents.journal.statements import LAST_PLACE, OF_KEY, merge_log, one, pragma, set_durability
+from microagents.journal.tables import DecidedRow, LogRow
 from microagents.journal.transactions import Transactions
 
 
@@ -270,12 +270,6 @@ class Store:
         for batch in read_batches(self._rows):
             if batch.state not in ("settled", "refused", "lost"):
                 yield batch
-
-    def last_batch(self) -> int:
-        """Number of the last batch that was recorded; 0 before the first."""
-        with self._reading():
-            last = self._rows.first(RunRow, f"{BATCHES} DESC")
-            return 0 if last is None else int(last.part.partition("/")[2])
 
     def _decision(self, path: str) -> Recalled | None:
         key = key_at(self._db, path)

@@ -146,7 +146,7 @@ class Keeper(Role):
         self._admission = RunAdmission(self._commits, self._note_change)
         await self._writer.open()
         account = await self._writer.do(self._take_up)
-        self._batches = await self._writer.do(lambda store: store.last_batch())
+        self._batches = account.batches.made
         self._commits.begin(account)
         self._of_models = account.doubted, account.refused
         self._limiter.begin(self._account(account))
