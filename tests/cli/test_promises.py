@@ -220,3 +220,20 @@ def test_of_cells_an_audit_judges_one_of_each_row() -> None:
     assert "of 100 cells are wrong (95 %)" in out
     write("empty.csv", "x\n1\n")
     assert "has no row that a run decided" in microagents("decide", "--audit", "empty.csv").err
+
+
+@pytest.mark.slow
+def test_a_row_below_the_score_of_both_models_waits_for_a_person() -> None:
+    given(200)
+    cascade = ["--strategy", "cascade", "-s", "strong=world.py:Strong", "-s", "cheap_from=1", "-s", "strong_from=1"]
+    code, said = run(*cascade, "--trust-columns", "--run-id", "r", models=["--model", "world.py:Cheap"])
+    assert code == UNDECIDED, said
+    rows = table()
+    decided = [each for each in rows if each["state"] == "decided"]
+    assert {each["settled_by"] for each in decided} == {"cheap", "strong"}
+    assert all(each["y_agreement"].partition("/")[0] == each["samples"] for each in decided)
+    first = next(number for number, each in enumerate(rows) if each["state"] == "undecided")
+    assert microagents("decide", "r", f"{first}/step/0", '{"y": 7}').code == COMPLETED
+    assert microagents("resume", "r", "-o", "again.csv", "--trust-columns").code in (COMPLETED, UNDECIDED)
+    again = table("again.csv")[first]
+    assert (again["state"], again["y"], again["settled_by"]) == ("decided", "7", "a person")
