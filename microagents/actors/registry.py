@@ -136,7 +136,6 @@ TASKS = Registry(
         "desk": "microagents.tasks.desk:Desk",
         "drift": "microagents.tasks.drift:Drift",
         "multiplication": "microagents.tasks.multiplication:Multiplication",
-        "sorting": "microagents.tasks.sorting:Sorting",
         "consistency": "microagents.tasks.consistency:Consistency",
         "plan": "microagents.tasks.goal:Goal",
         "relay": "microagents.tasks.relay:Relay",

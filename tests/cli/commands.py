@@ -30,6 +30,8 @@ WAIT_S = 60
 COMPLETED, FAILED, WRONG_USAGE, STOPPED, UNDECIDED, WRONG, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 OVER = (COMPLETED, WRONG)
 """Codes of a run that is over, for tests that are not about what its work is worth."""
+PAPERS = Path(__file__).parents[1] / "papers"
+"""Folder of tasks that are named by their files."""
 
 
 class Ran(NamedTuple):

@@ -17,6 +17,7 @@ import pytest
 from tests.cli.commands import (
     COMPLETED,
     FAILED,
+    PAPERS,
     STOPPED,
     UNDECIDED,
     WAIT_S,
@@ -359,10 +360,10 @@ MUTE = """
     "words",
     [
         ("multiplication", "--strategy", "cot"),
-        ("sorting", "--strategy", "aot+tree"),
+        (f"{PAPERS}/sorting.py:Sorting", "--strategy", "aot+tree"),
         ("desk",),
     ],
-    ids=" ".join,
+    ids=["cot", "aot+tree", "desk"],
 )
 def test_a_question_is_shown_with_every_strategy_also_where_no_reply_can_be_read(words: tuple[str, ...]) -> None:
     write("mute.py", MUTE)

@@ -31,9 +31,9 @@ from microagents.task import Task
 from microagents.tasks.consistency import Consistency
 from microagents.tasks.drift import Place
 from microagents.tasks.hanoi import Hanoi, HanoiStep, Towers
-from microagents.tasks.sorting import Sorting
 from microagents.tasks.word_problems import WordProblem
 from tests.models.simulation import DRIFT, FLAG_ABOVE_TOKENS, NUMBER, RIGHT, call, is_rate, model, read, replies
+from tests.papers.sorting import Sorting
 
 CONTEXT = Context(run_id="r", seed=0, tasks=[DRIFT], strategy=Maker())
 TOWERS = Hanoi(disks=6)

@@ -37,7 +37,7 @@ from microagents.systems.questions.questions import (
 )
 from microagents.tasks.ask import Ask
 from microagents.tasks.multiplication import Multiplication, Product
-from microagents.tasks.sorting import Sorted, Sorting
+from tests.papers.sorting import Sorted, Sorting
 
 Worked = WorkedProblem[Product] | WorkedProblem[Sorted]
 PROBLEMS: list[Worked] = [Multiplication(digits=6, by=3), Sorting(n=9)]

@@ -77,8 +77,8 @@ def command(
 ) -> None:
     """Compare strategies on the same inputs.
 
-    The table has a row for each strategy and each k. If the task is a problem, such as multiplication or sorting, every row does the
-    same N variants of it. Any other task is done N times. With --inputs every row does the inputs of the file.
+    The table has a row for each strategy and each k. If the task is a problem, such as multiplication, every row does the same
+    N variants of it. Any other task is done N times. With --inputs every row does the inputs of the file.
 
     `solved` is the number of inputs with a right result. A problem is judged by its `correct`, a chain by `solved` in its result. A
     chain or row whose result has no `solved` counts as solved if its oracle finds none of its decisions wrong. If code cannot judge

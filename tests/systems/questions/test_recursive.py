@@ -33,7 +33,7 @@ from microagents.systems.questions.recursive import Recursive
 from microagents.systems.questions.tree import ProblemNode
 from microagents.tasks.ask import Ask
 from microagents.tasks.multiplication import Multiplication, Product
-from microagents.tasks.sorting import Sorting
+from tests.papers.sorting import Sorting
 from tests.systems.scripted import CUT, QUESTION, Script, four, label, scripted, solved
 
 # -- turns ---------------------------------------------------------------------------------------------------------------------------

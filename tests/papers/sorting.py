@@ -54,7 +54,7 @@ class Sorting(WorkedProblem[Sorted]):
     @cached_property
     def numbers(self) -> list[int]:
         """List to sort; numbers may occur more than once."""
-        rng = Random(f"{self.n} {self.instance}")  # noqa: S311 - seeded on purpose
+        rng = Random(f"{self.n} {self.instance}")
         return [rng.randrange(-999, 1000) for _ in range(self.n)]
 
     def statement(self) -> str:
