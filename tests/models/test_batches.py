@@ -253,3 +253,18 @@ async def test_a_stopped_run_cancels_its_batches_if_asked_to(provider: Provider,
         result = await provider.filled(served, wire)
     assert result.outcome == "completed", result.reason
     assert set(served.desk.bought.values()) == {1}
+
+
+@pytest.mark.slow
+async def test_a_limit_of_cost_that_leaves_only_the_open_batch_takes_its_results(provider: Provider) -> None:
+    interrupt = asyncio.Event()
+    async with serving(structs.replace(provider.endpoint(late_s=0.6), model="sim:perfect")) as served:
+        running = asyncio.create_task(provider.filled(served, "chat", interrupt=interrupt, max_cost_usd=1.0))
+        while not served.desk.events["poll"]:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+        interrupt.set()
+        bound_usd = (await running).account.bound_usd
+        assert bound_usd
+        result = await provider.filled(served, "chat", max_cost_usd=bound_usd)
+    assert (result.outcome, result.account.calls) == ("completed", 2 * ROWS)
+    assert (result.account.cost_usd or 0) < bound_usd
