@@ -26,8 +26,8 @@ from microagents.tasks.desk import Desk
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
-from microagents.tasks.relay import Relay
 from microagents.tasks.word_problems import WordProblem
+from tests.papers.relay import Relay
 from tests.systems.documents.lines import Lines
 
 FILE = Path(__file__).parent / "data" / "baseline.json"

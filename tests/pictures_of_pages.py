@@ -12,6 +12,8 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
+from tests.cli.commands import PAPERS
+
 COMMAND = str(Path(sys.executable).with_name("microagents"))
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 NOISY, UNSURE = "sim:perfect@error=0.05,flag=0.02", "sim:perfect@error=0.3"
@@ -25,7 +27,7 @@ RUNS = {
     "tower-k4": ("hanoi", "-o", "disks=12", "-k", "4", "--model", "sim:perfect@error=0.1"),
     "product": ("multiplication", "--model", "sim:perfect@error=0.2"),
     "apples": ("word-problems", "--strategy", "aot+tree"),
-    "relay": ("relay", "--strategy", "swarm", "--model", "sim:perfect@error=0.3"),
+    "relay": (f"{PAPERS}/relay.py:Relay", "--strategy", "swarm", "--model", "sim:perfect@error=0.3"),
     "ticket": ("desk", "--model", "sim:perfect@error=0.2"),
     "essay": (
         *("writing", "-o", "brief=@brief.md", "-s", "same_model=true"),

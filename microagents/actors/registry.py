@@ -138,7 +138,6 @@ TASKS = Registry(
         "multiplication": "microagents.tasks.multiplication:Multiplication",
         "consistency": "microagents.tasks.consistency:Consistency",
         "plan": "microagents.tasks.goal:Goal",
-        "relay": "microagents.tasks.relay:Relay",
         "word-problems": "microagents.tasks.word_problems:WordProblem",
         "ask": "microagents.tasks.ask:Ask",
         "gsm8k": "microagents.tasks.reasoning:Gsm8k",

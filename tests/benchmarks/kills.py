@@ -20,7 +20,7 @@ from msgspec import Struct
 from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader
 from tests.benchmarks.harness import sent, until
-from tests.cli.commands import OVER
+from tests.cli.commands import OVER, PAPERS
 
 _HARD = "sim:perfect@error=0.05,flag=0.05,hard=0.1,hard_error=0.7,latency=0.003,sigma=1"
 _AGENTS = [f"sim:{name}@error=0.1,flag=0.05,latency=0.05,sigma=1" for name in ("perfect", "gpt-4.1-mini", "o3-mini")]
@@ -44,7 +44,10 @@ TASKS = {
         *("multiplication", "-o", "digits=5", "--model", "sim:gpt-4.1-mini@flag=0.05,latency=0.1,sigma=1"),
         *("-k", "2"),
     ),
-    "relay": ("relay", "-o", "length=10", "-o", "reach=9", "--model", "sim:perfect@flag=0.05,latency=0.05,sigma=1"),
+    "relay": (
+        *(f"{PAPERS}/relay.py:Relay", "-o", "length=10", "-o", "reach=9"),
+        *("--model", "sim:perfect@flag=0.05,latency=0.05,sigma=1"),
+    ),
     "aot": ("word-problems", "-o", "depth=5", "--model", _REASONING, "-s", "k=2"),
     "consistency": ("consistency", "-o", "sections=5", *[word for agent in _AGENTS for word in ("--model", agent)]),
 }

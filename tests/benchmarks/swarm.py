@@ -1,7 +1,7 @@
 """The swarm on relays of 40 steps: ``python -m tests.benchmarks.swarm``.
 
 Steps carried right, success, worker and judge calls a step, with and without compression, verification and escalation, each beside a
-Monte Carlo that does not use the engine (`swarm_monte_carlo`). The rates of the model are those of `microagents.tasks.relay`, fixed before
+Monte Carlo that does not use the engine (`swarm_monte_carlo`). The rates of the model are those of `tests.papers.relay`, fixed before
 the first run.
 
 Then the two experiments of the document on the swarm, without verification: 3 workers beside 6, and workers of one persona, which differ by
@@ -29,10 +29,10 @@ from microagents.runs.inspection.runs import solution_of
 from microagents.systems.swarm.notes import StepRecord, SwarmRecord
 from microagents.systems.swarm.steps import StepResult
 from microagents.systems.swarm.swarm import Swarm
-from microagents.tasks import relay
-from microagents.tasks.relay import Relay
 from tests.benchmarks.harness import options_of
 from tests.benchmarks.swarm_monte_carlo import Rates, Settings, swarmed
+from tests.papers import relay
+from tests.papers.relay import Relay
 
 RATES = Rates(
     worker=relay.WORKER_ERROR,

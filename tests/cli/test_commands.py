@@ -329,7 +329,7 @@ def test_a_step_that_would_climb_says_where_to_what_was_not_counted_and_whether_
     ("words", "path"),
     [
         (("multiplication",), "0/solve/decompose"),
-        (("relay",), "0/loop/0/plan/workers/2"),
+        ((f"{PAPERS}/relay.py:Relay",), "0/loop/0/plan/workers/2"),
         (("consistency", "--model", "sim:perfect", "--model", "sim:o3-mini"), "0/write"),
     ],
 )

@@ -23,7 +23,7 @@ from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import inspect_run
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
-from tests.cli.commands import COMPLETED, WRONG_USAGE, Sitting, microagents
+from tests.cli.commands import COMPLETED, PAPERS, WRONG_USAGE, Sitting, microagents
 from tests.journal.walks import (
     JOURNAL,
     LENGTH,
@@ -145,7 +145,7 @@ def test_a_journal_whose_tables_were_never_made_is_a_run_that_has_not_begun() ->
 @pytest.mark.slow
 @pytest.mark.parametrize("votes", ["exact", "semantic"])
 def test_a_run_that_is_killed_before_its_first_record_is_begun_again_by_its_command(votes: str) -> None:
-    words = ("run", "relay", "-s", f"votes={votes}", "--model", "sim:perfect", "--run-id", "r")
+    words = ("run", f"{PAPERS}/relay.py:Relay", "-s", f"votes={votes}", "--model", "sim:perfect", "--run-id", "r")
     child = os.fork()
     if not child:
         vars(sitting)["writing"] = lambda _: os.kill(os.getpid(), signal.SIGKILL)

@@ -21,12 +21,12 @@ from microagents.systems.questions.chain_of_thought import Analogical, Cot, CotS
 from microagents.systems.questions.tree_of_thoughts import ForestOfThoughts, TreeOfThoughts
 from microagents.tasks.code import Code
 from microagents.tasks.reasoning import Gsm8k, Math, MultiHop, MultipleChoice
-from microagents.tasks.relay import Relay
 from microagents.tasks.requirements import Met, requirements_in
 from microagents.tasks.word_problems import WordProblem
 from microagents.tasks.writing import Writing
 from tests.benchmarks import aot, documents, swarm
 from tests.papers.figures import Figure, Lab, Line, by_law, share, word_of
+from tests.papers.relay import Relay
 
 BRIEFS = sorted((Path(__file__).parents[2] / "docs" / "examples" / "briefs").glob("*.md"))
 ENDINGS = {"compiles": ".tex", "opens in a browser without errors": ".html", "parses": ".py"}

@@ -22,8 +22,8 @@ from microagents.systems.swarm.steps import (
 )
 from microagents.systems.swarm.steps import Plan as Steps
 from microagents.tasks.goal import Goal, Outcome
-from microagents.tasks.relay import Relay, RelayTotal
 from microagents.work.prose import Summary
+from tests.papers.relay import Relay, RelayTotal
 
 TASK = Relay(length=8, reach=7)
 

@@ -24,10 +24,10 @@ from microagents.runtimes.virtual import run_virtual
 from microagents.task import Task
 from microagents.tasks.consistency import Consistency
 from microagents.tasks.multiplication import Multiplication
-from microagents.tasks.relay import Relay
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import tool
 from tests.cli.commands import microagents
+from tests.papers.relay import Relay
 
 PERFECT, ERRING = "sim:perfect", "sim:perfect@error=0.2,flag=0.05,alternatives=3,latency=1.0"
 MADE = Path("made.jsonl")

@@ -10,8 +10,8 @@ import pytest
 from microagents import run
 from microagents.systems.questions.problem import Problem
 from microagents.tasks.multiplication import Multiplication
-from microagents.tasks.relay import Relay
 from microagents.tasks.word_problems import WordProblem
+from tests.papers.relay import Relay
 from tests.systems.scripted import noted_draws
 
 PASSAGES = 'Mills\n\tOne "mill" is old, {form}.\n\nHouses\nNone is.'

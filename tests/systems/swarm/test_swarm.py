@@ -32,8 +32,8 @@ from microagents.systems.swarm.steps import (
     step_question_in,
 )
 from microagents.systems.swarm.swarm import Swarm
-from microagents.tasks.relay import Relay
 from microagents.work.prose import MAX_RESULT_CHARS, Summary
+from tests.papers.relay import Relay
 
 
 class Whole(Reply, frozen=True):

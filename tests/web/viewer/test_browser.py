@@ -15,7 +15,7 @@ import pytest
 
 from microagents.runs.inspection.runs import decide
 from microagents.web.viewer.server import viewing
-from tests.cli.commands import COMPLETED, UNDECIDED, Sitting, started, write
+from tests.cli.commands import COMPLETED, PAPERS, UNDECIDED, Sitting, started, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 WAIT_MS = 20_000
@@ -474,7 +474,7 @@ def test_a_damaged_or_removed_journal_is_said_on_its_page(visit: Callable[..., A
     [
         (("multiplication", "--model", "sim:perfect@error=0.2"), "compose"),
         (("word-problems", "--strategy", "aot+tree"), "branch 1"),
-        (("relay", "--strategy", "swarm", "--model", "sim:perfect@error=0.3"), "Loop 1"),
+        ((f"{PAPERS}/relay.py:Relay", "--strategy", "swarm", "--model", "sim:perfect@error=0.3"), "Loop 1"),
         (("desk", "--model", "sim:perfect@error=0.2"), "set_status"),
         (("writing", "-o", "brief=On bridges", "-s", "same_model=true"), "approves"),
         (("drift", "-o", "length=19", "-s", "known_inputs=true"), "theory"),

@@ -91,7 +91,7 @@ class Relay(WorkedProblem[RelayTotal]):
     @cached_property
     def steps(self) -> tuple[str, ...]:
         """Steps, as the problem lists them."""
-        rng = Random(f"{self.length} {self.reach} {self.instance}")  # noqa: S311 - seeded on purpose
+        rng = Random(f"{self.length} {self.reach} {self.instance}")
         first = f"Add {rng.randrange(10, 100)} to the number {rng.randrange(100, 1000)}."
         before = [
             (rng.randrange(10, 100), rng.randrange(max(1, number - self.reach), number))
