@@ -140,6 +140,8 @@ def elect(
     for package in NEEDED:
         require_package("an elected column (the extra `data`)", package)
     kind = _checked_task(task)
+    if actors < 1 or num_cpus <= 0 or batch_size < 1:
+        raise InvalidUsage("actors and batch_size are 1 or more, and num_cpus is more than 0; nothing was started")
     for name, why in REFUSED.items():
         if given.get(name) is not None:
             raise InvalidUsage(f"elect takes no {name}: {why}; nothing was started")

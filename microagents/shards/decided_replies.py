@@ -90,17 +90,21 @@ class DecidedReplies:
         except OSError as error:
             log().warning(f"the replies of run {run} are in its journal only: {error}")
             return
-        self._seen.add(f"{run}{REPLIES}")
+        self._note(run)
 
     def _read_new(self) -> None:
-        names = {each.name for each in self._folder.iterdir()} - self._seen
-        for name in sorted(names):
-            path = self._folder / name
+        new = {each.name for each in self._folder.iterdir()} - self._seen
+        for name in sorted(new):
             if name.endswith(REPLIES):
-                self._add(_replies_in(path))
-                self._seen.add(name)
-            elif name.endswith(SUFFIX) and f"{path.stem}{REPLIES}" not in names | self._seen:
-                self._read_journal(path)
+                self._add(_replies_in(self._folder / name))
+                self._note(name.removesuffix(REPLIES))
+        for name in sorted(new - self._seen):
+            if name.endswith(SUFFIX):
+                self._read_journal(self._folder / name)
+
+    def _note(self, run: str) -> None:
+        """Note that the replies of a run were read, so that its journal need not be."""
+        self._seen |= {f"{run}{REPLIES}", f"{run}{SUFFIX}"}
 
     def _read_journal(self, path: Path) -> None:
         """Read the replies of a run whose process has died. One under way is read once it has ended."""

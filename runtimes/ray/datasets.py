@@ -25,14 +25,18 @@ def map_in_actors(
         arguments: keywords of its constructor.
         batch_size: rows of a batch, at most.
         actors: most actors of the pool, which grows as far as other steps of the dataset leave processors.
-        num_cpus: processors that each reserves.
+        num_cpus: processors that each reserves, more than 0.
     """
+    free = (
+        ray.cluster_resources().get("CPU", 1.0) - 1.0
+    )  # for the other steps of the dataset, which would wait for ever
+    at_once = max(1, min(actors, int(free / num_cpus)))
     dataset.context.execution_options.preserve_order = True
     return dataset.map_batches(
         kind,
         batch_size=batch_size,
         batch_format="pyarrow",
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors),
+        compute=ray.data.ActorPoolStrategy(min_size=at_once, max_size=actors),
         fn_constructor_kwargs=dict(arguments),
         num_cpus=num_cpus,
         udf_modifying_row_count=False,

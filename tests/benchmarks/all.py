@@ -219,6 +219,7 @@ SHORT: Mapping[str, Benchmark] = {
             "steps a second on Ray": Figure(rf"in one process, {NUMBER} on Ray", better="more"),
         },
     ),
+    "shards": Benchmark(words="--part digests --part kills --rows 300 --kills 1"),
     "strict_calls": Benchmark(
         words="--tickets 30", figures={"requests refused": Figure(rf"^{NUMBER} of .* requests refused", high=0)}
     ),
