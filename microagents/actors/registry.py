@@ -136,7 +136,6 @@ TASKS = Registry(
         "desk": "microagents.tasks.desk:Desk",
         "drift": "microagents.tasks.drift:Drift",
         "multiplication": "microagents.tasks.multiplication:Multiplication",
-        "consistency": "microagents.tasks.consistency:Consistency",
         "plan": "microagents.tasks.goal:Goal",
         "word-problems": "microagents.tasks.word_problems:WordProblem",
         "ask": "microagents.tasks.ask:Ask",

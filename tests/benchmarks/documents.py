@@ -18,9 +18,9 @@ from microagents import Strategy, run
 from microagents.elections.laws import wilson_interval
 from microagents.systems.documents.seqcv import SeqCV
 from microagents.systems.documents.subtask_baselines import Parallel, Sequential
-from microagents.tasks.consistency import RANK_ERROR, SPLIT_ERROR, Consistency
 from tests.benchmarks.documents_monte_carlo import Document, Rates, Shape
 from tests.benchmarks.harness import options_of
+from tests.papers.consistency import RANK_ERROR, SPLIT_ERROR, Consistency
 
 SHAPE = Shape(sections=8, fixes=2, uses=3, undeclared=0.3)
 ERRORS = (0.02, 0.10)

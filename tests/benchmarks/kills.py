@@ -49,7 +49,10 @@ TASKS = {
         *("--model", "sim:perfect@flag=0.05,latency=0.05,sigma=1"),
     ),
     "aot": ("word-problems", "-o", "depth=5", "--model", _REASONING, "-s", "k=2"),
-    "consistency": ("consistency", "-o", "sections=5", *[word for agent in _AGENTS for word in ("--model", agent)]),
+    "consistency": (
+        *(f"{PAPERS}/consistency.py:Consistency", "-o", "sections=5"),
+        *[word for agent in _AGENTS for word in ("--model", agent)],
+    ),
 }
 """Runs with latency: a kill finds calls in flight. They take two to five seconds undisturbed."""
 WAIT_S = 120.0

@@ -330,7 +330,7 @@ def test_a_step_that_would_climb_says_where_to_what_was_not_counted_and_whether_
     [
         (("multiplication",), "0/solve/decompose"),
         ((f"{PAPERS}/relay.py:Relay",), "0/loop/0/plan/workers/2"),
-        (("consistency", "--model", "sim:perfect", "--model", "sim:o3-mini"), "0/write"),
+        ((f"{PAPERS}/consistency.py:Consistency", "--model", "sim:perfect", "--model", "sim:o3-mini"), "0/write"),
     ],
 )
 def test_step_shows_the_first_question_of_work_without_given_steps(words: tuple[str, ...], path: str) -> None:

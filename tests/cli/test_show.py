@@ -14,7 +14,7 @@ import pytest
 
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.decision import NOTHING_ASKED, inspect_decision
-from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, microagents, started, write
+from tests.cli.commands import COMPLETED, PAPERS, STOPPED, WRONG_USAGE, microagents, started, write
 from tests.cli.test_resuming import ASIDE
 from tests.journal.walks import sql
 
@@ -151,7 +151,7 @@ TWO_MODELS = ("--model", "sim:perfect@flag=0.1", "--model", "sim:o3-mini@error=0
             ),
             marks=pytest.mark.slow,
         ),
-        pytest.param(("consistency", "-o", "sections=3", *TWO_MODELS), marks=pytest.mark.slow),
+        pytest.param((f"{PAPERS}/consistency.py:Consistency", "-o", "sections=3", *TWO_MODELS), marks=pytest.mark.slow),
         ("word-problems", "-o", "depth=3", "--strategy", "aot+tree", "-s", "k=2"),
         ("drift", "-o", "length=4", "--model", "sim:perfect@error=0.3", "--strategy", "aside.py:Aside"),
     ],

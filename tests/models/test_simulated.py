@@ -28,11 +28,11 @@ from microagents.models.simulation import simulated
 from microagents.replies.chat import Format, Prompt, Reply, Sample
 from microagents.systems import Aot, Maker
 from microagents.task import Task
-from microagents.tasks.consistency import Consistency
 from microagents.tasks.drift import Place
 from microagents.tasks.hanoi import Hanoi, HanoiStep, Towers
 from microagents.tasks.word_problems import WordProblem
 from tests.models.simulation import DRIFT, FLAG_ABOVE_TOKENS, NUMBER, RIGHT, call, is_rate, model, read, replies
+from tests.papers.consistency import Consistency
 from tests.papers.sorting import Sorting
 
 CONTEXT = Context(run_id="r", seed=0, tasks=[DRIFT], strategy=Maker())

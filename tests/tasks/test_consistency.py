@@ -27,7 +27,7 @@ from microagents.systems.documents import (
 from microagents.systems.documents.seqcv import SeqCV
 from microagents.systems.documents.subtask_baselines import Parallel, Sequential
 from microagents.systems.documents.subtasks import fault_of
-from microagents.tasks.consistency import Consistency
+from tests.papers.consistency import Consistency
 
 OWN = "Section 2: the unit of section 2 is u7"
 OPEN = "Section 2: the limit of section 1 is ?"

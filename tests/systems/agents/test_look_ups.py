@@ -22,11 +22,11 @@ from microagents.replies.tool_calls import SEEN, Calls, ToolCall, alone
 from microagents.roles.verification import TOO_MANY_ROUNDS
 from microagents.runtimes.virtual import run_virtual
 from microagents.task import Task
-from microagents.tasks.consistency import Consistency
 from microagents.tasks.multiplication import Multiplication
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import tool
 from tests.cli.commands import microagents
+from tests.papers.consistency import Consistency
 from tests.papers.relay import Relay
 
 PERFECT, ERRING = "sim:perfect", "sim:perfect@error=0.2,flag=0.05,alternatives=3,latency=1.0"

@@ -105,7 +105,7 @@ class Consistency(WorkedDocument):
     @cached_property
     def plan(self) -> tuple[Section, ...]:
         """Sections."""
-        rng = Random(f"{self.sections} {self.fixes} {self.uses} {self.undeclared} {self.instance}")  # noqa: S311 - seeded on purpose
+        rng = Random(f"{self.sections} {self.fixes} {self.uses} {self.undeclared} {self.instance}")
         planned: list[Section] = []
         reached: dict[int, set[int]] = {}  # the sections that lead to each
         for number in range(1, self.sections + 1):
