@@ -14,8 +14,8 @@ from microagents.shards.shared_cap import SharedCap
 from tests.shards.towns import SPEC, Towns, asked
 
 
-def elections(output: Path, **given: Any) -> RowElections:
-    return RowElections(Towns, SPEC.format(log=output / "log"), output, {"k": 2, **given})
+def elections(output: Path, latency_s: float = 0.0, **given: Any) -> RowElections:
+    return RowElections(Towns, f"{SPEC.format(log=output / 'log')},latency={latency_s}", output, {"k": 2, **given})
 
 
 def rows(first: int, number: int) -> list[dict[str, str]]:
@@ -87,13 +87,18 @@ def test_the_part_of_a_dead_run_is_given_back_when_nothing_else_is_free(tmp_path
 
 
 def test_a_second_attempt_waits_for_the_first_and_asks_nothing(tmp_path: Path) -> None:
-    given, found = rows(0, 30), list[Any]()
-    attempts = [threading.Thread(target=lambda: found.append(elections(tmp_path).decide(given))) for _ in range(2)]
+    given, found = rows(0, 4), list[Any]()
+
+    def attempt() -> None:
+        found.append(elections(tmp_path, latency_s=0.05).decide(given))
+
+    attempts = [threading.Thread(target=attempt) for _ in range(2)]
     for each in attempts:
         each.start()
     for each in attempts:
         each.join()
     assert found[0] == found[1]
+    assert {each.state for each in found[0]} == {"decided"}
     (journal,) = tmp_path.glob("*/*.sqlite")
     run = inspect_run(journal.parent, journal.stem)
     assert run.account.calls == len(asked(tmp_path / "log"))
