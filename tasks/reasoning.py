@@ -1,4 +1,4 @@
-"""Questions of public collections, in the formats of their files: GSM8K, MATH, multiple choice and multi-hop questions with contexts.
+"""Questions of public collections, in the formats of their files: GSM8K, multiple choice and multi-hop questions with contexts.
 
 A line of such a file is an input as it is: ``microagents run gsm8k --inputs test.jsonl``. The simulated model cannot solve these tasks.
 """
@@ -9,6 +9,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
 
@@ -16,26 +17,28 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from microagents.replies.chat import A, Reply
 from microagents.systems.questions.problem import Problem
-from microagents.tasks.exact import boxed_in, read_exact
 
 MAX_CHARS = 400_000
 """Longest question, contexts included: about 100,000 tokens."""
 UNREADABLE = "unreadable_answer"
+MAX_NUMBER_CHARS = 500
+"""Longest answer in which a number is looked for."""
+_NUMBER = re.compile(r"(?:(?<![\w)])-\s*)?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+|/0*[1-9][0-9]*)?|\.[0-9]+)")
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_CHARS, pattern=r"\S")]
 
 
-class Exact(Reply, frozen=True):
-    """A number or a mathematical expression, without a sentence around it."""
+class Number(Reply, frozen=True):
+    """A number, without a sentence around it."""
 
     answer: str
 
-    def vote(self) -> Hashable:
-        r"""Return the value, so that 0.5 and \frac{1}{2} are equal. An unreadable answer is flagged: no vote."""
-        value = read_exact(self.answer)
+    def vote(self) -> str:
+        """Return the value, so that 1,200 and 1200.0 are equal. An unreadable answer is flagged: no vote."""
+        value = number_in(self.answer)
         if value is None:
-            return ("unread", self.answer)
-        return value
+            return self.answer
+        return str(value)
 
 
 class Letter(Reply, frozen=True):
@@ -65,29 +68,7 @@ class PublicQuestion(Problem[A]):
     default_strategy: ClassVar[str] = "self-consistency"
 
 
-class MathQuestion(PublicQuestion[Exact]):
-    """A question with one exact answer."""
-
-    @property
-    def right(self) -> str | None:
-        """Right answer as the collection writes it; None if the line has none."""
-        raise NotImplementedError
-
-    def flag(self, reply: Reply) -> str | None:
-        """Flag ``unreadable_answer`` for an answer that the exact reader cannot read."""
-        if isinstance(reply, Exact) and read_exact(reply.answer) is None:
-            return UNREADABLE
-        return None
-
-    def correct(self, reply: Exact) -> bool | None:
-        """Return whether both answers have one value; None without a right one. An unreadable one is wrong."""
-        if self.right is None:
-            return None
-        value = read_exact(reply.answer)
-        return value is not None and value == read_exact(self.right)
-
-
-class Gsm8k(MathQuestion):
+class Gsm8k(PublicQuestion[Number]):
     """A word problem of GSM8K (arXiv 2110.14168): ``question``, and ``answer`` with the number behind ``####``."""
 
     question: Text
@@ -105,26 +86,18 @@ class Gsm8k(MathQuestion):
             return None
         return self.answer.rpartition("####")[2].strip()
 
+    def flag(self, reply: Reply) -> str | None:
+        """Flag ``unreadable_answer`` for an answer that has no number, or several."""
+        if isinstance(reply, Number) and number_in(reply.answer) is None:
+            return UNREADABLE
+        return None
 
-class Math(MathQuestion):
-    """A problem of MATH (arXiv 2103.03874): ``problem``, and ``solution`` with the answer in a box, or ``answer``."""
-
-    problem: Text
-    """The problem."""
-    solution: str | None = None
-    """A solution with ``\\boxed{ANSWER}``."""
-    answer: str | None = None
-    """Just the answer."""
-
-    def statement(self) -> str:
-        return self.problem
-
-    @cached_property
-    def right(self) -> str | None:
-        """Answer, or the content of the solution's last box."""
-        if self.answer is not None or self.solution is None:
-            return self.answer
-        return boxed_in(self.solution)
+    def correct(self, reply: Number) -> bool | None:
+        """Return whether both answers are one number; None without a right one. An unreadable one is wrong."""
+        if self.right is None:
+            return None
+        value = number_in(reply.answer)
+        return value is not None and value == number_in(self.right)
 
 
 class MultipleChoice(PublicQuestion[Letter]):
@@ -262,6 +235,17 @@ class MultiHop(PublicQuestion[ShortAnswer]):
         if f1 is None:
             return None
         return f1 >= self.least_f1
+
+
+def number_in(text: str) -> Fraction | None:
+    """Read the number of a text, whatever words, signs of currency or boxes stand around it; None unless there is just one."""
+    if len(text) > MAX_NUMBER_CHARS:
+        return None
+    plain = text.replace("\u2212", "-").replace("{,}", ",").replace("$", "")
+    found = _NUMBER.findall(plain)
+    if len(found) != 1:
+        return None
+    return Fraction("".join(found[0].split()).replace(",", ""))
 
 
 def _paragraph(given: Any) -> str:

@@ -140,7 +140,6 @@ TASKS = Registry(
         "word-problems": "microagents.tasks.word_problems:WordProblem",
         "ask": "microagents.tasks.ask:Ask",
         "gsm8k": "microagents.tasks.reasoning:Gsm8k",
-        "math": "microagents.tasks.reasoning:Math",
         "multiple-choice": "microagents.tasks.reasoning:MultipleChoice",
         "multi-hop": "microagents.tasks.reasoning:MultiHop",
         "code": "microagents.tasks.code:Code",

@@ -20,11 +20,12 @@ from microagents.systems.questions.aot import Aot, AotTree
 from microagents.systems.questions.chain_of_thought import Analogical, Cot, CotSC, SelfRefine
 from microagents.systems.questions.tree_of_thoughts import ForestOfThoughts, TreeOfThoughts
 from microagents.tasks.code import Code
-from microagents.tasks.reasoning import Gsm8k, Math, MultiHop, MultipleChoice
+from microagents.tasks.reasoning import Gsm8k, MultiHop, MultipleChoice
 from microagents.tasks.requirements import Met, requirements_in
 from microagents.tasks.word_problems import WordProblem
 from microagents.tasks.writing import Writing
 from tests.benchmarks import aot, documents, swarm
+from tests.papers.exact import Math
 from tests.papers.figures import Figure, Lab, Line, by_law, share, word_of
 from tests.papers.relay import Relay
 

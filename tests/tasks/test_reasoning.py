@@ -11,15 +11,16 @@ from pydantic import ValidationError
 
 from microagents.tasks.code import Code
 from microagents.tasks.reasoning import (
-    Exact,
     Gsm8k,
     Letter,
-    Math,
     MultiHop,
     MultipleChoice,
+    Number,
     PublicQuestion,
     ShortAnswer,
+    number_in,
 )
+from tests.papers.exact import Exact, Math
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "questions"
 FORMATS: dict[str, type[Any]] = {
@@ -40,8 +41,21 @@ def test_every_line_of_the_shipped_files_is_a_question(name: str) -> None:
 
 def test_numbers_behind_the_mark_are_compared_by_value() -> None:
     task = Gsm8k(question="How many?", answer="There are 1,200 of them. #### 1,200")
-    assert task.correct(Exact(answer="1200.0")) is True
-    assert task.correct(Exact(answer="1201")) is False
+    assert task.correct(Number(answer="1200.0")) is True
+    assert task.correct(Number(answer="1201")) is False
+
+
+@pytest.mark.parametrize(
+    ("number", "texts"),
+    [
+        ("1200", ["1,200", "$1200.", "1200.0 dollars", r"\boxed{1{,}200}", "x = 1200"]),
+        ("-3", ["-3", "\u22123", "- $3", "-6/2"]),
+        ("1/2", ["0.5", ".5", "1/2", "50/100"]),
+        ("None", ["", "none", "1e5", "9^9", "3-2", "1, 2", "1,2", "1/0", "9" * 501, "x" * 501]),
+    ],
+)
+def test_the_only_number_of_an_answer_is_its_value(number: str, texts: list[str]) -> None:
+    assert {text: str(number_in(text)) for text in texts} == dict.fromkeys(texts, number)
 
 
 def test_the_box_of_a_solution_is_compared_by_value() -> None:
@@ -52,10 +66,10 @@ def test_the_box_of_a_solution_is_compared_by_value() -> None:
 
 def test_an_answer_that_cannot_be_read_is_flagged_wrong_and_equal_to_no_other() -> None:
     task = Gsm8k(question="How many?", answer="#### about ###")
-    unread = Exact(answer="1e5")
+    unread = Number(answer="1e5")
     assert task.flag(unread) == "unreadable_answer"
-    assert task.correct(Exact(answer="about ###")) is False  # although both texts are the same
-    assert unread.vote() != Exact(answer="2e5").vote()
+    assert task.correct(Number(answer="about ###")) is False  # although both texts are the same
+    assert unread.vote() != Number(answer="2e5").vote()
 
 
 @pytest.mark.parametrize(
@@ -68,7 +82,8 @@ def test_an_answer_that_cannot_be_read_is_flagged_wrong_and_equal_to_no_other() 
     ],
 )
 def test_a_line_without_an_answer_is_not_scored(task: PublicQuestion[Any]) -> None:
-    reply = {MultipleChoice: Letter(choice="A"), MultiHop: ShortAnswer(answer="1")}.get(type(task), Exact(answer="1"))
+    replies = (Number(answer="1"), Exact(answer="1"), Letter(choice="A"), ShortAnswer(answer="1"))
+    reply = dict(zip((Gsm8k, Math, MultipleChoice, MultiHop), replies, strict=True))[type(task)]
     assert task.flag(reply) is None
     assert task.correct(reply) is None
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microagents.tasks.exact import boxed_in, read_exact
+from tests.papers.exact import boxed_in, read_exact
 
 
 @pytest.mark.parametrize(

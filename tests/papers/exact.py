@@ -1,4 +1,4 @@
-"""An exact reader of short mathematical answers, as they stand in the boxes of MATH: numbers, fractions, roots, polynomials, tuples, sets.
+"""Problems of MATH, with an exact reader of their answers: numbers, fractions, roots, polynomials, tuples, sets.
 
 Nothing is computed in floating point, and nothing of a model is evaluated: the reader knows the few forms below, and no others.
 """
@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import gcd, isqrt
 from typing import Any
+
+from microagents.replies.chat import Reply
+from microagents.tasks.reasoning import UNREADABLE, PublicQuestion, Text
 
 MAX_CHARS = 500
 MAX_DEPTH = 40
@@ -47,6 +50,53 @@ _PAIRS = {"(": ")", "[": "]", "\\{": "\\}"}
 
 Polynomial = dict[tuple[tuple[str, int], ...], Fraction]
 """Coefficients by the powers of symbols. The root of a number without square factors is a symbol."""
+
+
+class Exact(Reply, frozen=True):
+    """A number or a mathematical expression, without a sentence around it."""
+
+    answer: str
+
+    def vote(self) -> Hashable:
+        r"""Return the value, so that 0.5 and \frac{1}{2} are equal. An unreadable answer is flagged: no vote."""
+        value = read_exact(self.answer)
+        if value is None:
+            return ("unread", self.answer)
+        return value
+
+
+class Math(PublicQuestion[Exact]):
+    """A problem of MATH (arXiv 2103.03874): ``problem``, and ``solution`` with the answer in a box, or ``answer``."""
+
+    problem: Text
+    """The problem."""
+    solution: str | None = None
+    """A solution with ``\\boxed{ANSWER}``."""
+    answer: str | None = None
+    """Just the answer."""
+
+    def statement(self) -> str:
+        return self.problem
+
+    @cached_property
+    def right(self) -> str | None:
+        """Answer, or the content of the solution's last box."""
+        if self.answer is not None or self.solution is None:
+            return self.answer
+        return boxed_in(self.solution)
+
+    def flag(self, reply: Reply) -> str | None:
+        """Flag ``unreadable_answer`` for an answer that the exact reader cannot read."""
+        if isinstance(reply, Exact) and read_exact(reply.answer) is None:
+            return UNREADABLE
+        return None
+
+    def correct(self, reply: Exact) -> bool | None:
+        """Return whether both answers have one value; None without a right one. An unreadable one is wrong."""
+        if self.right is None:
+            return None
+        value = read_exact(reply.answer)
+        return value is not None and value == read_exact(self.right)
 
 
 class _Unreadable(Exception):
@@ -376,4 +426,4 @@ def _canonical(given: Polynomial) -> Hashable:
 
 
 def _is_name(value: tuple[Any, ...]) -> bool:
-    return len(value) == 2 and len(value[1][0]) == 1 and value[1][0][0][1] == 1 and value[1][1:] == (1, 1)  # noqa: PLR2004 - a tag and a term
+    return len(value) == 2 and len(value[1][0]) == 1 and value[1][0][0][1] == 1 and value[1][1:] == (1, 1)
