@@ -129,7 +129,10 @@ class DecidedReplies:
 
 def _replies_in(path: Path) -> list[Reply]:
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=list[Reply])
+        found = msgspec.msgpack.decode(path.read_bytes(), type=list[Reply])
+        for _, reply in found:
+            msgspec.json.decode(reply)  # a damaged one fails here, and ends no job
+        return found  # noqa: TRY300 - after the check
     except (OSError, msgspec.MsgspecError) as error:
         log().warning(f"the replies in {str(path)!r} cannot be read, so their questions are asked again: {error}")
         return []

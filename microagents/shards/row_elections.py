@@ -112,7 +112,7 @@ class RowElections:
             self._folder = self._output / terms_digest(
                 new_plan(tasks[:1], self._models, cast("RunKeywords", self._given))
             )
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # replies are this user's, like journals
             self._replies = DecidedReplies(self._folder, self._kind)
         return self._replies
 

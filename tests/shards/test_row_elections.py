@@ -6,6 +6,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
+
 from microagents.journal.messages import Account
 from microagents.runs.inspection.runs import inspect_run
 from microagents.shards.file_locks import locked, locked_if_free
@@ -45,6 +48,15 @@ def test_the_replies_of_a_dead_run_are_read_from_its_journal(tmp_path: Path) -> 
     calls = len(asked(tmp_path / "log"))
     assert elections(tmp_path).decide(rows(1, 3)) == found[1:]
     assert len(asked(tmp_path / "log")) == calls
+
+
+@pytest.mark.parametrize("written", [b"no msgpack", msgspec.msgpack.encode([(b"1" * 12, "{no JSON")])])
+def test_a_damaged_file_of_replies_ends_no_job(written: bytes, tmp_path: Path) -> None:
+    found = elections(tmp_path).decide(rows(0, 2))
+    (replies,) = tmp_path.glob("*/*.replies")
+    replies.write_bytes(written)
+    assert elections(tmp_path).decide(rows(0, 2)) == found  # by its journal
+    assert replies.parent.stat().st_mode & 0o077 == 0
 
 
 def test_another_rule_shares_no_reply(tmp_path: Path) -> None:
