@@ -32,7 +32,7 @@ from tests.models.llama import WITH_TOOLS, is_installed, serving_llama
 
 WIRES = {"openai": "/v1", "anthropic": "", "openai-responses": "/v1"}
 """By provider the end of the address."""
-PLAIN, TAGGED = r"Result: ' + message.content + '", r"<tool_response>\n' + message.content + '\n</tool_response>"
+PLAIN, TAGGED = r"Result: ' + message.content + '", r"<tool_output>\n' + message.content + '\n</tool_output>"
 LEAST = 0.1
 SIGMAS_95 = 1.96
 TOGETHER = 8
