@@ -26,7 +26,7 @@ def law_of(provider: HttpModel, asked: ForwardedRequest, policy: Policy) -> LawO
         return None
     named = asked.named.temperature
     if named is None:  # such a request is answered at the server's temperature, which is 1 at most
-        return provider.law_at(1.0)
+        named = 1.0
     law = provider.law_at(named)
     if law != provider.law_at(max(named, policy.temperature)):
         return None

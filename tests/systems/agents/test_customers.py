@@ -88,7 +88,7 @@ def test_an_input_waits_for_the_customers_answer_which_the_next_prompt_shows_as_
 def test_an_answer_is_given_in_the_terminal_where_show_and_list_say_what_waits() -> None:
     desk()
     shown = microagents("show", "r").out
-    assert 'ask(text="Which order is it?")  idempotent\n      -> waits\n' in shown
+    assert 'idempotent ask(text="Which order is it?")\n        -> waits\n' in shown
     assert "waits for customers: 1 answer" in microagents("list").out
     assert "say `answer TEXT` there" in microagents("decide", "r", "step/0", "order", "7").err
     said = microagents("decide", "r", "step/0", "answer", "order", "7")

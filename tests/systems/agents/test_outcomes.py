@@ -175,7 +175,7 @@ def test_a_person_can_tell_the_agent_why_a_call_was_not_made() -> None:
     assert microagents("decide", "r", "step/0", "not-done", "the", "card", "is", "expired").code == COMPLETED
     result = sitting(task)
     assert (result.outcome, result.value["errors"], len(done())) == ("completed", 1, 1)
-    assert "-> error: the card is expired  (a person: was not made)" in microagents("show", "r").out
+    assert "-> error (a person: was not made): the card is expired" in microagents("show", "r").out
 
 
 # -- Under way --------------------------------------------------------------------------------------------------------------------------
