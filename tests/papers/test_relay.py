@@ -1,12 +1,10 @@
-"""The tasks of work in steps: a goal with a checklist, and a relay whose truth is known."""
+"""The relay of steps: its experts lead to its truth, and its mistakes do not."""
 
 from __future__ import annotations
 
 from random import Random
 
 import msgspec
-import pytest
-from pydantic import ValidationError
 
 from microagents.replies.data_prompts import prompt_of
 from microagents.systems.questions.questions import ToSolve
@@ -21,7 +19,6 @@ from microagents.systems.swarm.steps import (
     ToWork,
 )
 from microagents.systems.swarm.steps import Plan as Steps
-from microagents.tasks.goal import Goal, Outcome
 from microagents.work.prose import Summary
 from tests.papers.relay import Relay, RelayTotal
 
@@ -71,20 +68,3 @@ def test_a_step_whose_fact_is_nowhere_is_unsure_and_a_check_finds_a_guess() -> N
     guess = msgspec.Raw(msgspec.json.encode(StepResult(result=f"r{number} = 500", confidence=9)))
     check = TASK.expert(prompt_of("", ToCheck(question=asked, reply=guess)), Check)
     assert check == Check(passed=False, feedback="The number is not the one that this step leads to.")
-
-
-def test_a_goal_with_a_checklist_is_judged_by_the_checks_that_code_can_make() -> None:
-    task = Goal(goal="Write a poem.", checklist='- it rhymes\n- check: contains "sea"\n- check: at most 5 words')
-    assert "it rhymes" in task.statement()
-    assert task.correct(Outcome(text="The sea is wide.")) is True
-    assert task.correct(Outcome(text="The lake is wide.")) is False
-    assert Goal(goal="Write a poem.").correct(Outcome(text="")) is None
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [({"goal": " "}, "goal is blank"), ({"goal": "x", "checklist": "- check: nice"}, "unknown check 'nice'")],
-)
-def test_a_goal_that_says_nothing_is_refused(options: dict[str, str], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
-        Goal(**options)
