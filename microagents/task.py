@@ -157,6 +157,14 @@ class Task(BaseModel, Generic[V]):
         """Whether a model may look things up before each reply."""
         return bool(self.given_tools())
 
+    def handed(self, calls: bytes, /) -> Task:  # noqa: ARG002 - for kinds of tasks to override
+        """Return the task that hand-offs lead to, by their calls as JSON; itself without one. For kinds of tasks."""
+        return self
+
+    def all_tools(self) -> Sequence[GivenTool]:
+        """Name its tools, and the tools of agents to which it hands work off. For kinds of tasks."""
+        return self.given_tools()
+
     def variant(self, number: int, /) -> Self:  # noqa: ARG002 - for tasks to override
         """Return another task of the same kind and size, to compare on. Number 0, and the default, is the task itself."""
         return self
@@ -336,7 +344,9 @@ class ChainTask(Task[R], Generic[S, A, R]):
     @classmethod
     def reply_at(cls, place: str) -> type[Reply] | None:
         """Return the class of replies to its steps, for a step and the rungs that may decide it."""
-        kind, *below = place.split("/")
+        kind, *below = place[place.rfind("/step/") + 1 :].split(
+            "/"
+        )  # a step of this agent, or of one that it hands off to
         if kind == "step" and len(below) in _STEP_OR_RUNG:
             return cls.reply_type()
         return None

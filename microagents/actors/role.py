@@ -71,6 +71,10 @@ class Context(Struct, frozen=True, kw_only=True):
         given: Reading | None = self.settings.get("reading")
         return given or self.tasks[0].reading
 
+    def task_of(self, of_input: int, handed: bytes) -> Task:
+        """Return the task of an input, or the agent's to which hand-offs lead."""
+        return self.tasks[of_input].handed(handed)
+
     @property
     def is_in_batches(self) -> bool:
         """Whether calls go in batches, so that a round of all elections together takes hours."""

@@ -136,6 +136,8 @@ class Question(Struct, frozen=True, kw_only=True):
     """Equality of replies."""
     prose: dict[str, tuple[str, ...]] = {}
     """By tool, the arguments whose wording casts no vote; with semantic votes only these are compared by meaning."""
+    handed: bytes = b""
+    """Calls of the hand-offs that lead to its agent, as JSON; empty for the input's own task."""
 
     @property
     def left_out(self) -> ProseByTool:
@@ -447,6 +449,8 @@ class Draw(Request[tuple[Sample, ...]], frozen=True, kw_only=True):
     asked to look something up, which it has, too."""
     choices: tuple[str, ...] = ()
     """Votes that the reply may cast; empty for any vote."""
+    handed: bytes = b""
+    """Calls of the hand-offs that lead to its agent, as JSON; empty for the input's own task."""
     traceparent: str = ""
     """The W3C trace context of the run, if its election was sampled for a trace; else empty."""
 
@@ -476,3 +480,5 @@ class Screen(Request[Ballot | Flagged | Wanted], frozen=True, kw_only=True):
     """Reading of the reply."""
     state: bytes = b""
     """The state that the step was asked in, as JSON, if the task's own flag needs it; else empty."""
+    handed: bytes = b""
+    """Calls of the hand-offs that lead to its agent, as JSON; empty for the input's own task."""

@@ -55,6 +55,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """The prompt with its turns, for a model that gets it as one text."""
     choices: tuple[str, ...] = ()
     """Votes that the reply may cast, such as the labels of candidates; empty for any vote."""
+    handed: bytes = b""
+    """Calls of the hand-offs that lead to its agent, as JSON; empty for the input's own task."""
     samples: int = 1
     """Number of samples that its request asks for: this one, and those behind it in launch order."""
     traceparent: str = ""

@@ -27,7 +27,7 @@ from microagents.replies.persons import CustomerAnswer, FoundOutcome
 from microagents.tools.calling import Called, LookedUp, Tools
 from microagents.tools.effect_keys import MAKING
 from microagents.tools.threads import in_thread
-from microagents.tools.tool import Effect, EffectKey, RunInput, ToolSpec
+from microagents.tools.tool import EffectKey, Kind, RunInput, ToolSpec
 from microagents.work.durable import DurableRequest, DurableRole, Work
 
 TRIES = 3
@@ -68,7 +68,7 @@ class Intention(Struct, frozen=True, kw_only=True):
 
     tool: str
     arguments: dict[str, Any]
-    effect: Effect
+    effect: Kind
 
 
 class Execute(DurableRequest[Called], frozen=True, kw_only=True):

@@ -28,8 +28,8 @@ class RedFlagger(Role):
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._judged: dict[tuple[int, str, bytes, bytes], str | None] = {}
-        """The task's own flag of the last replies: by input, class, state and JSON."""
+        self._judged: dict[tuple[int, bytes, str, bytes, bytes], str | None] = {}
+        """The task's own flag of the last replies: by input, hand-offs, class, state and JSON."""
 
     @eager
     async def screen(self, request: Screen) -> Ballot | Flagged | Wanted:
@@ -37,7 +37,7 @@ class RedFlagger(Role):
         seq, cost_usd = request.id.seq, request.sample.usage.cost_usd
         path, mass = request.id.election.path, None if request.sample.fallback else request.sample.mass
         of_input = input_of(path)
-        task = self.context.tasks[of_input]
+        task = self.context.task_of(of_input, request.handed)
         try:
             screened = _screened(request, task)
         except Malformed as error:
@@ -50,7 +50,7 @@ class RedFlagger(Role):
             return Wanted(seq=seq, turn=screened, cost_usd=cost_usd)
         value = encode_reply(screened)
         # A state is read and a flag is asked for once an answer, not once a ballot: 7 us a step of a tower.
-        judged, key = self._judged, (of_input, request.reply, request.state, value)
+        judged, key = self._judged, (of_input, request.handed, request.reply, request.state, value)
         if key not in judged:
             flag = flag_of(task, screened, request.state, at=path)
             if len(judged) >= MAX_JUDGED:

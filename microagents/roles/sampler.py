@@ -57,7 +57,7 @@ class Sampler:
         self._traceparent = "" if trace is None else trace.traceparent
         self.is_over = False
         """Whether no more ballots are counted. Set by the election: a callback of it would be a cycle of references."""
-        self._task = voter.context.tasks[election_id.input]
+        self._task = voter.context.task_of(election_id.input, question.handed)
         self._state = question.state if flags_by_state(type(self._task)) else b""
         self._drawn: dict[int, tuple[float, Sample | MicroagentsError]] = {}
         """Samples that were drawn together and are not taken yet, or the failure of their request, by seq; with the time of the request."""
@@ -131,6 +131,7 @@ class Sampler:
                 choices=question.choices,
                 reading=question.reading,
                 state=self._state,
+                handed=question.handed,
             )
         )
         if trace is not None:
@@ -154,6 +155,7 @@ class Sampler:
             substitute=question.model_of(self._id, seq + 1),
             rejected=earlier,
             choices=question.choices,
+            handed=question.handed,
             traceparent=self._traceparent,
         )
 

@@ -262,7 +262,7 @@ class RunningElection:
         self._loop = asyncio.get_running_loop()
         self._guessed: dict[int, Ballot] = {}
         """Ballots among the arrivals that are not verified yet, by seq."""
-        task = voter.context.tasks[election_id.input]
+        task = self._task = voter.context.task_of(election_id.input, question.handed)
         self._verification: Verification | None = None
         if task.looks_up or (question.state and verifies(type(task))):
             self._verification = Verification(
@@ -301,8 +301,8 @@ class RunningElection:
 
     def _fits(self, composed: bytes) -> bool:
         """Whether a reply that no sample gave may win: it passes the checks of samples. One that would have to be verified may not."""
-        task = self._voter.context.tasks[self.id.input]
-        return not verifies(type(task)) and _mistake_in(composed, self._question, task, self.id.path) is None
+        may_win = not verifies(type(self._task))
+        return may_win and _mistake_in(composed, self._question, self._task, self.id.path) is None
 
     def begin(self, paid: Sequence[Ballot | Flagged | Rejected]) -> None:
         """Launch the election with its paid ballots, and the draws that it needs beyond them."""
@@ -384,7 +384,7 @@ class RunningElection:
         if self.count_is_closed or isinstance(self._question.rule, FirstValid):  # samples are drawn without a vote
             return
         try:
-            problem = _mistake_in(value, self._question, self._voter.context.tasks[self.id.input], self.id.path)
+            problem = _mistake_in(value, self._question, self._task, self.id.path)
         except Exception as error:  # noqa: BLE001 - a user's reply class or flag may raise anything
             problem = described(error)
         if problem is not None:

@@ -28,7 +28,7 @@ from microagents.systems.agents.actions import END, Action
 from microagents.systems.agents.agent import AgentTask
 from microagents.task import Task
 
-KINDS = {"read_only": "read", "idempotent": "write", "destructive": "destructive"}
+KINDS = {"read_only": "read", "idempotent": "write", "destructive": "destructive", "agent": "destructive"}
 """The kind of action, as margins name it, by the effect of its tool."""
 
 

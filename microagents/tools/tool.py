@@ -9,7 +9,7 @@ from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache, partial
 from math import inf, isfinite
-from typing import Any, Literal, NewType, TypeVar, get_type_hints
+from typing import Any, Literal, NewType, TypeGuard, TypeVar, get_type_hints
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
@@ -26,6 +26,9 @@ Effect = Literal["read_only", "idempotent", "destructive"]
 - `destructive`: something that a second call would do again. A tool whose effect is not stated counts as one.
 """
 EFFECTS: tuple[Effect, ...] = ("read_only", "idempotent", "destructive")
+Kind = Literal[Effect, "agent"]
+"""The effect of a tool, or `agent`: a call hands work off to the agent whose task the function returns."""
+KINDS: tuple[Kind, ...] = (*EFFECTS, "agent")
 
 EffectKey = NewType("EffectKey", str)
 """The key of an effect, for a parameter of a tool: the same in every repetition of one call, and another for every other call. A model
@@ -36,6 +39,7 @@ RunInput = NewType("RunInput", str)
 
 F = TypeVar("F", bound=Callable[..., Any])
 MAX_DESCRIPTION_CHARS = 2_000
+COMMUTES = "\nIts calls commute: an action may have several, also of other tools whose calls commute."
 
 
 class BadArguments(MicroagentsError):
@@ -49,7 +53,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     description: str
     parameters: dict[str, Any]
     """The JSON schema of its arguments, an object."""
-    effect: Effect = "destructive"
+    effect: Kind = "destructive"
     can_be_looked_up: bool = False
     """Whether it looks up by the key of an effect what became of it."""
     prose: tuple[str, ...] = ()
@@ -60,18 +64,21 @@ class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Lead that an action with it needs; None for its effect's."""
     repeatable: bool = False
     """Whether an agent may make one destructive call twice without asking a person."""
+    commutes: bool = False
+    """Whether calls with it, and others that commute, may be made side by side."""
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
     """Declarations of a decorator about a function."""
 
-    effect: Effect
+    effect: Kind
     name: str | None = None
     lookup: Callable[..., Any] | None = None
     timeout_s: float | None = None
     margin: int | None = None
     not_made: tuple[type[Exception], ...] = ()
     repeatable: bool = False
+    commutes: bool = False
 
 
 def check_bounds(tool: str, timeout_s: object, margin: object) -> None:
@@ -85,7 +92,7 @@ def check_bounds(tool: str, timeout_s: object, margin: object) -> None:
 
 
 def tool(
-    effect: Effect,
+    effect: Kind,
     *,
     name: str | None = None,
     lookup: Callable[..., Any] | None = None,
@@ -93,11 +100,12 @@ def tool(
     margin: int | None = None,
     not_made: tuple[type[Exception], ...] = (),
     repeatable: bool = False,
+    commutes: bool = False,
 ) -> Callable[[F], F]:
     """State the effect of a function that agents may call; the function itself stays as it is.
 
     Args:
-        effect: the change of the world by a call.
+        effect: the change of the world by a call; or ``agent`` if the function returns an `AgentTask`, to which a call hands work off.
         name: its name for models; by default the function's.
         lookup: a function, plain or async, that takes the key of an effect and returns the result that the call had, or None if the call
             was never made. It is asked when the outcome of a call is unknown.
@@ -106,12 +114,13 @@ def tool(
         not_made: errors that a destructive function raises only before it has changed anything, besides `NotMade`. After any other error
             the outcome of the call is unknown.
         repeatable: let an agent make one destructive call of this function twice without asking a person.
+        commutes: let one action have several calls of functions that commute. They are made side by side, in any order.
 
     Raises:
         InvalidDefinition: the effect is unknown, the time-out or the margin is out of range, or ``not_made`` is not a tuple of exceptions.
     """
-    if effect not in EFFECTS:
-        raise InvalidDefinition(f"the effect of a tool is one of {', '.join(EFFECTS)}, not {effect!r}")
+    if effect not in KINDS:
+        raise InvalidDefinition(f"the effect of a tool is one of {', '.join(KINDS)}, not {effect!r}")
     given: Any = not_made
     if not isinstance(given, tuple) or not all(
         isinstance(each, type) and issubclass(each, Exception) for each in given
@@ -125,6 +134,7 @@ def tool(
         margin=margin,
         not_made=not_made,
         repeatable=repeatable,
+        commutes=commutes,
     )
 
     def state(function: F) -> F:
@@ -162,6 +172,12 @@ def called_in(function: Any) -> Any:
     return type(inner).__call__
 
 
+def hands_off(given: object) -> TypeGuard[Callable[..., Any]]:
+    """Return whether a tool is a function that hands work off to another agent."""
+    options: ToolOptions | None = getattr(given, "tool_options", None)
+    return options is not None and options.effect == "agent"
+
+
 class FunctionTool:
     """A function that agents may call.
 
@@ -186,9 +202,12 @@ class FunctionTool:
         self._given, self._prose, self._arguments = _arguments_of(function)
         schema = self._arguments.model_json_schema()
         schema.pop("title", None)
+        description = inspect.cleandoc(called_in(function).__doc__ or "")[:MAX_DESCRIPTION_CHARS]
+        if options.commutes:
+            description += COMMUTES
         self.spec = ToolSpec(
             name=options.name or _name_of(function),
-            description=inspect.cleandoc(called_in(function).__doc__ or "")[:MAX_DESCRIPTION_CHARS],
+            description=description,
             parameters={"type": "object", "properties": {}, **schema},
             effect=options.effect,
             can_be_looked_up=options.lookup is not None,
@@ -196,6 +215,7 @@ class FunctionTool:
             timeout_s=options.timeout_s,
             margin=options.margin,
             repeatable=options.repeatable,
+            commutes=options.commutes,
         )
 
     def __reduce__(self) -> tuple[type[FunctionTool], tuple[Callable[..., Any]]]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, Generic, Unpack
 
+import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors.role import G, T
@@ -21,6 +22,7 @@ from microagents.elections.election import Ballot, Decision, ElectionId, Flagged
 from microagents.elections.rules import FirstValid
 from microagents.journal.messages import Checkpoint, Recall, Record, RecordDecision, RecordProgress, answered
 from microagents.replies.chat import A, Prompt, Sampling, decoder_of
+from microagents.replies.tool_calls import ToolCall
 from microagents.work.elections import ElectionOptions, Elections, Elector, encode_state
 from microagents.work.notes import Note
 
@@ -44,6 +46,8 @@ class DurableRequest(Request[R], Generic[R], frozen=True, kw_only=True):
     """Number of the input. `Work.ask` fills it in."""
     recalls: bool = True
     """Whether the journal may have answers for this request, see `Elections.may_be_recorded`. `Work.ask` fills it in."""
+    handed: bytes = b""
+    """Calls of the hand-offs that lead to its agent, as JSON. `Work.ask` fills it in."""
 
 
 class DurableRole(Elector):
@@ -53,7 +57,7 @@ class DurableRole(Elector):
 
     def work_on(self, request: DurableRequest[Any]) -> Work[Any, Any]:
         """Return the work that a request is part of."""
-        return Work(self, request.input, recalls=request.recalls)
+        return Work(self, request.input, recalls=request.recalls, handed=request.handed)
 
 
 class Work(Elections[T, G]):
@@ -64,10 +68,19 @@ class Work(Elections[T, G]):
     thousand other places lie between the two.
     """
 
+    role: DurableRole
+
     def __init__(
-        self, role: DurableRole, of_input: int, *, recalls: bool, checkpoint: Checkpoint | None = None
+        self,
+        role: DurableRole,
+        of_input: int,
+        *,
+        recalls: bool,
+        checkpoint: Checkpoint | None = None,
+        handed: bytes = b"",
+        below: str = "",
     ) -> None:
-        super().__init__(role, of_input, recalls=recalls)
+        super().__init__(role, of_input, recalls=recalls, handed=handed, below=below)
         self.checkpoint = checkpoint
         self._questions: dict[str, bytes] = {}
         """The digest of the question at each of the latest places."""
@@ -76,8 +89,19 @@ class Work(Elections[T, G]):
 
     async def ask(self, request: DurableRequest[R]) -> R:
         """Send a request on behalf of this input. The request itself is not durable; the durable calls of its handler are."""
-        recalls = await self.may_be_recorded()
-        return await self.role.ask(structs.replace(request, input=self.input, recalls=recalls))
+        recalls, at = await self.may_be_recorded(), self.place(request.at)
+        of_input = structs.replace(request, at=at, input=self.input, recalls=recalls, handed=self.handed)
+        return await self.role.ask(of_input)
+
+    async def handed_off(self, call: ToolCall, at: str) -> Work[Any, G]:
+        """Return the work of the agent that a call hands work off to, a part of the same input with places below ``at``.
+
+        It has no checkpoint: a resumed run begins it again, and the journal answers for each step that is recorded.
+        """
+        calls = [*msgspec.json.decode(self.handed or b"[]"), call]
+        handed = msgspec.json.encode(calls, order="deterministic")
+        recalls, below = await self.may_be_recorded(), f"{self.place(at)}/"
+        return Work(self.role, self.input, recalls=recalls, handed=handed, below=below)
 
     async def once(self, at: str, request: Request[R]) -> R:
         """Send a request once at this place, and answer from the journal afterwards.
@@ -300,7 +324,9 @@ class Work(Elections[T, G]):
             self.tell_progress()
 
     def tell_progress(self) -> None:
-        """Send the last progress report now."""
+        """Send the last progress report now: of the input's own agent, if work was handed off."""
+        if self.handed:
+            return
         done, total = self._progress
         self.record(RecordProgress(input=self.input, done=done, total=total))
 

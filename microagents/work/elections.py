@@ -116,9 +116,13 @@ class Elector(Role):
 class Elections(Generic[T, G]):
     """Parts of elections on behalf of one input, for strategies that combine them in another way than `Work` does."""
 
-    def __init__(self, role: Elector, of_input: int, *, recalls: bool) -> None:
+    def __init__(self, role: Elector, of_input: int, *, recalls: bool, handed: bytes = b"", below: str = "") -> None:
         self.role = role
         self.input = of_input
+        self.handed = handed
+        """Calls of the hand-offs that lead to its agent, as JSON; empty for the input's own task."""
+        self._below = below
+        """The place of the hand-off, before each place of its agent."""
         self.pool = role.context.pool(role.draws_as)
         """The models that its questions are put to."""
         self._recalls: bool | None = recalls or None
@@ -129,8 +133,8 @@ class Elections(Generic[T, G]):
 
     @property
     def task(self) -> T:
-        """Task of this input."""
-        return cast("T", self.role.context.tasks[self.input])
+        """Task of this input, or of the agent that it was handed off to."""
+        return cast("T", self.role.context.task_of(self.input, self.handed))
 
     @property
     def strategy(self) -> G:
@@ -142,6 +146,10 @@ class Elections(Generic[T, G]):
         """Whether the models of this role weigh options, and write nothing."""
         return at_least(self.pool) is not None
 
+    def place(self, at: str) -> str:
+        """Return a place of this work as a place within the input: the same, unless work was handed off."""
+        return self._below + at
+
     def path_of(self, at: str) -> str:
         """Return the path of a place: ``input/at``.
 
@@ -150,7 +158,7 @@ class Elections(Generic[T, G]):
         """
         if not at or not at.isprintable():
             raise InvalidUsage(f"{at!r} is not a path: name the place in the work, such as 'line/17'")
-        return f"{self.input}/{at}"
+        return f"{self.input}/{self.place(at)}"
 
     def election_id(self, at: str, question: Question) -> ElectionId:
         """Return the id of a question's election at a place."""
@@ -255,6 +263,7 @@ class Elections(Generic[T, G]):
             reading=context.reading,
             prose={name: tuple(each) for name, each in task.prose_in(reply).items()},
             votes=votes,
+            handed=self.handed,
         )
 
     async def may_be_recorded(self) -> bool:
@@ -373,7 +382,7 @@ class Elections(Generic[T, G]):
                 id=resolution.id,
                 verdict=resolution.verdict,
                 correct=right,
-                done=done,
+                done=None if self.handed else done,  # the steps of an input are those of its own agent
                 state=state,
                 settled=resolution.settled,
                 rung=resolution.rung,

@@ -15,8 +15,11 @@ from microagents.systems.agents.notes import ActionRecord, AgentRecord, CallReco
 
 def draw_agent(record: AgentRecord, price: Price) -> str:
     """Draw the work as text. Control characters and line breaks from models and tools are replaced."""
-    actions = [_action(each, price) for each in record.actions]
-    return draw(branch(f"goal: {record.goal}", below=actions))
+    work = branch(f"goal: {record.goal}")
+    drawn = {each.path: _action(each, price) for each in record.actions}
+    for path, tree in drawn.items():
+        drawn.get(path.rpartition("/agent/")[0], work).children.append(tree)
+    return draw(work)
 
 
 def _action(action: ActionRecord, price: Price) -> Tree:

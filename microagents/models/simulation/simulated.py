@@ -129,7 +129,7 @@ class SimulatedModel(Model):
         self._key = blake2b(f"{seed}".encode(), digest_size=32).digest()
         self._own_key = blake2b(self.name.encode(), digest_size=32, key=self._key).digest()
         self._purchases = Purchases.named()
-        self._answers: OrderedDict[tuple[str, str, type[Reply], int], Answers] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, str, type[Reply], int, bytes], Answers] = OrderedDict()
 
     @classmethod
     def most_samples(cls, spec: ModelSpec) -> int:
@@ -231,13 +231,11 @@ class SimulatedModel(Model):
         text = _text_digest(prompt.system, prompt.user)
         return int.from_bytes(blake2b(text, digest_size=8, key=self._own_key).digest()) / 2**64 < self.profile.hard
 
-    def _answers_to(self, prompt: Prompt, reply: type[Reply], of_input: int) -> Answers:
-        key = (prompt.user, prompt.system, reply, of_input)
+    def _answers_to(self, prompt: Prompt, reply: type[Reply], call: Call) -> Answers:
+        key = (prompt.user, prompt.system, reply, call.id.election.input, call.handed)
         found = self._answers.get(key)
         if found is None:
-            found = self._answers[key] = Answers(
-                self._tasks[of_input], prompt, reply, self._key, hard=self.is_hard(prompt)
-            )
+            found = self._answers[key] = Answers(self._task(call), prompt, reply, self._key, hard=self.is_hard(prompt))
             if len(self._answers) > MAX_CACHED_QUESTIONS:
                 self._answers.popitem(last=False)
         return found
@@ -245,14 +243,14 @@ class SimulatedModel(Model):
     def _reply(self, call: Call, prompt: Prompt, chance: _Chance) -> tuple[str, int, Mass | None]:
         """Write the text of a reply, count its tokens, and give the mass of its answer, whatever stands before that."""
         mass: Mass | None = None
-        profile, of_input = self.profile, call.id.election.input
+        profile = self.profile
         rambles = chance.flag < profile.flag / 2
         tokens, steps = profile.tokens * exp(0.2 * _NORMAL.inv_cdf(chance.length)), 1
         if issubclass(call.reply, Rollout):
             answer, steps = self._rollout(call.reply, prompt, call, chance, rambles=rambles), call.reply.horizon
             tokens += len(answer) / CHARS_PER_TOKEN
         else:
-            answers = self._answers_to(prompt, call.reply, of_input)
+            answers = self._answers_to(prompt, call.reply, call)
             rate = RAMBLING_ERROR if rambles else self._error_rate(answers, call.temperature)
             answer = self._choose(answers, rate, chance.error, chance.alternative).text
             if call.needs_mass:
@@ -262,12 +260,12 @@ class SimulatedModel(Model):
             tokens = min(steps * int(low + (high - low) * chance.length), MAX_RAMBLING_TOKENS)
             return *_pad(answer, int(tokens), _RAMBLING), None
         if chance.flag < profile.flag:
-            task = self._tasks[of_input]
+            task = self._task(call)
             answer = broken(answer, chance.alternative, call.reply, task.format, self._reading or task.reading)
             mass = None
         if not answer:
             return "", 0, None
-        if not self._tasks[of_input].reasoning:
+        if not self._task(call).reasoning:
             return answer, max(1, len(answer) // CHARS_PER_TOKEN), mass
         return *_pad(answer, int(min(tokens, steps * MAX_PLAIN_TOKENS)), _REASONING), mass
 
@@ -292,7 +290,7 @@ class SimulatedModel(Model):
 
         It ends at the horizon, after the last step of the task, or when the task's code fails, as it may in an impossible state.
         """
-        task, of_input = self._chain(call), call.id.election.input
+        task = self._chain(call)
         kind: Any
         kind, reply = chain_types(type(task))
         state_type = kind if isinstance(kind, type) else object
@@ -303,7 +301,7 @@ class SimulatedModel(Model):
                 alone = Prompt(
                     system=system_with_instructions(asked.system, reply, task.format, task.reasoning), user=asked.user
                 )
-                answers = self._answers_to(alone, reply, of_input)
+                answers = self._answers_to(alone, reply, call)
                 if rambles:
                     rate = RAMBLING_ERROR
                 else:
@@ -318,8 +316,11 @@ class SimulatedModel(Model):
                 break
         return write(rollout(steps=tuple(steps)), task.format)
 
+    def _task(self, call: Call) -> Task:
+        return self._tasks[call.id.election.input].handed(call.handed)
+
     def _chain(self, call: Call) -> ChainTask[Any, Any]:
-        task = self._tasks[call.id.election.input]
+        task = self._task(call)
         _check_state_in(task)
         assert isinstance(task, ChainTask)
         return task

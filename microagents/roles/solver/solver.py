@@ -284,5 +284,6 @@ def _call_of(request: Draw) -> Call:
         needs_mass=request.needs_mass,
         rejected=request.rejected,
         choices=request.choices,
+        handed=request.handed,
         traceparent=request.traceparent,
     )

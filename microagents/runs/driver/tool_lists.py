@@ -25,7 +25,7 @@ async def with_tools_of_servers(plan: RunPlan) -> RunPlan:
         InvalidUsage: a server cannot be reached, or its tools are others than the recorded ones.
     """
     first = plan.tasks[0]
-    servers = servers_in(first.given_tools())
+    servers = servers_in(first.all_tools())
     if not servers:
         return _checked(plan)
     if "mcp_tools" not in type(first).model_fields:

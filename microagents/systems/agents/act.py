@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from itertools import count
 from typing import Annotated, Any, Self, TypeVar, cast
@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from microagents.actors.role import Deployment
 from microagents.base.aio import TaskScope
-from microagents.base.errors import NeedsPerson, TaskFailed
+from microagents.base.errors import NeedsPerson, TaskFailed, Undecided
 from microagents.base.messages import address_of
 from microagents.base.user_code import called
 from microagents.elections.election import ElectionId, Verdict
@@ -47,7 +47,7 @@ from microagents.task import Task
 from microagents.tools.calling import Called
 from microagents.tools.effect_keys import effect_key
 from microagents.tools.observations import MAX_OBSERVATION_CHARS, observation_of
-from microagents.tools.tool import Effect, RunInput
+from microagents.tools.tool import FunctionTool, Kind, RunInput
 from microagents.work.durable import Work
 from microagents.work.elections import no_verdict
 
@@ -185,7 +185,7 @@ class Acting:
         return await self._next(step, action, _Reads(), self._noted(step)), step.number + 1
 
     def _noted(self, step: ChainStep) -> ActionNotes:
-        run_id, at = self._work.role.context.run_id, f"step/{step.number}"
+        run_id, at = self._work.role.context.run_id, self._work.place(f"step/{step.number}")
         notes = ActionNotes(task=self._task, run_id=run_id, prose=self._prose, at=at)
         self._work.note(notes)
         return notes
@@ -246,8 +246,7 @@ class Acting:
         if self._task.only_reads(action):
             observations = await self._read(step, action, reads, notes.calls)
         else:
-            observations = [await self._affect(step, action.calls[0], notes.calls[0])]
-            notes.calls[0].take(observations[0])
+            observations = await self._affect_together(step, action, notes.calls)
         return self._task.after(step.state, action, observations)
 
     async def _read(
@@ -272,9 +271,19 @@ class Acting:
             observations.append(seen)
         return observations
 
-    async def _affect(self, step: ChainStep, call: ToolCall, noted: CallRecord) -> Observation:
+    async def _affect_together(self, step: ChainStep, action: Action, noted: Sequence[CallRecord]) -> list[Observation]:
+        """Make calls that change the world: one, or several that commute. If one waits for a person, the others still end."""
+        async with TaskScope() as scope:
+            calls = enumerate(zip(action.calls, noted, strict=True))
+            begun = [scope.start(self._affect(step, number, call, record)) for number, (call, record) in calls]
+            for each, record in zip(begun, noted, strict=True):
+                with suppress(Undecided):
+                    record.take(await each)
+        return [each.result() for each in begun]
+
+    async def _affect(self, step: ChainStep, number: int, call: ToolCall, noted: CallRecord) -> Observation:
         """Make a call that changes the world, once it is approved, if it has to be."""
-        at, shown = f"step/{step.number}/call/0", f"{call.key_text():.300}"
+        at, shown = f"step/{step.number}/call/{number}", f"{call.key_text():.300}"
         if await self._work.recorded(making_at(at, 1)) is None:
             withheld = await self._withheld(step, call, at, shown)
             if withheld is not None:
@@ -282,9 +291,16 @@ class Acting:
         await self._work.flush()  # the decision is durable before the call
         if self._task.asks_customer(call.tool):
             return await self._answer(f"{at}{ANSWERED}", call.arguments["text"])
-        for number in count(1):
-            making, why = making_at(at, number), ""
-            noted.makings, noted.outcome = number, "begun"
+        if self._task.toolbox.specs[call.tool].effect == "agent":
+            noted.outcome = "begun"
+            handed = await self._work.handed_off(call, f"step/{step.number}/agent/{number}")
+            acted = await acted_in(type(self._chain)(handed))
+            seen = Observation(outcome="done", text=observation_of(acted.result, MAX_OBSERVATION_CHARS))
+            self._work.tell_answer(f"{at}/outcome", seen)
+            return seen
+        for making_number in count(1):
+            making, why = making_at(at, making_number), ""
+            noted.makings, noted.outcome = making_number, "begun"
             if await self._said(f"{making}/found") is None:  # else it is not even looked up again
                 made = await self._execute(step, making, call)
                 if made.outcome != "unknown":
@@ -363,6 +379,14 @@ class Acting:
         return recalled.value
 
 
+async def acted_in(chain: ActChain) -> Acted:
+    """Act until the end; returns the result, with the task's own check of the work."""
+    acting, task = Acting(chain), cast("AgentTask[Any]", chain.task)
+    state = await acting.to_the_end()
+    result = task.result(state)
+    return Acted(result=result, actions=state.taken, errors=state.errors, correct=acting.check(state))
+
+
 class ActConductor(ChainConductor["Act"]):
     """Lets an agent act."""
 
@@ -374,11 +398,9 @@ class ActConductor(ChainConductor["Act"]):
 
     async def conduct(self, work: Work[Any, Act]) -> object:
         """Act until the end; returns the result, with the task's own check of the work."""
-        check_approvals(work.strategy.approve, work.task.toolbox.specs)
-        acting = Acting(self.chain(work))
-        state = await acting.to_the_end()
-        result = work.task.result(state)
-        return Acted(result=result, actions=state.taken, errors=state.errors, correct=acting.check(state))
+        below = {tool.spec.name: tool.spec for tool in map(FunctionTool, filter(callable, work.task.all_tools()))}
+        check_approvals(work.strategy.approve, below | work.task.toolbox.specs)
+        return await acted_in(self.chain(work))
 
 
 class Act(Climbing):
@@ -393,14 +415,14 @@ class Act(Climbing):
     k_write: Annotated[int, Field(ge=1)] = 2
     """Lead of an action with an idempotent tool."""
     k_destructive: Annotated[int, Field(ge=1)] = 4
-    """Lead of an action that cannot be repeated."""
+    """Lead of an action that cannot be repeated, and of a hand-off."""
     k_end: Annotated[int, Field(ge=1)] = 3
     """Lead of the end: an end too early does harm, too."""
     max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """Cap of an election: after this many samples, flagged ones included, it ends undecided."""
     approve: str = ""
-    """What waits for the approval of a person, separated by commas: an effect (`destructive`, `idempotent`), the name of a tool, or
-    TOOL.ARGUMENT OP NUMBER, with OP one of < <= > >= == !=. An argument that is not a number waits, too."""
+    """What waits for the approval of a person, separated by commas: an effect (`destructive`, `idempotent`, `agent`), the name of a
+    tool, or TOOL.ARGUMENT OP NUMBER, with OP one of < <= > >= == !=. An argument that is not a number waits, too."""
     max_steps: Annotated[int, Field(ge=1)] = 100
     """Number of actions after which an input fails."""
     memory: Annotated[int, Field(ge=1_000)] = 60_000
@@ -424,7 +446,7 @@ class Act(Climbing):
             )
         return self
 
-    def needs_approval(self, call: ToolCall, effect: Effect) -> bool:
+    def needs_approval(self, call: ToolCall, effect: Kind) -> bool:
         """Whether a call waits for the approval of a person."""
         return any(rule.holds(call, effect) for rule in approval_rules(self.approve))
 
@@ -435,10 +457,11 @@ class Act(Climbing):
     def rule_for(self, task: Task) -> Rule:
         """A margin for each tool, and for the end."""
         assert isinstance(task, AgentTask)
-        by_effect: dict[Effect, int] = {
+        by_effect: dict[Kind, int] = {
             "read_only": self.k_read,
             "idempotent": self.k_write,
             "destructive": self.k_destructive,
+            "agent": self.k_destructive,
         }
         margins = {name: spec.margin or by_effect[spec.effect] for name, spec in task.toolbox.specs.items()}
         return AheadByHarm(margins={**margins, END: self.k_end}, otherwise=self.k_destructive)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
-from typing import Any, ClassVar, Generic
+from functools import cached_property, partial, wraps
+from typing import Any, ClassVar, Generic, get_type_hints
 
 import msgspec
 from msgspec import Struct, structs
@@ -15,6 +15,7 @@ from typing_extensions import TypeVar
 from microagents.base.errors import InvalidDefinition
 from microagents.base.foreign_text import bounded, fenced
 from microagents.base.plain_values import plain, read_fields
+from microagents.base.user_code import called
 from microagents.elections.red_flags import SAID_NOT_DONE
 from microagents.replies.chat import NO_PROSE, Prompt, Prose, ProseByTool, Reply, Sampling, unvoted_in
 from microagents.replies.tool_calls import FENCES, ToolCall
@@ -31,12 +32,14 @@ from microagents.systems.agents.actions import (
 )
 from microagents.systems.agents.customers import ask
 from microagents.task import ChainTask, types_named
-from microagents.tools.tool import RunInput
-from microagents.tools.toolbox import BAD_ARGUMENTS, Toolbox
+from microagents.tools.tool import EffectKey, FunctionTool, RunInput, called_in, hands_off
+from microagents.tools.toolbox import BAD_ARGUMENTS, GivenTool, Toolbox
 
 R = TypeVar("R", bound=Struct, default=Any)
 EFFECTS_TOGETHER = "effects_together"
-"""The red flag of an action with several calls that do not all only read."""
+"""The red flag of an action with several calls that neither all only read nor all commute."""
+MAX_HAND_OFFS = 2
+"""Number of hand-offs that may lead from the agent of an input to another agent."""
 _CALL_BEGUN = re.compile(r"[{}\[\]]|<\W?[a-z_]|^\W*calls\b", re.IGNORECASE | re.MULTILINE)
 """Signs of a call that is badly written, which no text of words has."""
 SYSTEM = """You work on a goal by calling tools, one action at a time. After each action you see what its calls returned, and choose the \
@@ -100,7 +103,33 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         Raises:
             InvalidDefinition: two tools have one name, or the tools of a server were not read yet.
         """
-        return Toolbox(self.given_tools(), self.mcp_tools, self.allowed, reserved=(END,))
+        toolbox = Toolbox(self.given_tools(), self.mcp_tools, self.allowed, reserved=(END,))
+        self.all_tools()  # which refuses a circle of hand-offs
+        return toolbox
+
+    def all_tools(self) -> list[GivenTool]:
+        """Name its tools, the last ones, and the tools of the agents that it hands work off to.
+
+        Raises:
+            InvalidDefinition: work would come back to an agent that hands it off, or be handed off more than twice.
+        """
+        return tools_below(self.given_tools(), type(self))
+
+    @cached_property
+    def _agents(self) -> dict[bytes, AgentTask[Any]]:
+        return {b"": self}
+
+    def handed(self, calls: bytes) -> AgentTask[Any]:
+        """Return the task that hand-offs lead to, by their calls as JSON; itself without one."""
+        if calls not in self._agents:
+            task: AgentTask[Any] = self
+            for call in msgspec.json.decode(calls, type=list[ToolCall]):
+                tool = task.toolbox.functions[call.tool]
+                bound = tool.bind(call.arguments, EffectKey(""), RunInput(""))
+                made = called(wraps(tool.function)(partial(tool.function, **bound)), gives=AgentTask)
+                task = made.model_copy(update={"mcp_tools": self.mcp_tools})
+            self._agents[calls] = task
+        return self._agents[calls]
 
     @property
     def looks_up(self) -> bool:
@@ -185,9 +214,15 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
             return None
         flags = (self.toolbox.flag_of(call.tool, call.arguments) for call in reply.calls)
         flag = next((each for each in flags if each is not None), None)
-        if flag is None and len(reply.calls) > 1 and not self.only_reads(reply):
+        if flag is None and len(reply.calls) > 1 and not (self.only_reads(reply) or self._commute(reply)):
             return EFFECTS_TOGETHER
         return flag
+
+    def _commute(self, action: Action) -> bool:
+        """Return whether the calls of an action may be made side by side: all commute, and none is made twice."""
+        digests = {self.repeated_digest(call) or call.key_text() for call in action.calls}
+        all_commute = all(self.toolbox.specs[call.tool].commutes for call in action.calls)
+        return all_commute and len(digests) == len(action.calls)
 
     def only_reads(self, action: Action) -> bool:
         """Return whether an action changes nothing."""
@@ -264,13 +299,36 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
     def repeated_digest(self, call: ToolCall) -> str | None:
         """Return the digest of a destructive call that must not be repeated; None for any other."""
         spec = self.toolbox.specs[call.tool]
-        if spec.effect == "destructive" and not spec.repeatable:
+        if spec.effect in ("destructive", "agent") and not spec.repeatable:
             return call_digest(call, spec.parameters)
         return None
 
     def result(self, state: AgentState) -> Any:
         """Return its result at its end."""
         return msgspec.convert(state.result, self.result_type())
+
+
+def tools_below(tools: Sequence[GivenTool], *way: type[AgentTask[Any]]) -> list[GivenTool]:
+    """List the tools of the agents that tools hand work off to, then these; ``way`` are the agents that lead there.
+
+    Raises:
+        InvalidDefinition: a tool hands off to no agent, or back to one on the way, or the way is too long.
+    """
+    below = list[GivenTool]()
+    for each in filter(hands_off, tools):
+        agent = get_type_hints(called_in(FunctionTool(each).function)).get("return")
+        if not (isinstance(agent, type) and issubclass(agent, AgentTask)):
+            raise InvalidDefinition(
+                f"a hand-off of {way[-1].__name__} must state its agent: -> YourAgent, not {agent!r}"
+            )
+        if agent in way or len(way) > MAX_HAND_OFFS:
+            names = " to ".join(kind.__name__ for kind in (*way, agent))
+            raise InvalidDefinition(
+                f"work would be handed off from {names}; at most {MAX_HAND_OFFS} hand-offs may follow each other, and none may lead "
+                "back: take one of these tools out"
+            )
+        below += tools_below(agent.tools, *way, agent)
+    return [*below, *tools]
 
 
 def _plain_schema(kind: type[Struct]) -> dict[str, Any]:

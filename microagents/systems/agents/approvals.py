@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.replies.tool_calls import ToolCall
-from microagents.tools.tool import EFFECTS, Effect, ToolSpec
+from microagents.tools.tool import KINDS, Kind, ToolSpec
 
 _COMPARISONS: Mapping[str, Callable[[Decimal, Decimal], bool]] = {
     "<=": operator.le,
@@ -42,7 +42,7 @@ class ApprovalRule(Struct, frozen=True, kw_only=True):
     bound: Decimal = Decimal(0)
     """The number that the argument is compared with."""
 
-    def holds(self, call: ToolCall, effect: Effect) -> bool:
+    def holds(self, call: ToolCall, effect: Kind) -> bool:
         """Return whether a call waits. It does if its argument is missing, or cannot be compared with a number."""
         if self.named not in (call.tool, effect) or not self.argument:
             return self.named in (call.tool, effect)
@@ -87,7 +87,7 @@ def check_approvals(text: str, tools: Mapping[str, ToolSpec]) -> None:
     """Refuse an option that names no effect, tool or argument: a call without a question must not pass for approved."""
     for rule in approval_rules(text):
         spec = tools.get(rule.named)
-        if spec is None and (rule.named not in EFFECTS or rule.argument):
+        if spec is None and (rule.named not in KINDS or rule.argument):
             raise InvalidUsage(
                 f"approve names {rule.named!r}, which is neither a tool nor an effect; tools: {', '.join(tools)}"
             )

@@ -16,11 +16,8 @@ from microagents.replies.tool_calls import ToolCall
 from microagents.systems.agents.actions import Action, Observation, making_at
 from microagents.systems.agents.agent import AgentTask
 from microagents.tools.effect_keys import effect_key
-from microagents.tools.tool import Effect
+from microagents.tools.tool import Kind
 from microagents.work.notes import Note, Records
-
-RUNG_DEPTH = 3
-"""Number of slashes in the path of a rung."""
 
 
 class CallRecord(Struct, kw_only=True):
@@ -28,7 +25,7 @@ class CallRecord(Struct, kw_only=True):
 
     tool: str
     arguments: dict[str, Any]
-    effect: Effect | None = None
+    effect: Kind | None = None
     """None if the tool is no longer there."""
     key: str = ""
     """The key of its effect."""
@@ -112,11 +109,7 @@ class ActionNotes(Struct, kw_only=True):
         if vote is None and path not in records.bought:
             return None
         # The decision of a rung, or of another model, stands right below the vote's decision.
-        tries = [
-            row
-            for at, row in records.rows.items()
-            if at == path or (at.startswith(f"{path}/") and at.count("/") == RUNG_DEPTH)
-        ]
+        tries = [row for at, row in records.rows.items() if at == path or at.rpartition("/")[0] == path]
         decided = next((row for row in tries if row.is_decision), None)
         ballots = [*(() if vote is None else vote.ballots), *bought]
         for number, call in enumerate(self.calls):
@@ -136,7 +129,7 @@ class ActionNotes(Struct, kw_only=True):
         """Add to a call the key of its effect, the words of persons on it, and the time of its end."""
         call.key = effect_key(self.run_id, records.path_of(self.at), call.tool, call.arguments)
         makings = [making_at(at, number) for number in range(1, call.makings + 1)]
-        if call.outcome == "begun" and records.row(makings[-1]) is None:
+        if call.outcome == "begun" and makings and records.row(makings[-1]) is None:
             call.outcome, call.makings = "not made", call.makings - 1
         said = []
         approval = records.row(f"{at}/approval")

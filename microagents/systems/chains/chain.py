@@ -226,13 +226,17 @@ class Chain:
 
     def hold(self, step: ChainStep) -> Coroutine[Any, Any, Verdict]:
         """Return the recorded verdict of a step, or hold its election now."""
-        return self.work.hold(step.election, step.question, recalls=step.number == self._first)
+        return self.work.hold(step.election, step.question, recalls=self._may_be_recorded(step))
 
     def follow(self, step: ChainStep) -> AsyncGenerator[Ballot | Verdict]:
         """Yield the same as `hold`, item by item: valid ballots as they arrive, then the verdict."""
-        if step.number == self._first:
+        if self._may_be_recorded(step):
             return self._recall_or_follow(step)
         return self._follow(step)
+
+    def _may_be_recorded(self, step: ChainStep) -> bool:
+        """Whether the journal may have a step: the one at which the chain resumes, and any if work was handed off."""
+        return bool(self.work.handed) or step.number == self._first
 
     async def commit(
         self,
