@@ -29,6 +29,7 @@ from microagents.runs.words.verdict import counted
 from microagents.studies.labels import DrawnRows, without_labels
 from microagents.studies.promised import KeptPromise, WantedPromise, labelled_rows
 from microagents.studies.series import short_digest
+from microagents.systems.chains.cascade import UNREACHED
 from microagents.systems.chains.row_task import RowTask
 
 
@@ -155,7 +156,7 @@ def _ask_both(asked: Promising, name: str, rows: list[RowTask[Any]]) -> None:
     settings: Any = {**asked.changed, "output": None, "share": "off", "run_id": name, "runs_dir": asked.runs_dir}
 
     def start(control: RunControl, _: object) -> Coroutine[Any, Any, Result]:
-        tasks, strategy = without_labels(rows), asked.strategy()
+        tasks, strategy = without_labels(rows), asked.strategy(cheap_from=UNREACHED)
         return run(tasks, models=asked.models["cheap"], strategy=strategy, **control, **settings)
 
     watched = Watched(name, RowTask.progress_unit, asked.models["cheap"], kept_in(name, asked.runs_dir))

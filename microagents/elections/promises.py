@@ -23,7 +23,7 @@ POWER = 0.8
 LIKELY = (0.1, 0.5)
 """Shares of the promised share that a cascade is taken to lose, for the number of labels."""
 NEVER = 2.0
-"""A threshold that no score reaches."""
+"""A threshold that no score reaches: the model is not asked."""
 _LEVELS = (1.0, 0.9999, 0.9995, 0.999, 0.995, *[each / 100 for each in range(99, -1, -1)])
 
 

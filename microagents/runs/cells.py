@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged
+from microagents.elections.promises import NEVER
 from microagents.journal.messages import InputEnding, Recalled
 from microagents.journal.reading import Reader
 from microagents.replies.chat import Reply, unvoted_in
@@ -56,7 +57,7 @@ class TrustColumns:
     def __init__(self, reader: Reader, reply: type[Reply] | None) -> None:
         self._reader = reader
         self._k = reader.experiment.recipe.deciding_votes or 1
-        self._is_cascade = "strong_from" in reader.experiment.recipe.strategy_options
+        self._strategy = reader.experiment.recipe.strategy_options
         self._settled = reader.settled_at()
         self._unvoted = () if reply is None else unvoted_in(reply)
 
@@ -130,8 +131,8 @@ class TrustColumns:
             return None
         if place != path:
             return place.rpartition("/")[2]
-        if self._is_cascade:
-            return "cheap"
+        if "strong_from" in self._strategy:  # a cascade
+            return "cheap" if self._strategy["cheap_from"] < NEVER else "strong"
         return "certificate" if is_certain else "vote"
 
 

@@ -21,6 +21,8 @@ from microagents.work.elections import put_to
 
 STRONG = "strong"
 """Name of the rung of the strong model."""
+UNREACHED = 1.5
+"""Threshold that no score reaches, of a model that is asked all the same: labelled rows go through both models."""
 
 
 def score_of(verdict: Verdict) -> float:
@@ -39,7 +41,18 @@ def score_of(verdict: Verdict) -> float:
 
 
 class CascadeChain(Chain):
-    """A row whose votes decide only from a score on."""
+    """A row whose votes decide only from a score on.
+
+    If the cheap model is not asked, the vote of the strong one takes its place.
+    """
+
+    def step(self, number: int, state: Any) -> ChainStep:
+        """Build the step of the row, for the first model that is asked."""
+        step, strategy = super().step(number, state), self.work.strategy
+        if strategy.asks_cheap:
+            return step
+        question = put_to(step.question, (strategy.strong,))
+        return structs.replace(step, question=question, election=question.id_at(step.election.path))
 
     def if_sure(self, verdict: Verdict, least: float) -> Verdict:
         """Return a verdict, as undecided if it is decided with too low a score."""
@@ -49,7 +62,9 @@ class CascadeChain(Chain):
 
     async def commit(self, step: ChainStep, verdict: Verdict, **given: Any) -> Decision[Any]:
         """Settle and record the verdict of the cheap model, or that of the strong one."""
-        return await super().commit(step, self.if_sure(verdict, self.work.strategy.cheap_from), **given)
+        strategy = self.work.strategy
+        least = strategy.cheap_from if strategy.asks_cheap else strategy.strong_from
+        return await super().commit(step, self.if_sure(verdict, least), **given)
 
 
 class StrongModel(Struct, frozen=True, kw_only=True):
@@ -92,7 +107,7 @@ class Cascade(Maker):
     strong: str
     """Spec of the strong model; the pool of the run is the cheap one."""
     cheap_from: Annotated[float, Field(ge=0)] = NEVER
-    """Least score with which a row is taken from the cheap model; above 1 for no row."""
+    """Least score with which a row is taken from the cheap model; above 1 for no row, and from 2 on it is not even asked."""
     strong_from: Annotated[float, Field(ge=0)] = 0.0
     """Least score with which a row is taken from the strong model."""
     promise: str = ""
@@ -106,8 +121,13 @@ class Cascade(Maker):
 
     @cached_property
     def rungs(self) -> tuple[Rung, ...]:
-        """The strong model."""
-        return (self.strong_model,)
+        """The strong model, unless it alone is asked."""
+        return (self.strong_model,) if self.asks_cheap else ()
+
+    @property
+    def asks_cheap(self) -> bool:
+        """Whether the cheap model is asked."""
+        return self.cheap_from < NEVER
 
     @property
     def strong_model(self) -> StrongModel:

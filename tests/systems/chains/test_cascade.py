@@ -1,0 +1,68 @@
+"""A cascade: which models are asked about a row, and by which of them it is decided."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from microagents import Call, Prompt, Reply, RowTask, run_sync
+from microagents.elections.promises import NEVER
+from microagents.replies.chat import write
+from microagents.systems.chains.cascade import UNREACHED, Cascade
+
+ROWS = 6
+"""Number of rows; each takes three agreeing votes of a model."""
+
+
+class Square(Reply, frozen=True):
+    square: int
+
+
+class Squares(RowTask[Square]):
+    def prompt(self, row: dict[str, int]) -> Prompt:
+        return Prompt(user=str(row["x"]))
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Square:  # noqa: ARG002 - the simulated model asks so
+        return Square(square=int(prompt.user.split()[0]) ** 2)
+
+
+class Cheap:
+    """Is always right, and counts its calls."""
+
+    spec = "cheap"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def complete(self, call: Call) -> str:
+        self.calls += 1
+        return write(Square(square=int(call.prompt.user.split()[0]) ** 2))
+
+
+@pytest.mark.parametrize(
+    ("cheap_from", "cheap_calls", "all_calls", "path"),
+    [
+        (1.0, 3 * ROWS, 3 * ROWS, "cheap"),
+        (UNREACHED, 3 * ROWS, 6 * ROWS, "strong"),
+        (NEVER, 0, 3 * ROWS, "strong"),
+    ],
+)
+def test_a_cheap_model_from_which_no_row_is_taken_is_asked_about_labelled_rows_alone(
+    cheap_from: float, cheap_calls: int, all_calls: int, path: str
+) -> None:
+    cheap = Cheap()
+    result = run_sync(
+        Squares.rows([{"x": x} for x in range(ROWS)]),
+        models=cheap,
+        strategy=Cascade(strong="sim:perfect", cheap_from=cheap_from),
+        output="out.csv",
+        trust_columns=True,
+    )
+    assert (result.outcome, cheap.calls, result.account.calls) == ("completed", cheap_calls, all_calls)
+    with Path("out.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(each["square"], each["settled_by"], each["samples"]) for each in rows] == [
+        (str(x**2), path, "3") for x in range(ROWS)
+    ]
