@@ -25,7 +25,7 @@ from microagents.runs.driver.begin import run
 from microagents.runs.driver.keywords import RunControl
 from microagents.runs.result import Result
 from microagents.runs.settings import check_promised
-from microagents.runs.words.verdict import counted
+from microagents.runs.words.verdict import counted, resume_command
 from microagents.studies.labels import DrawnRows, without_labels
 from microagents.studies.promised import KeptPromise, WantedPromise, labelled_rows
 from microagents.studies.series import short_digest
@@ -139,13 +139,23 @@ def _end(text: str) -> NoReturn:
 
 
 def _through_cascade(asked: Promising, labelled: list[RowTask[Any]]) -> list[LabelledRow]:
-    """Ask both models about the labelled rows. Rows that were labelled later are a run of their own, so no earlier one changes."""
+    """Ask both models about the labelled rows. Rows that were labelled later are a run of their own, so no earlier one changes.
+
+    Raises:
+        InvalidUsage: the table is being filled by the promise of fewer labels.
+    """
     found: list[LabelledRow] = []
     while len(found) < len(labelled):
         name, rows = f"{asked.name}-labels-{len(found)}", labelled[len(found) :]
         if not holds_nothing(journal_of(asked.runs_dir, name)):
             with reader_of(asked.runs_dir, name) as reader:
                 rows = rows[: reader.experiment.inputs]
+        elif not holds_nothing(journal_of(asked.runs_dir, asked.name)):
+            raise InvalidUsage(
+                f"run {asked.name} fills the table by the promise of its first {len(found)} labels, and there are {len(labelled)} now; "
+                f"nothing was asked; go on with that promise: {resume_command(asked.name, asked.runs_dir)}; or fill the table anew by all "
+                f"labels, which asks about every row again: give --run-id {asked.name}-{len(labelled)} and another --output"
+            )
         _ask_both(asked, name, rows)
         with reader_of(asked.runs_dir, name) as reader:
             found += labelled_rows(reader, rows)

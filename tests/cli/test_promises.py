@@ -109,12 +109,22 @@ def test_a_table_is_filled_with_a_promise_and_each_row_says_by_which_path_it_cam
     assert paths["cheap"] > 300
     again = promised("--gold-file", str(LABELS), "--trust-columns")
     assert again[0] == COMPLETED, "the same command is answered from the journals"
+    before = len(list(Path("runs").iterdir()))
     label(150)
-    code, more = promised("--gold-file", str(LABELS))
-    assert (code, "this run was started with strategy." in more) == (WRONG_USAGE, True), more
-    assert len(list(Path("runs").glob("*-labels-100.sqlite"))) == 1, "the first 100 labelled rows were not asked again"
-    shown = microagents("show", *[each.stem for each in Path("runs").glob("*.sqlite") if "-labels" not in each.stem])
+    code, more = promised("--gold-file", str(LABELS), "--trust-columns")
+    (name,) = [each.stem for each in Path("runs").glob("*.sqlite") if "-labels" not in each.stem]
+    assert (code, more.count("\n")) == (WRONG_USAGE, 1), more
+    assert (
+        f"{name} fills the table by the promise of its first 100 labels, and there are 150 now; nothing was asked"
+        in more
+    )
+    assert len(list(Path("runs").iterdir())) == before
+    shown = microagents("show", name)
     assert promise in " ".join(shown.out.split())
+    code, anew = promised("--gold-file", str(LABELS), "--run-id", f"{name}-150", "--output", "anew.csv")
+    assert (code, "like the 150 labelled ones" in " ".join(anew.split())) == (COMPLETED, True), anew
+    resumed = microagents("resume", name)
+    assert resumed.code == COMPLETED, resumed.err
     Path("out.csv").unlink()
     wrong = ["--on-undecided", "leader", "-s", "promise=kept", "-s", "strong=world.py:Strong", "--strategy", "cascade"]
     code, said = run(*wrong, "--run-id", "other", models=["--model", "world.py:Cheap"])
