@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 from msgspec import Struct, structs
 from pydantic import Field, model_validator
 
+from microagents.base.errors import NeedsPerson, Refused, Undecided
 from microagents.elections.election import Decision, ElectionId, Question, Verdict
 from microagents.elections.promises import NEVER
 from microagents.elections.rules import Rule, portable
@@ -92,6 +93,20 @@ class CascadeConductor(MakerConductor):
     def chain(self, work: Work[ChainTask[Any, Any], Any]) -> Chain:
         """Return the row as a chain of one step."""
         return CascadeChain(work)
+
+    async def conduct(self, work: Work[ChainTask[Any, Any], Any]) -> object:
+        """Take the row from a model.
+
+        Raises:
+            NeedsPerson: under a promise, which no other model and no leader may settle: it is open.
+        """
+        try:
+            return await super().conduct(work)
+        except Undecided as error:
+            if isinstance(error, Refused) or not work.strategy.promise:
+                raise
+            why = f"no model is sure enough for the promise ({error.args[2]})"
+            raise NeedsPerson(error.path, why, "'REPLY'") from None
 
 
 class Cascade(Maker):

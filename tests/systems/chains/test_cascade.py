@@ -66,3 +66,13 @@ def test_a_cheap_model_from_which_no_row_is_taken_is_asked_about_labelled_rows_a
     assert [(each["square"], each["settled_by"], each["samples"]) for each in rows] == [
         (str(x**2), path, "3") for x in range(ROWS)
     ]
+
+
+def test_a_row_that_is_open_under_a_promise_is_left_to_a_person_alone() -> None:
+    strategy = Cascade(strong="sim:perfect", cheap_from=UNREACHED, strong_from=1.5, promise="kept", k=1)
+    reason = run_sync(Squares.rows([{"x": 3}]), models=Cheap(), strategy=strategy, run_id="r").reason or ""
+    assert (
+        "0/step/0: no model is sure enough for the promise (1 x Square(square=9); 0 flagged; then strong: 1 x" in reason
+    )
+    assert "say `microagents decide r 0/step/0 'REPLY'`, and resume" in reason
+    assert "--on-undecided" not in reason
