@@ -38,7 +38,7 @@ MOST_CLAUSES = 1.0
 GUIDE_WORDS = 900
 """The greatest number of words of a guide, without its commands and programs."""
 
-DOCS_WORDS, ALL_WORDS = 21_900, 30_000
+DOCS_WORDS, ALL_WORDS = 20_000, 30_000
 """The greatest number of words of all pages, commands and programs included: without the notebooks of the authors, and with them."""
 
 Passage = tuple[str, str]
