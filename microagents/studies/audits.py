@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from contextlib import suppress
 from hashlib import blake2b
@@ -14,8 +15,11 @@ from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.base.files import is_there, replace_text
+from microagents.elections.election import input_of
 from microagents.elections.promises import OF_AUDITS, wrong_bound
+from microagents.journal.reading import Reader
 from microagents.runs.cells import OURS
+from microagents.runs.inspection.runs import journals_in
 from microagents.runs.row_files import ending_of, opened, read_rows, state_column
 from microagents.runs.words.verdict import counted
 
@@ -41,21 +45,23 @@ class Audit(Struct):
         )
 
 
-def drawn(path: Path, sample: int, *, of_cells: bool) -> tuple[Audit, list[dict[str, Any]]]:
+def drawn(path: Path, sample: int, runs_dir: Path, *, of_cells: bool) -> tuple[Audit, list[dict[str, Any]]]:
     """Draw decided rows of an output, by a digest of it, so that nobody chooses them; returns its audit so far, and the rows to judge.
 
-    Of cells each row has one field of its result. Rows that a person decided are not drawn.
+    Of cells each row has one field of its result. Rows that a person decided are not drawn: by --trust-columns, or by the journal of the
+    run if it is in the folder.
 
     Raises:
         InvalidUsage: the file is no output with decided rows, or is not as it was when its audit began.
     """
     with opened(str(path)) as stream:
         rows = [row for _, row in read_rows(stream, repr(str(path)), ending_of(path)).rows]
-    state = state_column(rows[0]) if rows else ""
-    decided = [row for row in rows if row.get(state) == "decided" and row.get("settled_by") != "a person"]
+    state, by_persons = state_column(rows[0]) if rows else "", _by_persons(path, len(rows), runs_dir)
+    named = [row for number, row in enumerate(rows) if number not in by_persons and row.get("settled_by") != "a person"]
+    decided = [row for row in named if row.get(state) == "decided"]
     if not decided:
         raise InvalidUsage(f"{str(path)!r} has no row that a run decided, so there is nothing to audit")
-    digest = blake2b(msgspec.json.encode([of_cells, rows]), digest_size=16).hexdigest()
+    digest = blake2b(msgspec.json.encode([of_cells, rows, sorted(by_persons)]), digest_size=16).hexdigest()
     draw, cells = Random(digest), _results(decided[0], state)  # noqa: S311 - no secret
     chosen = draw.sample(decided, len(decided))[:sample]  # of a larger sample the first rows are the same
     audit = Audit(digest, of_cells, len(decided))
@@ -66,6 +72,16 @@ def drawn(path: Path, sample: int, *, of_cells: bool) -> tuple[Audit, list[dict[
     if is_there(begun):
         audit.right = _begun(begun, audit)
     return audit, chosen
+
+
+def _by_persons(path: Path, rows: int, runs_dir: Path) -> set[int]:
+    """Return the numbers of the rows that a person decided, by the last run of a folder with this output; none without its journal."""
+    output = os.path.abspath(path)  # noqa: PTH100 - as a run names it: a path without its links resolved
+    for journal in reversed(journals_in(runs_dir)):
+        with suppress(InvalidUsage), Reader(journal) as reader:
+            if reader.experiment.recipe.settings.get("output") == output and reader.experiment.inputs == rows:
+                return {input_of(each) for each in reader.persons()}
+    return set()
 
 
 def _begun(file: Path, audit: Audit) -> list[bool]:

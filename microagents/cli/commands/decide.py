@@ -56,7 +56,7 @@ def command(
     from microagents.cli.views.waiting import decide_one, go_through
 
     if audit is not None:
-        audit_output(audit, sample, of_cells=cells)
+        audit_output(audit, sample, runs_dir, of_cells=cells)
     elif run is None or path is None:
         go_through(runs_dir, run)
     elif not value:

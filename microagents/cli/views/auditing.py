@@ -12,9 +12,9 @@ from microagents.studies.audits import drawn, keep
 ANSWERS = {"y": True, "n": False}
 
 
-def audit(path: Path, sample: int, *, of_cells: bool) -> None:
+def audit(path: Path, sample: int, runs_dir: Path, *, of_cells: bool) -> None:
     """Ask the person about random decided rows, or cells, of an output, and end with the bound. Each judgment is kept at once."""
-    judged, rows = drawn(path, sample, of_cells=of_cells)
+    judged, rows = drawn(path, sample, runs_dir, of_cells=of_cells)
     for row in rows[len(judged.right) :]:
         echo(printable(f"\n{len(judged.right) + 1} of {len(rows)}"))
         for name, value in row.items():
