@@ -59,7 +59,9 @@ BEYOND = {
         "fields",
         "outvoted_fields",
         "first_wrong_fields",
+        "unanimous_errors",
     ),
+    *("batches", "bound_usd", "by_persons", "facts"),
     *("repeated", "refused", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),
     *("expected_usd", "promise", "unsettled_usd", "unsettled_tokens", "unpriced", "miscounted", "joined", "fallbacks"),
 }

@@ -237,7 +237,7 @@ def test_a_run_from_a_measurement_asks_its_model_and_is_expected_as_measured(wor
     )
     assert ran.json["models"] == [MODEL]
     assert ran.err.startswith(f"microagents: expected cost: ${promise['cost_usd']:.2f} simulated for ")
-    assert f" {promise['chance']['share']:.4f} " in ran.err
+    assert f"at least {promise['chance']['low']:.4f} " in ran.err
     refused = microagents("run", "hanoi", "--from", run_id)
     assert (refused.code, refused.out) == (WRONG_USAGE, "")
     assert "is a measurement of drift, not of hanoi; make one: microagents measure hanoi" in refused.err
