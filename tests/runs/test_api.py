@@ -277,7 +277,7 @@ class Line:
 async def test_a_notebook_shows_the_progress_and_no_other_place_does(
     kernel: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stand-in for IPython, which is no dependency; docs/design.md names what was tried with a real kernel."""
+    """A stand-in for IPython, which is no dependency."""
     shown: list[str] = []
 
     def display(data: dict[str, str], *, raw: bool, display_id: bool) -> Line:
