@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.election import Ballot, Flagged, input_of
@@ -185,5 +185,8 @@ def look_up_rows(reader: Reader) -> Iterator[LookUpRow]:
         yield LookUpRow(
             run_id=reader.experiment.run_id,
             input=each.id.input,
-            **structs.asdict(kept),
+            tool=kept.tool,
+            arguments=kept.arguments,
+            outcome=kept.outcome,
+            text=kept.text,
         )
