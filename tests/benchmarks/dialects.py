@@ -43,7 +43,7 @@ TEXT = f'word = "{WORD}"'
 THOUGHT = "weigh it: the seventh"
 WORDS = "the plan Ωmega-9 does not allow it"
 K = 3
-"""Votes of a request that is streamed."""
+"""Votes of a request whose choices are streamed."""
 OUTAGE_S = 1.0
 """Time that a run waits for a dialect that it does not understand."""
 
@@ -60,9 +60,9 @@ class Asked(RowTask[Word]):
 
 
 class Chain(ChainTask[int, Word]):
-    """The same question once a step, so that choices are streamed."""
+    """The same question once a step, whose votes come in one request."""
 
-    sampling = Sampling(first_temperature=0.1)  # so that the first sample is streamed, too
+    sampling = Sampling(first_temperature=0.1)  # so that the first sample comes with the others
 
     def start(self) -> int:
         return 0
@@ -551,7 +551,7 @@ FRAMES: Mapping[str, tuple[bytes, bytes, bytes]] = {
 
 
 def streams(shift: int) -> Iterator[Dialect]:
-    """Streams of several choices of a chat completion, a whole reply in the place of one, and streams that nobody asked for."""
+    """Streams of several choices of a chat completion that nobody asked for, and a whole reply in the place of one."""
 
     def streaming(name: str, expected: Expected, answer: Callable[[int], Sent]) -> Dialect:
         reads = WORD if expected == "text" else WORDS
@@ -618,10 +618,9 @@ async def tried(dialect: Dialect) -> Tried:
 
     async def answer(connection: Connection) -> None:
         nonlocal sent_in_it
-        body = server.received[-1].json
-        number = body.get("n") or 1
+        number = server.received[-1].json.get("n") or 1
         is_its_turn = sent_in_it == 0 or dialect.expected in ("text", "final", "told")
-        if is_its_turn and (not dialect.streamed or body.get("stream") or dialect.expected == "final"):
+        if is_its_turn:
             sent_in_it += 1
             await deliver(dialect.answer(number), connection)
         else:

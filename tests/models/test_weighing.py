@@ -324,7 +324,8 @@ def test_a_measurement_fits_the_threshold_on_one_half_and_holds_it_against_the_o
     assert strict.wrong.share == 0 < strict.wrong.high
     assert (found[0].at_least or 1) <= strict.at_least
     assert f"0.1%    {strict.at_least:.4f}" in ended.out
-    planned = microagents("plan", "tests.models.test_weighing:Long", "--from", ended.out.split("--from ")[1].split()[0])
+    run_id = ended.out.split("--from ")[1].split()[0]
+    planned = microagents("plan", "tests.models.test_weighing:Long", "--from", run_id, "--target", "1e-40")
     assert (
         f"at_least={strict.at_least:.4f}: 2 calls a step decide {strict.decided.share:.1%} of steps, 0.0% of them wrong"
         in planned.out
