@@ -203,7 +203,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             {"input": each.input, "outcome": each.outcome, "reason": each.reason} for each in self.failed_inputs or ()
         ]
         inputs = {"inputs": account.inputs, "inputs_done": account.inputs_done, "failed_inputs": failed}
-        counts = {name: each for name, each in structs.asdict(account).items() if name not in _NOT_SHOWN}
+        counts = {name: each for name, each in msgspec.to_builtins(account).items() if name not in _NOT_SHOWN}
         return {
             "run_id": self.run_id,
             "outcome": self.outcome,
@@ -219,7 +219,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             "unit": self.unit,
             "right": self.right,
             **({"promise": self.promise} if self.promise else {}),
-            **({} if self.accuracy is None else {"accuracy": self.accuracy}),
+            **({} if self.accuracy is None else {"accuracy": msgspec.to_builtins(self.accuracy)}),
             **counts,
             "facts": [*facts_of(self)],
             "wasted_calls": account.wasted_calls,

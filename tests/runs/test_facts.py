@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def test_a_fact_is_added_by_one_declaration(monkeypatch: pytest.MonkeyPatch) -> 
     fact = ["luck", "9 coins"]
     assert microagents("show", "r").rows["luck"] == "9 coins"
     assert fact in microagents("show", "r", "--json").json["facts"]
-    assert fact in map(list, inspect_run(Path("runs"), "r").as_json()["facts"])
+    assert fact in json.loads(json.dumps(inspect_run(Path("runs"), "r").as_json()))["facts"]
     assert "<th>luck</th>" in inspect_run(Path("runs"), "r")._repr_html_()
     with reader_of(Path("runs"), "r") as reader:
         assert tuple(fact) in pages.run_facts(reader, 0)["facts"]
