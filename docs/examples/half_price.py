@@ -7,16 +7,20 @@ import asyncio
 import json
 import time
 from itertools import count
+from typing import Any
 
 from aiohttp import web
 
 AFTER_S, SERVES_S, PORT = 8.0, 120.0, 8402
-numbers, files, batches = count(1), {}, {}
+numbers = count(1)
+files: dict[str, str] = {}
+batches: dict[str, dict[str, Any]] = {}
 
 
 async def upload(request: web.Request) -> web.Response:
     """Take a file of lines."""
     given = (await request.post())["file"]
+    assert isinstance(given, web.FileField)
     name = f"file-{next(numbers)}"
     files[name] = given.file.read().decode()
     return web.json_response({"id": name, "filename": given.filename})
@@ -28,6 +32,16 @@ async def create(request: web.Request) -> web.Response:
     name = f"batch_{next(numbers)}"
     batches[name] = {**asked, "id": name, "created_at": int(time.time()), "status": "in_progress"}
     return web.json_response(batches[name])
+
+
+async def listed(_: web.Request) -> web.Response:
+    """List the batches, newest first."""
+    return web.json_response({"data": [*batches.values()][::-1]})
+
+
+async def content(request: web.Request) -> web.Response:
+    """Give the lines of a file."""
+    return web.Response(text=files[request.match_info["id"]])
 
 
 async def state(request: web.Request) -> web.Response:
@@ -60,9 +74,9 @@ async def main() -> None:
         [
             web.post("/v1/files", upload),
             web.post("/v1/batches", create),
-            web.get("/v1/batches", lambda _: web.json_response({"data": [*batches.values()][::-1]})),
+            web.get("/v1/batches", listed),
             web.get("/v1/batches/{id}", state),
-            web.get("/v1/files/{id}/content", lambda request: web.Response(text=files[request.match_info["id"]])),
+            web.get("/v1/files/{id}/content", content),
         ]
     )
     runner = web.AppRunner(application)
