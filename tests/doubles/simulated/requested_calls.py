@@ -123,7 +123,10 @@ class RequestedCalls:
             try:
                 for reasoning in (True, False):
                     found.setdefault(instructions(reply, self._task.format, reasoning), reply)
-            except InvalidDefinition:  # a base class, which nothing asks for
+            except (
+                InvalidDefinition,
+                KeyError,
+            ):  # a base class, or one that was refused when it was defined: nothing asks for it
                 continue
         return found
 
