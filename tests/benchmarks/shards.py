@@ -133,7 +133,7 @@ def speed(rows: int, folder: Path) -> bool:
     ratio = sum(rates[4]) / sum(rates[1])
     one, four = (sum(each) / len(each) for each in rates.values())
     print(f"speed: calls a second: 1 actor {one:.0f}, 4 actors {four:.0f}: {ratio:.2f} times")
-    return ratio >= 2
+    return ratio >= 3.5
 
 
 def calls_a_second(log: Path, actors: int, last: int) -> float:
