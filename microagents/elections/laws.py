@@ -178,6 +178,18 @@ def pass_k(successes: int, trials: int, k: int) -> float:
     return math.comb(successes, k) / math.comb(trials, k)
 
 
+def binomial_cdf(successes: int, trials: int, p: float) -> float:
+    """Compute the probability of at most so many successes, each with a chance between 0 and 1."""
+    ln_p, ln_rest = math.log(p), math.log1p(-p)
+    terms = [ln_choose(trials, each) + each * ln_p + (trials - each) * ln_rest for each in range(successes + 1)]
+    return math.fsum(map(math.exp, terms))
+
+
+def ln_choose(total: int, chosen: int) -> float:
+    """Compute the logarithm of the number of ways to choose some of a total."""
+    return math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)
+
+
 # -- arithmetic and ranges ---------------------------------------------------------------------------------------------
 
 

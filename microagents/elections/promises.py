@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from itertools import count, takewhile
 from typing import NamedTuple
 
+from microagents.elections.laws import binomial_cdf, ln_choose
+
 CONFIDENCE = 0.9
 """Default probability that a promise is kept."""
 OF_AUDITS = 0.95
@@ -127,20 +129,9 @@ def wrong_bound(wrong: int, judged: int, population: int, confidence: float = OF
     return possible[excluded - 1] / population
 
 
-def binomial_cdf(successes: int, trials: int, p: float) -> float:
-    """Compute the probability of at most so many successes, each with a chance between 0 and 1."""
-    ln_p, ln_rest = math.log(p), math.log1p(-p)
-    terms = [_ln_choose(trials, each) + each * ln_p + (trials - each) * ln_rest for each in range(successes + 1)]
-    return math.fsum(map(math.exp, terms))
-
-
 def hypergeometric_cdf(drawn: int, marked: int, sample: int, population: int) -> float:
     """Compute the probability that a sample without replacement has at most so many of the marked ones."""
-    ln_all = _ln_choose(population, sample)
+    ln_all = ln_choose(population, sample)
     possible = range(max(0, sample + marked - population), min(drawn, marked) + 1)
-    terms = [_ln_choose(marked, each) + _ln_choose(population - marked, sample - each) - ln_all for each in possible]
+    terms = [ln_choose(marked, each) + ln_choose(population - marked, sample - each) - ln_all for each in possible]
     return math.fsum(map(math.exp, terms))
-
-
-def _ln_choose(total: int, chosen: int) -> float:
-    return math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)

@@ -7,14 +7,13 @@ get wrong (arXiv 2606.27288). Correlations of two models do not tell that share,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, lgamma, log, log1p
 from statistics import fmean
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.laws import Proportion
+from microagents.elections.laws import Proportion, binomial_cdf
 from microagents.studies.measuring import FIRST, MeasuredStep
 
 LEVEL = 0.05
@@ -28,7 +27,7 @@ def least_share(found: int, trials: int, level: float = LEVEL) -> float:
     low, high = 0.0, found / trials
     for _ in range(_HALVINGS if found else 0):
         middle = (low + high) / 2
-        if _tail(found, trials, middle) < level:
+        if binomial_cdf(trials - found, trials, 1 - middle) < level:  # the chance of so many successes or more
             low = middle
         else:
             high = middle
@@ -38,21 +37,6 @@ def least_share(found: int, trials: int, level: float = LEVEL) -> float:
 def most_share(found: int, trials: int, level: float = LEVEL) -> float:
     """Compute the upper bound of a chance, like `least_share`."""
     return 1 - least_share(trials - found, trials, level)
-
-
-def _tail(found: int, trials: int, chance: float) -> float:
-    """Compute the chance of so many successes or more. It is at most found / trials, so that each term is less than the one before."""
-    if found == trials:
-        return chance**trials
-    ways = lgamma(trials + 1) - lgamma(found + 1) - lgamma(trials - found + 1)
-    term = exp(ways + found * log(chance) + (trials - found) * log1p(-chance))
-    whole, odds = 0.0, chance / (1 - chance)
-    for count in range(found, trials + 1):
-        whole += term
-        term *= odds * (trials - count) / (count + 1)
-        if term < whole * 1e-16:
-            break
-    return whole
 
 
 class Ceiling(Struct, frozen=True, kw_only=True):
