@@ -48,15 +48,16 @@ class DrawnRows:
         Raises:
             InvalidUsage: it cannot be read, or was drawn from other rows.
         """
+        numbers = {mark: number for number, mark in enumerate(self._marks)}
         with opened(str(path)) as stream:
             for line, row in read_rows(stream, repr(str(path)), ending_of(path)).rows:
                 mark = row.get(MARK)
-                if mark not in self._marks or not {*self.gold} <= {*row}:
+                if mark not in numbers or not {*self.gold} <= {*row}:
                     raise InvalidUsage(
                         f"line {line} of the labels {str(path)!r} is not as it was drawn from {self.source}: {mark!r:.40} must be its "
                         f"{MARK}, beside {', '.join(self.gold)}; nothing was asked; if the rows have changed, move the labels away"
                     )
-                self._cells[self._marks.index(mark)] = {name: row[name] for name in self.gold}
+                self._cells[numbers[mark]] = {name: row[name] for name in self.gold}
 
     def write(self, path: Path, count: int) -> None:
         """Write the first rows of the order into a file of labels, with the labels that they have.
