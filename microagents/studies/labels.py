@@ -51,7 +51,7 @@ class DrawnRows:
         numbers = {mark: number for number, mark in enumerate(self._marks)}
         with opened(str(path)) as stream:
             for line, row in read_rows(stream, repr(str(path)), ending_of(path)).rows:
-                mark = row.get(MARK)
+                mark = str(row.get(MARK))
                 if mark not in numbers or not {*self.gold} <= {*row}:
                     raise InvalidUsage(
                         f"line {line} of the labels {str(path)!r} is not as it was drawn from {self.source}: {mark!r:.40} must be its "
