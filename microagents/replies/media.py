@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 from stat import S_ISREG
@@ -21,7 +21,6 @@ MAX_HELD_BYTES = 32 << 20
 PDF, UNKNOWN_PICTURE = "application/pdf", "image/*"
 NAMES = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WebP", "image/gif": "GIF", PDF: "PDF"}
 """The kinds that are taken, by their type."""
-PICTURES = tuple([kind for kind in NAMES if kind != PDF])
 _ENDINGS = {
     ".png": "image/png",
     ".jpg": "image/jpeg",
@@ -242,9 +241,3 @@ def checked_files(given: object) -> tuple[Media, ...]:
         if not isinstance(each, Media):
             raise TypeError(f"the files of a prompt are made by Image(...) or File(...), not {each!r:.100}")
     return files
-
-
-def loaded(files: Iterable[Media], contents: Mapping[str, bytes]) -> Iterable[tuple[Media, bytes]]:
-    """Yield files with their bytes; none for an address."""
-    for each in files:
-        yield each, b"" if each.address else contents[each.digest]
