@@ -530,6 +530,11 @@ class Account(Struct, kw_only=True):
         return self.cost_at_most_usd + self.batches.open_usd + self.batches.unclaimed_usd + self.batches.lost_usd
 
     @property
+    def calls_at_most(self) -> int:
+        """Most calls that can have been sent: those in flight, those lost with a process, and the lines of open batches among them."""
+        return self.calls + self.in_flight + self.lost_in_flight + self.batches.open_lines
+
+    @property
     def tokens_at_most(self) -> int:
         """Most tokens that all calls can have used."""
         return self.input_tokens + self.output_tokens + self.unsettled_tokens

@@ -112,8 +112,7 @@ class SharedCap:
 
     @staticmethod
     def _used(account: Account) -> dict[str, int]:
-        calls = account.calls + account.in_flight + account.lost_in_flight + account.batches.open_lines
-        return {MAX_CALLS: calls, MAX_COST: units(account.bound_usd or 0.0)}
+        return {MAX_CALLS: account.calls_at_most, MAX_COST: units(account.bound_usd or 0.0)}
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

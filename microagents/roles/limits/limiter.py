@@ -53,9 +53,7 @@ def _limits(settings: Mapping[str, Any]) -> dict[str, Limit]:
         found[CALLS] = Limit(
             option=f"--max-calls {calls}",
             total=calls,
-            used=lambda account: (
-                account.calls + account.in_flight + account.lost_in_flight + account.batches.open_lines
-            ),
+            used=lambda account: account.calls_at_most,
             text=lambda amount: f"{amount:,} calls",
         )
     if tokens is not None:

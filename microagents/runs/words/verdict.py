@@ -337,9 +337,9 @@ def _raised_limit(result: RunFacts) -> tuple[str, str]:
     if limit["unkept"]:
         return option, LIFTED
     used = {
-        "--max-calls": account.calls + account.in_flight + account.lost_in_flight,
+        "--max-calls": account.calls_at_most,
         "--max-tokens": account.tokens_at_most,
-        "--max-cost": account.cost_at_most_usd or 0.0,
+        "--max-cost": account.bound_usd or 0.0,
     }[option]
     value, *amounts = [Decimal((limit[name] or "0").replace(",", "")) for name in ("value", "passed", "left", "next")]
     passed, left, following = amounts
