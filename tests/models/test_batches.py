@@ -127,6 +127,15 @@ async def test_a_batch_that_vanished_is_sent_anew_named_and_counted(provider: Pr
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("wire", ["chat", "messages"])
+async def test_a_batch_that_says_in_words_when_it_was_made_is_found(provider: Provider, wire: str) -> None:
+    async with serving(provider.endpoint(made_500=1.0, odd_times=True)) as served:
+        result = await provider.filled(served, wire)
+    assert result.outcome == "completed", result.reason
+    assert set(served.desk.bought.values()) == {1}
+
+
+@pytest.mark.slow
 async def test_a_batch_without_marks_is_found_by_the_name_of_its_file(provider: Provider) -> None:
     async with serving(provider.endpoint(made_500=1.0, without_marks=True)) as served:
         result = await provider.filled(served, "chat")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -46,6 +47,8 @@ class BatchWire:
 
     state = "status"
     """Field with the state of a batch."""
+    after = "after"
+    """Parameter of the list with the last name of the page before."""
 
     def __init__(self, sender: Sender, path: str, redaction: Redaction) -> None:
         self._sender, self._path, self._redaction = sender, path, redaction
@@ -63,14 +66,33 @@ class BatchWire:
         """Create a batch by one request that is never repeated here; returns its name."""
         return await self._named(self._sender.forward(self._batches, request, {}))
 
-    async def find(self, batch: SampleBatch, others: Sequence[str]) -> str | None:  # noqa: ARG002 - for providers with lists
-        """Look for a batch whose name is unknown, newest first; None if the provider has none.
+    async def find(self, batch: SampleBatch, others: Sequence[str]) -> str | None:
+        """Look for a batch whose name is unknown, newest first; None if the provider's list has none.
 
         Args:
             batch: the batch.
             others: names of other batches of the run.
         """
+        async for each in self._listed():
+            with suppress(KeyError, TypeError, ValueError):  # one that does not say when it was made may be it
+                if self._made_at(each) < batch.made_at - CLOCK_S:
+                    break
+            name = name_in(each.get("id"))
+            if name not in others and await self._is_it(each, batch):
+                return name
         return None
+
+    def _made_at(self, listed: Mapping[str, Any]) -> float:
+        """Return the time at which a listed batch was made.
+
+        Raises:
+            KeyError, TypeError, ValueError: it cannot be read.
+        """
+        raise NotImplementedError
+
+    async def _is_it(self, listed: Mapping[str, Any], batch: SampleBatch) -> bool:
+        """Whether a listed batch is the recorded one."""
+        raise NotImplementedError
 
     async def poll(self, name: str) -> float | None:
         """Ask whether a batch has ended: None. Else returns the seconds that the provider wants to wait; 0 if it does not say."""
@@ -141,7 +163,7 @@ class BatchWire:
         """Read the result of a line."""
         raise NotImplementedError
 
-    async def _listed(self, after: str) -> AsyncIterator[dict[str, Any]]:
+    async def _listed(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the batches of the list, newest first, from one page after the other."""
         path, page = f"{self._batches}?limit=100", ""
         while True:
@@ -152,7 +174,7 @@ class BatchWire:
                 yield object_in(each)
             if not last or found.get("has_more") is not True:
                 return
-            page = f"&{after}={quote(last)}"
+            page = f"&{self.after}={quote(last)}"
 
 
 class OpenAIFiles(BatchWire):
@@ -177,16 +199,15 @@ class OpenAIFiles(BatchWire):
         }
         return msgspec.json.encode(request)
 
-    async def find(self, batch: SampleBatch, others: Sequence[str]) -> str | None:
-        """Look for the batch by its metadata, or by the name of its file."""
-        async for each in self._listed("after"):
-            if (each.get("created_at") or 0) < batch.made_at - CLOCK_S:
-                break
-            name, metadata = name_in(each.get("id")), object_in(each.get("metadata"))
-            is_same = metadata.get("microagents") == batch.tag
-            if name not in others and (is_same or (not metadata and await self._has_file(each, batch))):
-                return name
-        return None
+    def _made_at(self, listed: Mapping[str, Any]) -> float:
+        return float(listed["created_at"])
+
+    async def _is_it(self, listed: Mapping[str, Any], batch: SampleBatch) -> bool:
+        """Tell it by its metadata, or by the name of its file."""
+        metadata = object_in(listed.get("metadata"))
+        if metadata:
+            return metadata.get("microagents") == batch.tag
+        return await self._has_file(listed, batch)
 
     async def _has_file(self, listed: Mapping[str, Any], batch: SampleBatch) -> bool:
         file = quote(name_in(listed.get("input_file_id")), safe="")
@@ -213,7 +234,7 @@ class OpenAIFiles(BatchWire):
 class AnthropicBatches(BatchWire):
     """Anthropic's message batches: one request has all lines. Lists have no marks, so a lost one is known by its results alone."""
 
-    state = "processing_status"
+    state, after = "processing_status", "after_id"
 
     def __init__(self, sender: Sender, path: str, redaction: Redaction) -> None:
         super().__init__(sender, path, redaction)
@@ -227,15 +248,13 @@ class AnthropicBatches(BatchWire):
         """Write the whole request."""
         return b'{"requests":[%s]}' % b",".join(lines)
 
-    async def find(self, batch: SampleBatch, others: Sequence[str]) -> str | None:
-        """Look for a batch of this time with as many lines, and wait for its end: only its results show whether it is the one."""
-        async for each in self._listed("after_id"):
-            if datetime.fromisoformat(str(each.get("created_at"))).timestamp() < batch.made_at - CLOCK_S:
-                break
-            name, counts = name_in(each.get("id")), object_in(each.get("request_counts"))
-            if name not in others and sum(counts.values()) == batch.lines and await self._is_same(name, batch):
-                return name
-        return None
+    def _made_at(self, listed: Mapping[str, Any]) -> float:
+        return datetime.fromisoformat(listed["created_at"]).timestamp()
+
+    async def _is_it(self, listed: Mapping[str, Any], batch: SampleBatch) -> bool:
+        """Tell it by its number of lines, and by its results, for which this waits."""
+        numbers = [each for each in object_in(listed.get("request_counts")).values() if isinstance(each, int)]
+        return sum(numbers) == batch.lines and await self._is_same(name_in(listed.get("id")), batch)
 
     async def _is_same(self, name: str, batch: SampleBatch) -> bool:
         while (wait_s := await self.poll(name)) is not None:  # noqa: ASYNC110 - the provider has no event

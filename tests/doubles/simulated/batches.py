@@ -57,6 +57,8 @@ class BatchFaults(Struct, frozen=True, kw_only=True):
     """Whether files of results are no JSON."""
     without_marks: bool = False
     """Whether metadata are dropped, as by servers that do not know them."""
+    odd_times: bool = False
+    """Whether batches say in words when they were made."""
     refused: int = 0
     """Status by which every create is refused; 0 for none."""
 
@@ -373,7 +375,7 @@ class BatchDesk:
             served = len(made.results or ())
             counts = {"processing": 0 if has_ended else len(made.lines), "succeeded": served, "errored": 0}
             counts["expired"] = len(made.lines) - served if has_ended else 0
-            made_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made.made_s))
+            made_at = self._said_time(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made.made_s)))
             state = "ended" if has_ended else "in_progress"
             return {"id": made.id, "processing_status": state, "request_counts": counts, "created_at": made_at}
         return {
@@ -384,8 +386,11 @@ class BatchDesk:
             "output_file_id": f"{made.id}-results" if made.results else None,
             "error_file_id": f"{made.id}-errors" if made.errors else None,
             "metadata": made.metadata or None,
-            "created_at": int(made.made_s),
+            "created_at": self._said_time(int(made.made_s)),
         }
+
+    def _said_time(self, at: object) -> object:
+        return "just now" if self.faults.odd_times else at
 
     def _shown_response(self, made: Made) -> dict[str, Any]:
         if made.results:
