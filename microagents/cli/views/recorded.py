@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -62,11 +62,11 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         tree, note = _tree(reader, of_input, is_wanted=of_input is not None and climbs is None)
         result = recorded_result(reader, imports=True)
         changes, requests = reader.changes(), reader.requests()
-        looked_up = Counter(row.tool for row in look_up_rows(reader))
-        batches = batch_lines(reader, result.price)
         problems = reader.verify() if verify else []
         agreement = agreement_in(reader)
-        wrong = _first_wrong(reader, result)
+        told = []
+        if not as_json:
+            told += _told(reader, result)
     if as_json:
         verified = {"verified": not problems} if verify else {}
         solution = {} if tree is None else {"solution": tree}
@@ -75,12 +75,7 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         echo(json_text(result.as_json() | solution | climbed | verified | agreed))
     else:
         echo(summary(result, with_text=False))
-        if wrong:
-            echo(printable(f"wrong at {wrong}; `microagents show {run} PATH` shows its votes"))
-        if looked_up:
-            calls = ", ".join(f"{number:,} of {tool}" for tool, number in sorted(looked_up.items()))
-            echo(printable(f"looked up before replies: {calls} (microagents export {run} --actions)"))
-        for each in batches:
+        for each in told:
             echo(printable(each))
         _print_interventions(changes, requests)
         if verify and not problems:
@@ -96,15 +91,20 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
     raise typer.Exit(FAILURE if problems else 0)
 
 
-def _first_wrong(reader: Reader, result: Result) -> str:
-    """Write the first wrong step with its decided and its right reply; empty without one."""
-    if result.account.wrong_at is None:
-        return ""
-    with suppress(InvalidUsage):
-        shown = inspect_decision(reader, result.account.wrong_at)
-        if shown.right is not None:
-            return f"{shown.path}: {json_text(shown.value):.500}, right is {json_text(shown.right):.500}"
-    return ""
+def _told(reader: Reader, result: Result) -> Iterator[str]:
+    """Write the first wrong step, the look-ups and the batches of a run, below its summary."""
+    run, wrong_at = result.run_id, result.account.wrong_at
+    if wrong_at is not None:
+        with suppress(InvalidUsage):
+            shown = inspect_decision(reader, wrong_at)
+            if shown.right is not None:
+                values = f"{json_text(shown.value):.500}, right is {json_text(shown.right):.500}"
+                yield f"wrong at {shown.path}: {values}; `microagents show {run} PATH` shows its votes"
+    looked_up = Counter(row.tool for row in look_up_rows(reader))
+    if looked_up:
+        calls = ", ".join(f"{number:,} of {tool}" for tool, number in sorted(looked_up.items()))
+        yield f"looked up before replies: {calls} (microagents export {run} --actions)"
+    yield from batch_lines(reader, result.price)
 
 
 def _print_agreement(agreement: Sequence[Agreement]) -> None:
