@@ -64,7 +64,7 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         changes, requests = reader.changes(), reader.requests()
         problems = reader.verify() if verify else []
         agreement = agreement_in(reader)
-        told = []
+        told = list[str]()
         if not as_json:
             told += _told(reader, result)
     if as_json:

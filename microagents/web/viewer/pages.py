@@ -23,8 +23,8 @@ from microagents.runs.inspection.rebuilding import wrong_steps
 from microagents.runs.inspection.row_table import is_table, wrong_rows
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.plan import plan_of
+from microagents.runs.result import Result
 from microagents.runs.words.batches import batch_lines
-from microagents.runs.words.money import prices_of
 from microagents.systems.questions.tree import ProblemNode, fold
 
 STATIC = Path(__file__).parent / "static"
@@ -61,8 +61,8 @@ def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
         "max_cost_usd": bounds["max_cost_usd"],
         "max_calls": bounds["max_calls"],
         "paused": result.account.paused,
-        "may_resume": may_resume(reader),
-        "batch_lines": batch_lines(reader, prices_of(result.models)),
+        "may_resume": _may_resume(reader, result),
+        "batch_lines": batch_lines(reader, result.price),
         "undecided_at": found["undecided_at"][:MAX_LISTED],
         "contested_at": dict(islice(found["contested_at"].items(), MAX_LISTED)),
         "settled_at": dict(islice(found["settled_at"].items(), MAX_LISTED)),
@@ -71,7 +71,11 @@ def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
 
 def may_resume(reader: Reader) -> bool:
     """Whether a page may continue a run: `resume` alone does, and this user has begun or continued the run here."""
-    return reader.is_known and recorded_result(reader, whole=False).resumes
+    return _may_resume(reader, recorded_result(reader, whole=False))
+
+
+def _may_resume(reader: Reader, result: Result) -> bool:
+    return reader.is_known and result.resumes
 
 
 def decisions_at(reader: Reader, paths: Sequence[str], most: int) -> list[dict[str, Any]]:
