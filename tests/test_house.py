@@ -355,7 +355,7 @@ IDEAS = (ast.IfExp, ast.NamedExpr, ast.Lambda, *COMPREHENSIONS)
 LEVELS = (ast.Call, ast.IfExp, ast.Lambda, ast.BoolOp, ast.Await, *COMPREHENSIONS)
 """Expressions that count as a level each when they stand in each other."""
 CONTEXTS = (ast.Load, ast.Store, ast.Del)
-MOST_NODES = 329_594
+MOST_NODES = 345_000
 MOST_OF_1000 = {"two ideas": 9.5, "nested four deep": 16.5, "conditional expressions": 43.0}
 """The greatest weight of the package, in nodes of its syntax trees, and of 1,000 statements; a statement holds one idea."""
 
