@@ -363,6 +363,9 @@ class Contested(Undecided):
 class Refused(Undecided):
     """Providers refuse a question for its content; args: path, number of draws, the words of the last refusal."""
 
+    otherwise = ", or resume with --on-undecided and the spec of another model"
+    """Further ways to go on."""
+
     @property
     def may_concern_all(self) -> bool:
         """Whether the words do not say that the content is the reason, so that the same server may refuse each request."""
@@ -378,9 +381,14 @@ class Refused(Undecided):
         path, draws, words = self.args
         return (
             f"{words}: the provider refused {path} {draws} times in a row, before any valid reply; all decisions so far are kept; change "
-            f"the input, decide it yourself (`microagents decide RUN {path} 'REPLY'`) and resume, or resume with --on-undecided and the "
-            "spec of another model"
+            f"the input, or decide it yourself (`microagents decide RUN {path} 'REPLY'`) and resume{self.otherwise}"
         )
+
+
+class RefusedUnderPromise(Refused):
+    """A refusal where a promise lets no other model answer."""
+
+    otherwise = ""
 
 
 class EndedEarly(Undecided):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
+from microagents.base.files import is_there
 from microagents.base.printing import printable
 from microagents.cli.inputs import Given
 from microagents.cli.options import StrategyOptions, strategy_named
@@ -23,10 +25,11 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import journal_of, reader_of
 from microagents.runs.driver.begin import run
 from microagents.runs.driver.keywords import RunControl
+from microagents.runs.plan import plan_of
 from microagents.runs.result import Result
 from microagents.runs.settings import check_promised
 from microagents.runs.words.verdict import counted, resume_command
-from microagents.studies.labels import DrawnRows, without_labels
+from microagents.studies.labels import DrawnRows
 from microagents.studies.promised import KeptPromise, WantedPromise, labelled_rows
 from microagents.studies.series import short_digest
 from microagents.systems.chains.cascade import UNREACHED
@@ -41,7 +44,7 @@ class Promising(Struct, frozen=True, kw_only=True, dict=True):
     models: Mapping[str, list[str]]
     options: StrategyOptions
     gold_file: Path | None
-    """File of labels; None before the first."""
+    """File of labels; None for the one beside the output."""
     runs_dir: Path
     run_id: str | None
     changed: Mapping[str, Any]
@@ -68,8 +71,8 @@ class Promising(Struct, frozen=True, kw_only=True, dict=True):
     def rows(self) -> DrawnRows:
         """The rows in their random order, with the labels so far."""
         drawn = DrawnRows(self.given.work, self.given.source)  # type: ignore[arg-type]
-        if self.gold_file is not None:
-            drawn.read(self.gold_file)
+        if self.gold_file is not None or is_there(self.labels):
+            drawn.read(self.labels)
         return drawn
 
     @property
@@ -83,6 +86,10 @@ class Promising(Struct, frozen=True, kw_only=True, dict=True):
         asked = (self.rows.digest, self.wanted, self.models, self.options.typed, self.changed["seed"])
         return self.run_id or f"{type(self.given.first).__name__.lower()}-{short_digest(asked)}"
 
+    def labels_run(self, before: Sequence[Sequence[RowTask[Any]]]) -> str:
+        """Name the run that asks both models about the labelled rows behind those of earlier ones."""
+        return f"{self.name}-labels-{sum(map(len, before))}"
+
     def strategy(self, **found: Any) -> Strategy:
         """Build the strategy of a run of the cascade."""
         typed = {**self.options.typed, **found, "strong": self.models["strong"][0]}
@@ -92,19 +99,20 @@ class Promising(Struct, frozen=True, kw_only=True, dict=True):
 def promised_strategy(asked: Promising) -> Strategy:
     """Return the cascade whose thresholds keep the promise; without one, say what is missing, and exit."""
     least, likely = asked.wanted.labels
+    before = _asked_before(asked)
+    _name_changes(asked, before)
     labelled = asked.rows.labelled(likely)
     if len(labelled) < least:
         _ask_for_labels(asked, len(labelled), likely)
-    tested = KeptPromise(wanted=asked.wanted, rows=tuple(_through_cascade(asked, labelled)[: len(labelled)]))
+    tested = KeptPromise(wanted=asked.wanted, rows=tuple(_through_cascade(asked, labelled, before)))
     found = tested.found
     if found is None:
         _say_why_not(asked, tested)
     at, promise = found.thresholds, tested.said(found)
     paths = Counter(each.path(at) for each in tested.rows)
-    echo(
-        f"microagents: {promise}; {paths['cheap']:,} are by the cheap model, {paths['strong']:,} by the strong one, {paths[None]:,} open; "
-        f"of new rows at least {tested.least_open:.1%} must stay open",
-        err=True,
+    _say(
+        f"{promise}; {paths['cheap']:,} are by the cheap model, {paths['strong']:,} by the strong one, {paths[None]:,} open; "
+        f"of new rows at least {tested.least_open:.1%} must stay open"
     )
     return asked.strategy(cheap_from=at.cheap, strong_from=at.strong, promise=promise)
 
@@ -120,7 +128,7 @@ def _ask_for_labels(asked: Promising, labelled: int, wanted: int) -> NoReturn:
     _end(
         f"no promise yet, and nothing was asked: {asked.wanted} takes {least} to {wanted} labels of rows drawn at random ({calls}); "
         f"there are {labelled} (labels of the first rows, or chosen by hand, do not count); label {least - labelled} more at least in "
-        f"{asked.labels} ({', '.join(rows.gold)}), from the top and without gaps, and give --gold-file {asked.labels}"
+        f"{asked.labels} ({', '.join(rows.gold)}), from the top and without gaps, and give the same command again"
     )
 
 
@@ -130,44 +138,70 @@ def _say_why_not(asked: Promising, tested: KeptPromise) -> NoReturn:
     if tested.is_hopeless or labels >= likely:
         _end(f"{said}: the strong model is too often wrong where its samples agree; take a better one, or promise less")
     asked.rows.write(asked.labels, likely)
-    _end(f"{said}; label {likely - labels} more in {asked.labels}, and give it with --gold-file")
+    _end(f"{said}; label {likely - labels} more in {asked.labels}, and give the same command again")
+
+
+def _say(text: str) -> None:
+    echo(printable(f"microagents: {text}"), err=True)
 
 
 def _end(text: str) -> NoReturn:
-    echo(printable(f"microagents: {text}"), err=True)
+    _say(text)
     raise typer.Exit(EXIT_CODES["undecided"])
 
 
-def _through_cascade(asked: Promising, labelled: list[RowTask[Any]]) -> list[LabelledRow]:
+def _asked_before(asked: Promising) -> list[Sequence[RowTask[Any]]]:
+    """Return the labelled rows that both models were asked about, with their labels then, by run."""
+    runs: list[Sequence[RowTask[Any]]] = []
+    while not holds_nothing(journal_of(asked.runs_dir, asked.labels_run(runs))):
+        with reader_of(asked.runs_dir, asked.labels_run(runs)) as reader:
+            runs.append(plan_of(reader, whole=True).tasks)  # type: ignore[arg-type]  # rows, as they were begun
+    return runs
+
+
+def _name_changes(asked: Promising, before: list[Sequence[RowTask[Any]]]) -> None:
+    """Say which labels have changed, or are gone, since both models were asked about their rows."""
+    changed, removed = asked.rows.changes(chain.from_iterable(before))
+    asked_with = "since both models were asked, and"
+    if changed:
+        _say(f"{counted(len(changed), 'label')} changed {asked_with} the new ones count: {', '.join(changed)}")
+    if removed:
+        _say(
+            f"{counted(len(removed), 'label')} removed {asked_with} labels count up to the first gap: {', '.join(removed)}"
+        )
+
+
+def _through_cascade(
+    asked: Promising, labelled: list[RowTask[Any]], before: list[Sequence[RowTask[Any]]]
+) -> list[LabelledRow]:
     """Ask both models about the labelled rows. Rows that were labelled later are a run of their own, so no earlier one changes.
 
     Raises:
         InvalidUsage: the table is being filled by the promise of fewer labels.
     """
-    found: list[LabelledRow] = []
-    while len(found) < len(labelled):
-        name, rows = f"{asked.name}-labels-{len(found)}", labelled[len(found) :]
-        if not holds_nothing(journal_of(asked.runs_dir, name)):
-            with reader_of(asked.runs_dir, name) as reader:
-                rows = rows[: reader.experiment.inputs]
-        elif not holds_nothing(journal_of(asked.runs_dir, asked.name)):
-            raise InvalidUsage(
-                f"run {asked.name} fills the table by the promise of its first {len(found)} labels, and there are {len(labelled)} now; "
-                f"nothing was asked; go on with that promise: {resume_command(asked.name, asked.runs_dir)}; or fill the table anew by all "
-                f"labels, which asks about every row again: give --run-id {asked.name}-{len(labelled)} and another --output"
-            )
+    found, runs, more = list[LabelledRow](), [*before], labelled[sum(map(len, before)) :]
+    if more and not holds_nothing(journal_of(asked.runs_dir, asked.name)):
+        raise InvalidUsage(
+            f"run {asked.name} fills the table by the promise of its first {len(labelled) - len(more)} labels, and there are "
+            f"{len(labelled)} now; nothing was asked; go on with that promise: {resume_command(asked.name, asked.runs_dir)}; or fill the "
+            f"table anew by all labels, which asks about every row again: give --run-id {asked.name}-{len(labelled)} and another --output"
+        )
+    if more:
+        runs.append(more)
+    for number, rows in enumerate(runs):
+        name = asked.labels_run(runs[:number])
         _ask_both(asked, name, rows)
         with reader_of(asked.runs_dir, name) as reader:
-            found += labelled_rows(reader, rows)
+            found += labelled_rows(reader, labelled[len(found) :][: len(rows)])
     return found
 
 
-def _ask_both(asked: Promising, name: str, rows: list[RowTask[Any]]) -> None:
+def _ask_both(asked: Promising, name: str, rows: Sequence[RowTask[Any]]) -> None:
     settings: Any = {**asked.changed, "output": None, "share": "off", "run_id": name, "runs_dir": asked.runs_dir}
 
     def start(control: RunControl, _: object) -> Coroutine[Any, Any, Result]:
-        tasks, strategy = without_labels(rows), asked.strategy(cheap_from=UNREACHED)
-        return run(tasks, models=asked.models["cheap"], strategy=strategy, **control, **settings)
+        strategy = asked.strategy(cheap_from=UNREACHED)
+        return run(rows, models=asked.models["cheap"], strategy=strategy, **control, **settings)
 
     watched = Watched(name, RowTask.progress_unit, asked.models["cheap"], kept_in(name, asked.runs_dir))
     result = run_in_terminal(watched, start, yes=asked.yes)

@@ -94,10 +94,27 @@ class DrawnRows:
         drawn = map(self._labelled, self.order[: max(most, len(self._cells))])
         return list(takewhile(lambda task: task.judging_columns == self.gold, drawn))
 
+    def changes(self, asked: Iterable[RowTask[Any]]) -> tuple[list[str], list[str]]:
+        """Compare labels with those that rows had when they were asked.
 
-def without_labels(rows: Iterable[RowTask[Any]]) -> list[RowTask[Any]]:
-    """Return rows without the cells of their gold columns, as they are asked."""
-    return [_with_row(each, each.start(), "a row") for each in rows]
+        Args:
+            asked: rows of the order from the first one on, as they were asked.
+
+        Returns:
+            The marks of rows whose label has changed, with both labels, and of those whose label is gone.
+        """
+        changed, removed = [], []
+        for number, before in zip(self.order, asked, strict=False):
+            now, mark = self._labelled(number), self._marks[number]
+            if now.judging_columns != self.gold:
+                removed.append(mark)
+            elif now.gold_values != before.gold_values:
+                changed.append(f"{mark} ({_gold_of(before)} -> {_gold_of(now)})")
+        return changed, removed
+
+
+def _gold_of(task: RowTask[Any]) -> str:
+    return ", ".join(str(task.row.get(name)) for name in task.gold)
 
 
 def _with_row(task: RowTask[Any], row: Row, subject: str) -> RowTask[Any]:

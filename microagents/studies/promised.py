@@ -95,7 +95,7 @@ def labelled_rows(reader: Reader, labelled: Sequence[RowTask[Any]]) -> Iterator[
         chain = conductor.chain(Work(conductor, number, recalls=False))
         step = chain.step(0, chain.start())
         scores: list[Any] = []
-        for election, question in ((step.election, step.question), strong.asked(step)):
+        for election, question in ((step.election, step.question), strong.asked(chain, step)):
             scores += _scored(election, question, reader.decision_at(election.path), task)
         yield LabelledRow(*scores)
 

@@ -94,11 +94,11 @@ def test_a_table_is_filled_with_a_promise_and_each_row_says_by_which_path_it_cam
     assert "at most 5 % of the rows are wrong (90 %) takes 77 to 282 labels of rows drawn at random" in said
     assert " for the table); there are 0 (" in said
     assert not Path("runs").exists(), "nothing was asked"
-    drawn = [int(each["x"]) for each in table(str(LABELS))]
+    drawn, marks = [[each[name] for each in table(str(LABELS))] for name in ("x", "drawn_row")]
     assert len(drawn) == 282
-    assert drawn != sorted(drawn)
+    assert drawn != sorted(drawn, key=int)
     label(100)
-    code, said = promised("--gold-file", str(LABELS), "--trust-columns")
+    code, said = promised("--trust-columns")
     assert code == COMPLETED, said
     promise = "at most 5 % of the rows are wrong (90 %), if new rows are like the 100 labelled ones, a random sample"
     assert promise in " ".join(said.split())
@@ -125,6 +125,14 @@ def test_a_table_is_filled_with_a_promise_and_each_row_says_by_which_path_it_cam
     assert (code, "like the 150 labelled ones" in " ".join(anew.split())) == (COMPLETED, True), anew
     resumed = microagents("resume", name)
     assert resumed.code == COMPLETED, resumed.err
+    label(1, "1{}")
+    _, said = promised("--gold-file", str(LABELS))
+    assert f"1 label changed since both models were asked, and the new ones count: {marks[0]} (" in said, said
+    label(1, "")
+    code, said = promised("--gold-file", str(LABELS))
+    assert code == UNDECIDED
+    assert f"1 label removed since both models were asked, and labels count up to the first gap: {marks[0]}" in said
+    assert "there are 0" in said
     Path("out.csv").unlink()
     wrong = ["--on-undecided", "leader", "-s", "promise=kept", "-s", "strong=world.py:Strong", "--strategy", "cascade"]
     code, said = run(*wrong, "--run-id", "other", models=["--model", "world.py:Cheap"])
@@ -182,6 +190,7 @@ def test_labels_that_do_not_fit_are_refused_in_one_sentence() -> None:
     assert (code, said.count("\n")) == (WRONG_USAGE, 1)
     assert "the gold column 'right' has 'about " in said
     assert "and the field y allows" in said
+    assert len({each["right"] for each in table(str(LABELS))}) == 90, "the file of labels stays"
     label(90)
     given(91)
     code, said = promised("--gold-file", str(LABELS))
@@ -190,6 +199,7 @@ def test_labels_that_do_not_fit_are_refused_in_one_sentence() -> None:
     code, said = promised("--gold-file", str(LABELS))
     assert (code, said.count("\n")) == (WRONG_USAGE, 1)
     assert "is not as it was drawn from 'in.csv'" in said
+    LABELS.unlink()
     given(50)
     assert "'in.csv' has 50 rows, and at most 5 % of the rows are wrong (90 %) takes 77 labels" in promised()[1]
 

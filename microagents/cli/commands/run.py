@@ -75,7 +75,8 @@ def command(
     gold_file: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="With --wrong-at-most: file of drawn rows in which you filled the gold columns."
+            metavar="FILE",
+            help="With --wrong-at-most: file of drawn rows in which you fill the gold columns. [default: OUTPUT.labels.csv]",
         ),
     ] = None,
     wrong_at_most: Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from msgspec import Struct, structs
 from pydantic import Field, model_validator
 
-from microagents.base.errors import NeedsPerson, Refused, Undecided
+from microagents.base.errors import NeedsPerson, Refused, RefusedUnderPromise, Undecided
 from microagents.elections.election import Decision, ElectionId, Question, Verdict
 from microagents.elections.promises import NEVER
 from microagents.elections.rules import Rule, portable
@@ -47,13 +47,18 @@ class CascadeChain(Chain):
     If the cheap model is not asked, the vote of the strong one takes its place.
     """
 
-    def step(self, number: int, state: Any) -> ChainStep:
+    def step(self, number: int, state: Any, rule: Rule | None = None) -> ChainStep:
         """Build the step of the row, for the first model that is asked."""
-        step, strategy = super().step(number, state), self.work.strategy
-        if strategy.asks_cheap:
+        step = super().step(number, state, rule)
+        if self.work.strategy.asks_cheap:
             return step
-        question = put_to(step.question, (strategy.strong,))
+        question = self.strong_question(step)
         return structs.replace(step, question=question, election=question.id_at(step.election.path))
+
+    def strong_question(self, step: ChainStep) -> Question:
+        """Return the question of a row to the strong model, decided by its own number of votes."""
+        strategy = self.work.strategy
+        return put_to(super().step(step.number, step.state, strategy.strong_rule).question, (strategy.strong,))
 
     def if_sure(self, verdict: Verdict, least: float) -> Verdict:
         """Return a verdict, as undecided if it is decided with too low a score."""
@@ -71,26 +76,25 @@ class CascadeChain(Chain):
 class StrongModel(Struct, frozen=True, kw_only=True):
     """The same vote by the strong model, taken from a score on."""
 
-    spec: str
     least: float
     name: str = STRONG
 
-    def asked(self, step: ChainStep) -> tuple[ElectionId, Question]:
+    def asked(self, chain: CascadeChain, step: ChainStep) -> tuple[ElectionId, Question]:
         """Return the election of a step by the strong model."""
-        question = put_to(step.question, (self.spec,))
+        question = chain.strong_question(step)
         return question.id_at(f"{step.election.path}/{self.name}"), question
 
     async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002 - a rung
         """Hold the vote."""
         assert isinstance(chain, CascadeChain)
-        election, question = self.asked(step)
+        election, question = self.asked(chain, step)
         return election, chain.if_sure(await chain.work.hold(election, question), self.least)
 
 
 class CascadeConductor(MakerConductor):
     """Decides rows, or leaves them open."""
 
-    def chain(self, work: Work[ChainTask[Any, Any], Any]) -> Chain:
+    def chain(self, work: Work[ChainTask[Any, Any], Any]) -> CascadeChain:
         """Return the row as a chain of one step."""
         return CascadeChain(work)
 
@@ -99,12 +103,15 @@ class CascadeConductor(MakerConductor):
 
         Raises:
             NeedsPerson: under a promise, which no other model and no leader may settle: it is open.
+            RefusedUnderPromise: under a promise, if the provider refuses it.
         """
         try:
             return await super().conduct(work)
         except Undecided as error:
-            if isinstance(error, Refused) or not work.strategy.promise:
+            if not work.strategy.promise:
                 raise
+            if isinstance(error, Refused):
+                raise RefusedUnderPromise(*error.args) from None
             why = f"no model is sure enough for the promise ({error.args[2]})"
             raise NeedsPerson(error.path, why, "'REPLY'") from None
 
@@ -121,6 +128,8 @@ class Cascade(Maker):
 
     strong: str
     """Spec of the strong model; the pool of the run is the cheap one."""
+    k_strong: Annotated[int | None, Field(ge=1)] = None
+    """Number of votes of the strong model that decide; by default k."""
     cheap_from: Annotated[float, Field(ge=0)] = NEVER
     """Least score with which a row is taken from the cheap model; above 1 for no row, and from 2 on it is not even asked."""
     strong_from: Annotated[float, Field(ge=0)] = 0.0
@@ -132,6 +141,8 @@ class Cascade(Maker):
     def _has_no_ladder(self) -> Self:
         if self.ladder:
             raise ValueError("a cascade is a ladder of its own: leave out ladder")
+        if (self.k_strong or 0) > self.max_draws:
+            raise ValueError(f"k_strong = {self.k_strong} votes cannot come from max_draws = {self.max_draws} samples")
         return self
 
     @cached_property
@@ -147,7 +158,12 @@ class Cascade(Maker):
     @property
     def strong_model(self) -> StrongModel:
         """The vote of the strong model."""
-        return StrongModel(spec=self.strong, least=self.strong_from)
+        return StrongModel(least=self.strong_from)
+
+    @property
+    def strong_rule(self) -> Rule:
+        """Rule of the vote of the strong model."""
+        return self.rule_by(self.k_strong or self.k)
 
     @property
     def named_models(self) -> tuple[str, ...]:

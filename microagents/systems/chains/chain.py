@@ -28,6 +28,7 @@ from microagents.elections.election import (
     Question,
     Verdict,
 )
+from microagents.elections.rules import Rule
 from microagents.replies.chat import Prompt, Sampling, decoder_of
 from microagents.replies.model_replies import as_reply
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
@@ -167,8 +168,8 @@ class Chain:
 
     # The parts of the work.
 
-    def step(self, number: int, state: Any) -> ChainStep:
-        """Build the step with this number in this state.
+    def step(self, number: int, state: Any, rule: Rule | None = None) -> ChainStep:
+        """Build the step with this number in this state, decided by a rule or by that of the strategy.
 
         The step is asked, and the chain goes on, in the state as the journal gives it back: a resumed chain does the same.
 
@@ -184,7 +185,7 @@ class Chain:
             )
         written, state = self._read_back(state, number)
         asked = self.asked(state, number)
-        rule = self._strategy.rule_of(self.task, number, self.total)
+        rule = rule or self._strategy.rule_of(self.task, number, self.total)
         question = self.work.question(
             asked, self.reply_type, rule=rule, max_draws=self.max_draws, sampling=self.sampling, state=Raw(written)
         )

@@ -99,8 +99,12 @@ class Maker(Stepwise):
     @cached_property
     def default_rule(self) -> Rule:
         """Rule of every step."""
+        return self.rule_by(self.k)
+
+    def rule_by(self, k: int) -> Rule:
+        """Return its rule with this number of deciding votes."""
         if self.rule == "first-to":
-            return FirstTo(self.k)
+            return FirstTo(k)
         if self.rule == "certify":
             return Certify(self.level)
-        return FirstToAheadBy(self.k)
+        return FirstToAheadBy(k)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from microagents import Call, Prompt, Reply, RowTask, run_sync
+from microagents import Call, Model, ModelUnavailable, Prompt, Reply, RowTask, Sample, run_sync
 from microagents.elections.promises import NEVER
 from microagents.replies.chat import write
 from microagents.systems.chains.cascade import UNREACHED, Cascade
@@ -66,6 +66,34 @@ def test_a_cheap_model_from_which_no_row_is_taken_is_asked_about_labelled_rows_a
     assert [(each["square"], each["settled_by"], each["samples"]) for each in rows] == [
         (str(x**2), path, "3") for x in range(ROWS)
     ]
+
+
+def test_the_strong_model_may_need_another_number_of_votes() -> None:
+    tasks = Squares.rows([{"x": x} for x in range(ROWS)])
+    for cheap_from, calls in ((UNREACHED, 3 + 5), (NEVER, 5)):
+        strategy = Cascade(strong="sim:perfect", cheap_from=cheap_from, k_strong=5)
+        assert run_sync(tasks, models=Cheap(), strategy=strategy).account.calls == calls * ROWS
+    with pytest.raises(ValueError, match="k_strong = 9 votes cannot come from max_draws = 8 samples"):
+        Cascade(strong="sim:perfect", k_strong=9, max_draws=8)
+
+
+class Refusing(Model):
+    """Refuses each question for its content."""
+
+    spec = "refusing"
+
+    async def complete(self, call: Call) -> Sample:
+        raise ModelUnavailable("refused", f"content_filter of {call.id.seq}", 400)
+
+
+@pytest.mark.parametrize("promise", ["", "kept"])
+def test_of_a_refused_row_under_a_promise_no_other_model_is_proposed(promise: str) -> None:
+    strong = f"{__file__}:Refusing"
+    strategy = Cascade(strong=strong, cheap_from=NEVER, promise=promise)
+    result = run_sync(Squares.rows([{"x": 3}]), models=strong, strategy=strategy, run_id="r")
+    assert result.outcome == "refused"
+    assert "decide it yourself (`microagents decide r 0/step/0 'REPLY'`) and resume" in str(result.reason)
+    assert ("--on-undecided" in str(result.reason)) == (not promise)
 
 
 def test_a_row_that_is_open_under_a_promise_is_left_to_a_person_alone() -> None:
