@@ -14,6 +14,7 @@ from microagents import InvalidUsage, Result
 from microagents.journal.messages import Account
 from microagents.journal.requests import EndRun
 from microagents.models.http import batch_client as batches
+from microagents.models.http import batch_wires
 from microagents.runs.inspection.control import ask_run
 from microagents.tasks.drift import Drift
 from tests.doubles.simulated.batches import BatchFaults
@@ -194,6 +195,26 @@ async def test_results_that_cannot_be_read_stop_the_run_with_a_sentence_and_are_
         served.desk.faults = structs.replace(served.desk.faults, broken=False)
         result = await provider.filled(served, "chat")
     assert_equal(result, single)
+    assert set(served.desk.bought.values()) == {1}
+
+
+@pytest.mark.parametrize("at", ["poll", "results"])
+async def test_an_unforeseen_error_amid_a_batch_stops_the_run_with_a_sentence(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    single = await alone(provider)
+
+    async def fails(*_: object) -> None:
+        raise KeyError("a field that nobody foresaw")
+
+    async with serving(provider.endpoint()) as served:
+        with monkeypatch.context() as broken:
+            broken.setattr(batch_wires.OpenAIFiles, at, fails)
+            async with asyncio.timeout(10):
+                result = await provider.filled(served, "chat")
+        assert result.outcome == "stopped"
+        assert "(batch_2) cannot be followed: KeyError: 'a field that nobody foresaw'" in str(result.reason)
+        assert_equal(await provider.filled(served, "chat"), single)
     assert set(served.desk.bought.values()) == {1}
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from enum import Enum
 from functools import partial
 from hashlib import blake2b
@@ -21,6 +20,7 @@ from msgspec import Struct, structs
 from microagents.base.aio import CLOSE_S, TaskScope
 from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable, NotSent, Stopped
 from microagents.base.logs import log
+from microagents.base.user_code import described
 from microagents.elections.sample_batches import (
     LINE_BYTES,
     OPEN_STATES,
@@ -48,7 +48,9 @@ LOOK_S = 15.0
 POLL_S = (1.0, 60.0)
 """Shortest and longest interval of the questions about a batch; between them a twentieth of its age."""
 OUT_S = 7200.0
-"""A run stops once a provider has not answered about a batch for so long."""
+"""A run stops once a provider has not answered about a batch for so long; no provider's wish to wait is longer."""
+OLDEST_S = 172_800.0
+"""A run stops once a batch of this age has not ended: providers end them within a day."""
 UNREAD = 3
 """So many readings of results are tried."""
 TURNS = 3
@@ -96,6 +98,8 @@ class BatchTerms(Struct, frozen=True, kw_only=True):
     """Whether few lines, and lines that failed, are sent singly."""
     within_s: float | None = None
     """Age at which an open batch is cancelled; None for the provider's limit."""
+    single_s: float = 120.0
+    """Longest wait for a reply to a single request."""
 
 
 class FollowedBatch:
@@ -299,7 +303,10 @@ class BatchClient:
         async with self._slots:
             self.sent_singly += 1
             try:
-                return await self._single.post(path, body, headers)
+                async with asyncio.timeout(self._terms.single_s):
+                    return await self._single.post(path, body, headers)
+            except TimeoutError:
+                return ModelUnavailable("timeout", f"no complete reply within {self._terms.single_s:g} s")
             finally:
                 self.sent_singly -= 1
 
@@ -354,29 +361,42 @@ class BatchClient:
     # -- one batch --------------------------------------------------------------------------------------------------------------------
 
     async def _follow(self, followed: FollowedBatch, lines: list[bytes] | None = None) -> None:
-        """Create a batch of new lines, or find a recorded one; wait for its end, and give its results to waiting posts."""
+        """Give the results of a batch to waiting posts. Whatever ends this ends them, too."""
         try:
-            if lines is not None:
-                await self._create(followed, lines)
-                lines.clear()
-            elif followed.batch.state == "intended":
-                await self._find(followed)
-            if lines is None:
-                await asyncio.sleep(MOMENT_S)  # draws of recorded lines come together
-            if followed.batch.state == "waiting":
-                await self._wait(followed)
-            await self._read(followed)
-            while followed.waiting:
-                await self._read(followed)
-            if followed.batch.kind == "window":
-                # Durable after the sample, whose record came before this one.
-                await self._change(followed, "settled")
-                del self._windows[followed.batch.keys]
-                await self._wire.delete(followed.batch.id)
-        except _Lost:
-            await self._lose(followed)
+            try:
+                await self._give_results(followed, lines)
+            except _Lost:
+                await self._lose(followed)
         except MicroagentsError as error:
             followed.give(error)
+        except BaseException as error:
+            followed.give(_stuck(followed.batch, f"cannot be followed: {described(error)}", "resume to try again"))
+            raise
+
+    async def _give_results(self, followed: FollowedBatch, lines: list[bytes] | None) -> None:
+        """Create a batch of new lines, or find a recorded one; wait for its end, and give its results to waiting posts.
+
+        Raises:
+            _Lost: the provider does not know it.
+            MicroagentsError: there are no results.
+        """
+        if lines is not None:
+            await self._create(followed, lines)
+            lines.clear()
+        elif followed.batch.state == "intended":
+            await self._find(followed)
+        if lines is None:
+            await asyncio.sleep(MOMENT_S)  # draws of recorded lines come together
+        if followed.batch.state == "waiting":
+            await self._wait(followed)
+        await self._read(followed)
+        while followed.waiting:
+            await self._read(followed)
+        if followed.batch.kind == "window":
+            # Durable after the sample, whose record came before this one.
+            await self._change(followed, "settled")
+            del self._windows[followed.batch.keys]
+            await self._wire.delete(followed.batch.id)
 
     async def _change(self, followed: FollowedBatch, state: BatchState, **values: Any) -> None:
         """Record a batch, or its change."""
@@ -482,24 +502,26 @@ class BatchClient:
                 raise _Lost
             is_hopeless = lasted_s > OUT_S or (failed.kind == "garbled" and tries == UNREAD)
             if is_hopeless or not (failed.retryable or is_unknown):
-                raise Stopped(
-                    f"batch {batch.number} of {batch.model} ({batch.id or 'without a name so far'}) cannot be read: {failed}; nothing is "
-                    "lost, and the batch stays recorded; resume once the provider answers"
-                )
+                raise _stuck(batch, f"cannot be read: {failed}", "resume once the provider answers")
             shortest_s, longest_s = POLL_S
-            await asyncio.sleep(max(failed.args[3] or 0.0, min(longest_s, shortest_s * 2.0 ** min(tries, 10) / 2)))
+            wait_s = max(failed.args[3] or 0.0, min(longest_s, shortest_s * 2.0 ** min(tries, 10) / 2))
+            await asyncio.sleep(min(wait_s, OUT_S))
 
     async def _wait(self, followed: FollowedBatch) -> None:
-        """Wait until a batch has ended; one that is too old is cancelled."""
+        """Wait until a batch has ended; one that is too old is cancelled.
+
+        Raises:
+            Stopped: it does not end.
+        """
         batch, shortest_s, longest_s = followed.batch, *POLL_S
         most_s, poll = self._terms.within_s, partial(self._wire.poll, followed.batch.id)
         while (wait_s := await self._insist(followed, poll)) is not None:
             age_s = time.time() - batch.made_at
-            if most_s is not None and age_s > most_s:
-                with suppress(ModelUnavailable):  # it may have ended meanwhile
-                    await self._wire.cancel(batch.id)
-                    most_s = None
-            await asyncio.sleep(wait_s or min(longest_s, max(shortest_s, age_s / 20)))
+            if most_s is not None and age_s > most_s and await self._cancel(batch):
+                most_s = None
+            if age_s > OLDEST_S:
+                raise _stuck(batch, "has not ended after two days", "look after it at the provider, and resume")
+            await asyncio.sleep(min(OUT_S, wait_s or min(longest_s, max(shortest_s, age_s / 20))))
 
     async def _read(self, followed: FollowedBatch) -> None:
         """Read all results of a batch, and give them to waiting posts; lines without a result have failed."""
@@ -536,11 +558,19 @@ class BatchClient:
             await asyncio.wait(reading, timeout=CLOSE_S)
         await self._scope.close()
         if self._cancels:
-            for each in batches:
-                if each.batch.state == "waiting":
-                    with suppress(ModelUnavailable):
-                        await self._wire.cancel(each.batch.id)
+            await asyncio.gather(*[self._cancel(each.batch) for each in batches])
         await self._single.close()
+
+    async def _cancel(self, batch: SampleBatch) -> bool:
+        """Cancel a batch that has a name and no results; returns whether it is cancelled."""
+        if batch.state != "waiting":
+            return False
+        try:
+            async with self._slots:
+                await self._wire.cancel(batch.id)
+        except ModelUnavailable:  # it may have ended meanwhile
+            return False
+        return True
 
 
 def line_of(key: str, turn: int) -> bytes:
@@ -564,3 +594,8 @@ def _set(post: Post, answer: Response | MicroagentsError | _Turn) -> bool:
 def _not_sent(key: str) -> NotSent:
     named = read_key(key)
     return NotSent("a sample" if named is None else named.id.election.path)
+
+
+def _stuck(batch: SampleBatch, why: str, remedy: str) -> Stopped:
+    named = f"batch {batch.number} of {batch.model} ({batch.id or 'without a name so far'})"
+    return Stopped(f"{named} {why}; nothing is lost, and the batch stays recorded; {remedy}")

@@ -22,6 +22,10 @@ ASK_S = 60.0
 """Longest wait for an answer about a batch."""
 TRANSFER_S = 3600.0
 """Longest upload of lines, and longest download of results."""
+PAGES = 10_000
+"""Most pages of a list that are read: a server may give the same one for ever."""
+LONGEST_S = 90_000.0
+"""A batch that may be ours is waited for so long: it ends within a day."""
 CLOCK_S = 600.0
 """By how much the clock of a provider may be behind."""
 SUCCESS, BAD_REQUEST, SERVER_FAILS = 200, 400, 500
@@ -166,7 +170,7 @@ class BatchWire:
     async def _listed(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the batches of the list, newest first, from one page after the other."""
         path, page = f"{self._batches}?limit=100", ""
-        while True:
+        for _ in range(PAGES):
             found = (await self._ask(self._sender.get(path + page))).found
             last = ""
             for each in found.get("data") or ():
@@ -257,8 +261,12 @@ class AnthropicBatches(BatchWire):
         return sum(numbers) == batch.lines and await self._is_same(name_in(listed.get("id")), batch)
 
     async def _is_same(self, name: str, batch: SampleBatch) -> bool:
-        while (wait_s := await self.poll(name)) is not None:  # noqa: ASYNC110 - the provider has no event
-            await asyncio.sleep(wait_s or ASK_S)
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                while (wait_s := await self.poll(name)) is not None:  # noqa: ASYNC110 - the provider has no event
+                    await asyncio.sleep(wait_s or ASK_S)
+        except TimeoutError:
+            return False
         ids = set[bytes]()
         await self._read_lines(self._of(name, "/results"), lambda line, _: ids.add(line))
         return b"".join(sorted(ids)) == batch.keys

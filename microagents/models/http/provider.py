@@ -233,6 +233,7 @@ class HttpModel(Model, ABC):
             account=blake2b(secret.encode(), digest_size=8).hexdigest(),
             ends_singly=settings.get("batch_then") == "single",
             within_s=None if within is None else hours_in(within) * 3600,
+            single_s=self.timeout_s,
         )
         self.is_patient, self.max_in_flight = True, None
         if kind == "file" and self._tariff is not None:
