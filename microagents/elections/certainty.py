@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from math import ceil, exp, log, prod
+from operator import add, mul
+from statistics import fmean
 from zlib import crc32
 
 from msgspec import Struct
@@ -106,7 +108,8 @@ class MixturePart:
 
     def most_of(self, vote: Hashable) -> int:
         """Return an upper bound of the mass of a vote, by the law of the draw. All unseen mass may be its own."""
-        return MILLION + sum((each.most if each.vote == vote else 0) - each.least for each in self._of_draw.values())
+        own = sum(each.most for each in self._of_draw.values() if each.vote == vote)
+        return MILLION + own - sum(each.least for each in self._of_draw.values())
 
     @property
     def texts(self) -> Sequence[TextMass]:
@@ -177,9 +180,10 @@ class SeenMasses:
 
     def _by_masses(self) -> tuple[Hashable, float] | None:
         parts = self._parts.values()
+        shares = [part.share for part in parts]
         leader, least = None, 0.0
         for vote in self._votes:
-            bound = sum([part.share * part.least_of(vote) for part in parts])
+            bound = sum(map(mul, shares, [part.least_of(vote) for part in parts]))
             if bound > least:
                 leader, least = vote, bound
         if least <= self._margin:
@@ -187,8 +191,9 @@ class SeenMasses:
         unasked = self._unasked
         for rival in (UNSEEN, *self._votes):
             if rival != leader:
-                most = sum([part.share * min(MILLION - part.least_of(leader), part.most_of(rival)) for part in parts])
-                if least <= most + unasked + self._margin:
+                most = [min(MILLION - part.least_of(leader), part.most_of(rival)) for part in parts]
+                total = sum(map(mul, shares, most))
+                if least <= total + unasked + self._margin:
                     return None
         return leader, least / MILLION
 
@@ -196,8 +201,11 @@ class SeenMasses:
     def has_no_majority(self) -> bool:
         """Whether no vote, also an unseen one, can have half of the probability: none is right as often as at ordinary steps."""
         parts, votes = self._parts.values(), (UNSEEN, *self._votes)
-        bounds = [self._unasked + sum([part.share * part.most_of(vote) for part in parts]) for vote in votes]
-        return 2 * max(bounds) < MILLION
+        for vote in votes:
+            most = sum(part.share * part.most_of(vote) for part in parts)
+            if 2 * (self._unasked + most) >= MILLION:
+                return False
+        return True
 
     @property
     def _unasked(self) -> float:
@@ -234,15 +242,19 @@ class MassAudit(Struct, frozen=True, kw_only=True):
         if self.is_false:
             return self
         rest = max(1 - claimed, 1 / MILLION)
-        ratios = [log((1 - rest**power) / (1 - rest)) if repeated else (power - 1) * log(rest) for power in POWERS]
+        if repeated:
+            ratios = [log((1 - rest**power) / (1 - rest)) for power in POWERS]
+        else:
+            ratios = [(power - 1) * log(rest) for power in POWERS]
         return MassAudit(
             draws=self.draws + 1,
             repeated=self.repeated + repeated,
             claimed=self.claimed + claimed,
-            evidence=tuple([before + ratio for before, ratio in zip(self.evidence, ratios, strict=True)]),
+            evidence=tuple(map(add, self.evidence, ratios)),
         )
 
     @property
     def is_false(self) -> bool:
         """Whether the masses do not hold."""
-        return sum(exp(min(each, 700)) for each in self.evidence) / len(POWERS) >= 1 / FALSE_ALARM
+        likelier = [exp(min(each, 700)) for each in self.evidence]
+        return fmean(likelier) >= 1 / FALSE_ALARM

@@ -106,8 +106,12 @@ def labels_needed(wrong_at_most: float, wrong: float, confidence: float) -> int:
         wrong: the share that the cascade loses, at most half of the promised one; near that the number grows without end.
         confidence: the probability that the promise is kept.
     """
-    chances = (binomial_cdf(most_lost(labels, wrong_at_most, confidence), labels, wrong) for labels in count(1))
-    return 1 + sum(1 for _ in takewhile(lambda chance: chance < POWER, chances))
+    enough = (
+        labels
+        for labels in count(1)
+        if binomial_cdf(most_lost(labels, wrong_at_most, confidence), labels, wrong) >= POWER
+    )
+    return next(enough)
 
 
 def wrong_bound(wrong: int, judged: int, population: int, confidence: float = OF_AUDITS) -> float:

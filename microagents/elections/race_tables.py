@@ -70,12 +70,14 @@ def race_table(k: int, max_votes: int = MAX_DRAWS, others: float = OTHERS[0]) ->
         return RaceTable(np.stack([loss] * times, 1), np.stack([votes] * times, 1))
     lost, held = _simulated_ends(min(k, _MAX_K), min(max_votes, MAX_DRAWS), others)
     losses, lengths = [loss], [votes]
+    at = [_RARE, *_NODES]
     for share, ratio, longer in zip(RIVALS[1:], lost[1:] / lost[0], held[1:] / held[0], strict=True):
         # Where errors are rare, a rival wins if the first k votes are all for it: the chance of k equal wrong replies.
         rare = share**k + (1 - share) ** k * math.prod(each / (others + each) for each in range(1, k))
         ratios = np.log(np.maximum(np.concatenate([[rare], ratio]), _FLOOR))
-        losses.append(np.minimum(1.0, loss * np.exp(np.interp(LOGITS, [_RARE, *_NODES], ratios))))
-        lengths.append(votes * np.interp(LOGITS, [_RARE, *_NODES], [1.0, *longer]))
+        more_lost = np.exp(np.interp(LOGITS, at, ratios))
+        losses.append(np.minimum(1.0, loss * more_lost))
+        lengths.append(votes * np.interp(LOGITS, at, [1.0, *longer]))
     return RaceTable(np.stack(losses, 1), np.stack(lengths, 1))
 
 
@@ -95,7 +97,9 @@ def certified_table(level: float, max_votes: int = MAX_DRAWS) -> RaceTable:
         lost += moved[is_lost].sum(0)
         moved[is_lost | is_won] = 0.0
         at = moved
-    return RaceTable(*[np.stack([each] * len(RIVALS), 1) for each in (lost + at.sum(0), votes)])
+    lost += at.sum(0)
+    times = len(RIVALS)
+    return RaceTable(np.stack([lost] * times, 1), np.stack([votes] * times, 1))
 
 
 class Raced(NamedTuple):
@@ -119,7 +123,8 @@ def uneven_races(elections: Sequence[tuple[int, Raced]], rival: int) -> tuple[Ar
     """Compute the chance that the right replies, each by its margin, win all elections against rivals of another, and the calls."""
     kept, calls = np.zeros(1), 0.0
     for k, of in elections:
-        lost, votes = (of.shares @ np.array([uneven_race(1 - float(error), k, rival) for error in of.errors])).T
+        ends = [uneven_race(1 - float(error), k, rival) for error in of.errors]
+        lost, votes = (of.shares @ np.array(ends)).T
         kept = kept + of.number * np.log1p(-np.minimum(lost, 1 - 1e-12))
         calls += of.number * float((votes * of.a_vote).mean())
     return np.exp(kept), calls

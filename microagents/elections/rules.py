@@ -540,7 +540,8 @@ class Tally:
 
     def probability_of(self, vote: Hashable) -> float:
         """Return the mean probability of the option of a vote."""
-        return fmean(shares.get(self._options.get(vote, ""), 0.0) for shares in self.weighed.values())
+        option = self._options.get(vote, "")
+        return fmean(shares.get(option, 0.0) for shares in self.weighed.values())
 
     def count(self, vote: Hashable, model: int = 0) -> None:
         """Count one ballot, of the model with this index."""
@@ -588,7 +589,8 @@ class Tally:
     def may_be_contested(self) -> bool:
         """Whether each model has voted for one value only so far, and not all of them for the same."""
         is_unanimous = all(len(each.counts) <= 1 for each in self.of_models)
-        return is_unanimous and not (len(self.counts) == 1 and all(each.counts for each in self.of_models))
+        is_heard = all(each.counts for each in self.of_models)
+        return is_unanimous and not (is_heard and len(self.counts) == 1)
 
     @property
     def votes_to_contest(self) -> int:
