@@ -48,7 +48,8 @@ def code_digest(kinds: Iterable[type]) -> str | None:
             return None
     if not roots:
         return None
-    return blake2b("\n".join(sorted(shapes)).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    text = "\n".join(sorted(shapes))
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 class _Module:

@@ -29,11 +29,11 @@ def docstrings_of(model: type) -> dict[str, str]:
         [defined] = ast.parse(dedent(getsource(model))).body
     except (OSError, TypeError, SyntaxError):  # made by no source, such as Task[str]
         return {}
-    return {
-        field.target.id: cleandoc(text)
-        for field, after in pairwise(getattr(defined, "body", ()))
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(after, ast.Expr)
-        and isinstance(after.value, ast.Constant)
-        and isinstance(text := after.value.value, str)
-    }
+    found = {}
+    for pair in pairwise(getattr(defined, "body", ())):
+        match pair:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = cleandoc(text)
+            case _:
+                pass
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import count
@@ -43,7 +44,8 @@ _LOOKS = {"Zs": " ", "Pd": "-", "Pi": "'", "Pf": "'", "Mn": "", "Cf": ""}
 def told_apart(texts: Sequence[str]) -> list[str]:
     """Write texts that look like another one of them with the code points of their characters beyond ASCII."""
     looks = [_look_of(text) for text in texts]
-    return [ascii(text)[1:-1] if looks.count(look) > 1 else text for text, look in zip(texts, looks, strict=True)]
+    several = Counter(looks)
+    return [ascii(text)[1:-1] if several[look] > 1 else text for text, look in zip(texts, looks, strict=True)]
 
 
 def _look_of(text: str) -> str:

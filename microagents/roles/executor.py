@@ -442,7 +442,8 @@ class Executor(DurableRole):
 
 
 def _names(calls: list[asyncio.Task[Any]]) -> list[str]:
-    return list(dict.fromkeys(each.get_name() for each in calls))
+    names = [each.get_name() for each in calls]
+    return list(dict.fromkeys(names))
 
 
 def _forget(tasks: dict[str, asyncio.Task[Any]], path: str) -> None:
@@ -480,5 +481,8 @@ async def _intend(work: Work[Any, Any], request: Execute, spec: ToolSpec) -> Non
 
 async def _record(work: Work[Any, Any], at: str, called: Called, *, is_asked: bool) -> None:
     """Record the outcome of a call; if a person is asked for it, as the answer."""
-    found = FoundOutcome(was_made=called.outcome == "done", value=called.text)
-    await work.record_answer(f"{at}/found" if is_asked else f"{at}{OUTCOME}", found if is_asked else called)
+    if is_asked:
+        found = FoundOutcome(was_made=called.outcome == "done", value=called.text)
+        await work.record_answer(f"{at}/found", found)
+    else:
+        await work.record_answer(f"{at}{OUTCOME}", called)

@@ -35,9 +35,8 @@ class Match(Reply, frozen=True):
     @classmethod
     def expert(cls, task: Task, prompt: Prompt) -> Self:  # noqa: ARG003 - the hook of the simulated model
         """Whether both replies are the same text but for spacing: a simulated model does not say one thing in two ways."""
-        one, other = (
-            " ".join(bytes(each).decode().split()) for each in msgspec.json.decode(prompt.user, type=ToMatch).replies
-        )
+        asked = msgspec.json.decode(prompt.user, type=ToMatch)
+        one, other = [bytes(each).decode().split() for each in asked.replies]
         return cls(same=one == other)
 
     @classmethod

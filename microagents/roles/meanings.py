@@ -115,7 +115,9 @@ class Meanings:
     def _may_mean_the_same(self, *replies: bytes) -> bool:
         if not issubclass(self._reply, CheckedReply):
             return True
-        return len({vote_of(decoder_of(self._reply).decode(each), self._prose) for each in replies}) == 1
+        decode = decoder_of(self._reply).decode
+        votes = {vote_of(decode(each), self._prose) for each in replies}
+        return len(votes) == 1
 
     async def _means(self, *replies: bytes) -> bool:
         if not self._may_mean_the_same(*replies):
@@ -127,4 +129,5 @@ class Meanings:
         )
         at = f"{self._election.path.partition('/')[2]}/same/{asked_of.hexdigest()}/{pair}"
         asked = ToMatch(system=self._prompt.system, user=self._prompt.user, replies=(Raw(one), Raw(other)))
-        return any(match.same for match in await self._ask(MeanTheSame(at=at, input=self._election.input, asked=asked)))
+        matches = await self._ask(MeanTheSame(at=at, input=self._election.input, asked=asked))
+        return any(match.same for match in matches)

@@ -178,7 +178,8 @@ class Sampler:
     async def look_up(self, call: ToolCall) -> Turn:
         """Make a call before a reply, and return its result; equal ones of an input are made once."""
         of_input = self._id.input
-        at = f"{LOOKED_UP}/{blake2b(call.key_text().encode(), digest_size=16).hexdigest()}"
+        key = blake2b(call.key_text().encode(), digest_size=16)
+        at = f"{LOOKED_UP}/{key.hexdigest()}"
         made = await self._voter.ask(
             Execute(
                 at=at,

@@ -51,7 +51,8 @@ def wrong_pairs(reply: Reply, right: Mapping[str, Any]) -> list[Pair]:
 def confusions(pairs: Iterable[Pair]) -> tuple[Confusion, ...]:
     """Count confused values; return the most frequent ones."""
     most, read = Counter(pairs).most_common(MOST_CONFUSED), msgspec.json.decode
-    return tuple([Confusion(name, read(right), read(given), count) for (name, right, given), count in most])
+    found = [Confusion(name, read(right), read(given), count) for (name, right, given), count in most]
+    return tuple(found)
 
 
 def in_words(found: Iterable[Confusion]) -> str:

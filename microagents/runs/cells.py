@@ -82,11 +82,12 @@ class TrustColumns:
         place, decision = deciding
         votes = self.votes_in(decision)
         settled_by = self._settled_by(path, place, decision, is_certain=bool(votes.unsettled))
+        shown_by = "shared" if is_shared else settled_by
         return structs.replace(
             votes,
             path=place,
             open=votes.unsettled if settled_by is None else [],
-            settled_by="shared" if is_shared else settled_by,
+            settled_by=shown_by,
             by_person=settled_by == "a person",
         )
 

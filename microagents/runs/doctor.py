@@ -76,17 +76,17 @@ async def examine(
     With ``asks_calls`` each model that can be used is asked for one call of a tool, which costs some hundred tokens.
     """
     named = [ModelSpec.parse(spec) for spec in models]
-    others = [provider for provider in KEYS if all(spec.provider.partition("-")[0] != provider for spec in named)]
+    known = {spec.provider.partition("-")[0] for spec in named}
+    others = [provider for provider in KEYS if provider not in known]
     checks: list[tuple[str, Awaitable[list[Finding]]]] = [
         *((f"{provider} key", _in_thread(_key, provider)) for provider in others),
         ("open files", _in_thread(_open_files)),
         ("Ray", _in_thread(_ray, on_ray)),
         ("disk", _in_thread(_disk, runs_dir)),
     ]
-    found = await asyncio.gather(
-        *[examined_model(each, asks_calls=asks_calls) for each in models],
-        *[_bounded(subject, check, CHECK_S) for subject, check in checks],
-    )
+    examined = [examined_model(each, asks_calls=asks_calls) for each in models]
+    bounded = [_bounded(subject, check, CHECK_S) for subject, check in checks]
+    found = await asyncio.gather(*examined, *bounded)
     findings = [each for some in found for each in some]
     if all(each.subject != "clock" for each in findings):
         now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"

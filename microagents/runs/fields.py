@@ -44,16 +44,20 @@ def fields_in_words(model: type[BaseModel]) -> list[FieldInWords]:
     schema = _json_schema(model)
     own = model.__annotations__
     fields = sorted(described_fields(model).items(), key=lambda field: field[0] not in own)
-    return [
-        FieldInWords(
-            name=name,
-            values=_allowed(schema, name) or "",
-            default=None if (default := _property(schema, name).get("default")) is None else _written(default),
-            required=info.is_required(),
-            meaning=" ".join((info.description or "").replace("`", "").split()),
+    found = []
+    for name, info in fields:
+        default = _property(schema, name).get("default")
+        meaning = (info.description or "").replace("`", "")
+        found.append(
+            FieldInWords(
+                name=name,
+                values=_allowed(schema, name) or "",
+                default=None if default is None else _written(default),
+                required=info.is_required(),
+                meaning=" ".join(meaning.split()),
+            )
         )
-        for name, info in fields
-    ]
+    return found
 
 
 @lru_cache(maxsize=256)

@@ -41,7 +41,8 @@ def _reaches_out(name: str, text: str) -> bool:
     if _ELSEWHERE.search(text) or (option == "port" and ":" in text):
         return True
     modules = (match[1] for match in _MODULE.finditer(text))
-    return any(each not in MODELS.addresses and not each.startswith("microagents.") for each in modules)
+    foreign = [each for each in modules if not each.startswith("microagents.")]
+    return any(each not in MODELS.addresses for each in foreign)
 
 
 def _leaves(value: object) -> Iterator[str]:

@@ -363,7 +363,8 @@ def _write_cells(path: Path, new: Path, rows: Iterable[dict[str, Any]], found: _
         lines = csv.writer(file, delimiter=dialect.separator)
         lines.writerow(found.kinds)
         for row in rows:
-            lines.writerow([cell(row.get(name), may_act=name in found.given) for name in found.kinds])
+            cells = [cell(row.get(name), may_act=name in found.given) for name in found.kinds]
+            lines.writerow(cells)
 
 
 def _write_json(path: Path, new: Path, rows: Iterable[dict[str, Any]], found: _Columns) -> None:
@@ -375,7 +376,8 @@ def _write_json(path: Path, new: Path, rows: Iterable[dict[str, Any]], found: _C
         for number, row in enumerate(rows):
             if number:
                 file.write(between)
-            file.write(msgspec.json.encode({name: row.get(name) for name in found.kinds}).decode())
+            cells = {name: row.get(name) for name in found.kinds}
+            file.write(msgspec.json.encode(cells).decode())
         file.write("\n]\n" if is_array else "\n")
 
 
@@ -384,7 +386,8 @@ def _write_parquet(new: Path, rows: Iterable[dict[str, Any]], found: _Columns) -
     from pyarrow import parquet  # noqa: PLC0415
 
     types = {bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
-    schema = pa.schema([(name, types.get(_kind_of(kinds), pa.string())) for name, kinds in found.kinds.items()])
+    columns = [(name, types.get(_kind_of(kinds), pa.string())) for name, kinds in found.kinds.items()]
+    schema = pa.schema(columns)
     texts = [name for name in schema.names if schema.field(name).type == pa.string()]
     remaining = iter(rows)
     with parquet.ParquetWriter(new, schema) as file:

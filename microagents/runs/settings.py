@@ -399,7 +399,8 @@ _NUMBERS = (int, float, int | None, float | None, int | float, int | float | Non
 def _refuse_bools(model: type, subject: str, given: Mapping[str, Any]) -> None:
     """Refuse true and false as numbers, which pydantic takes as 1 and 0."""
     for name, value in given.items():
-        if isinstance(value, bool) and plain_type(annotations_of(model).get(name)) in _NUMBERS:
+        kind = plain_type(annotations_of(model).get(name))
+        if isinstance(value, bool) and kind in _NUMBERS:
             said = refusal(name + _as_flag(model, name), "Input should be a number", value)
             raise InvalidUsage(f"{subject}: {said}")
 

@@ -62,7 +62,9 @@ class Consult(DurableRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only
     def answered(self, replies: Sequence[Any]) -> tuple[A, ...]:
         """Return the answer to it, with these replies of models."""
         kept = self.kept(replies)
-        return tuple([Raw(encode_reply(each)) for each in kept] if named_reply(type(self)) is Raw else kept)
+        if named_reply(type(self)) is not Raw:
+            return tuple(kept)
+        return tuple([Raw(encode_reply(each)) for each in kept])
 
 
 @lru_cache(maxsize=256)
@@ -80,10 +82,11 @@ async def consulted(
         Undecided: a needed valid reply is missing, or too many ballots were flagged.
     """
     reply = request.reply_class(work.task)
-    prompts = [
-        prompt_about(work.task, said, request.asked) if request.shows_background else prompt_of(said, request.asked)
-        for said in [system.replace("{manner}", manner) for manner in request.manners]
-    ]
+    systems = [system.replace("{manner}", manner) for manner in request.manners]
+    if request.shows_background:
+        prompts = [prompt_about(work.task, said, request.asked) for said in systems]
+    else:
+        prompts = [prompt_of(said, request.asked) for said in systems]
     given: dict[str, Any] = {"max_draws": request.max_draws, "sampling": request.sampling}
     replies: Sequence[Any]
     if request.k is not None:

@@ -66,4 +66,5 @@ class Records:
     def spent(self, at: str | None = None) -> tuple[int, float | None]:
         """Number and cost of all samples at a place and below it; by default of the whole work."""
         paid = self._paid.get(str(self._input) if at is None else self.path_of(at), [])
-        return sum(calls for calls, _ in paid), total_usd([cost_usd for _, cost_usd in paid])
+        costs = [cost_usd for _, cost_usd in paid]
+        return sum(calls for calls, _ in paid), total_usd(costs)

@@ -109,12 +109,11 @@ class Batch:
     async def _conduct_each(self, messenger: RoleMessenger, remaining: Iterator[int], *, recalls: bool = False) -> None:
         scope = TaskScope()
         try:
-            await asyncio.gather(
-                *[
-                    scope.start(self._conduct_remaining(messenger, remaining, recalls))
-                    for _ in range(min(self._max_open, self._total))
-                ]
-            )
+            open_at_once = min(self._max_open, self._total)
+            conductors = [
+                scope.start(self._conduct_remaining(messenger, remaining, recalls)) for _ in range(open_at_once)
+            ]
+            await asyncio.gather(*conductors)
         finally:
             await scope.close()
 
@@ -284,7 +283,8 @@ async def _end_effects(messenger: RoleMessenger) -> list[int]:
     scope = TaskScope()
     try:
         executors = range(messenger.replicas(EndEffects))
-        ended = await asyncio.gather(*[scope.start(messenger.ask_replica(each, EndEffects())) for each in executors])
+        ending = [scope.start(messenger.ask_replica(each, EndEffects())) for each in executors]
+        ended = await asyncio.gather(*ending)
     finally:
         await scope.close()
     return [each for inputs in ended for each in inputs]

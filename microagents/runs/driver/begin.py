@@ -96,14 +96,12 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
     check_arguments({name: value for name, value in given.items() if value is not None})
     plan, runs_dir = new_plan(task, models, given), given.get("runs_dir", "runs")
     if runs_dir is not None and given.get("run_id") is not None:
-        kept = {
-            name: value
-            for name, value in recorded_limits(Path(runs_dir), plan.settings["run_id"]).items()
-            if name not in given
-        }
+        recorded = recorded_limits(Path(runs_dir), plan.settings["run_id"])
+        kept = {name: value for name, value in recorded.items() if name not in given}
         plan = structs.replace(plan, settings=plan.settings | kept)
     only, accepted = given.get("inputs"), given.get("accept_changes", ())
-    if only is not None and not {*only} <= {*range(len(plan.tasks) if plan.listed else 0)}:
+    inputs = range(len(plan.tasks)) if plan.listed else ()
+    if only is not None and not {*only} <= {*inputs}:
         raise InvalidUsage(
             f"inputs must be numbers of a list of tasks, counted from 0, not {only!r:.100}; nothing was started"
         )
@@ -333,4 +331,5 @@ NEW_NAME = r"-\d{8}-\d{6}-[0-9a-f]{8}$"
 
 def new_run_id(task: Task) -> str:
     """Return the name of a new run of a task."""
-    return f"{TASKS.name_of(address_of(type(task))).lower()}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+    name = TASKS.name_of(address_of(type(task)))
+    return f"{name.lower()}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"

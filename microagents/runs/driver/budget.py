@@ -26,7 +26,10 @@ class Budget:
     def spent_before(self, run_id: str) -> str | None:
         """Return the limit that the other runs have used up; None if this run may begin."""
         left = self.left_for(run_id)
-        return next((text for name, (_, text) in _options(self._limits).items() if (left[name] or 0) <= 0), None)
+        for name, (_, text) in _options(self._limits).items():
+            if (left[name] or 0) <= 0:
+                return text
+        return None
 
     def reached(self, result: Result) -> str | None:
         """Return the limit over all runs that a run has stopped at; None for none."""

@@ -46,9 +46,8 @@ async def conduct_until_end(
         await wait_for_first(work, failure, interrupt, terminate, *listeners)
         if interrupt.done() and not work.done():
             # Calls in flight are paid for, so they are waited for. The work may end meanwhile: then its own outcome counts.
-            await wait_for_first(
-                scope.start(messenger.ask(Report(when="drained"))), work, failure, terminate, *listeners
-            )
+            drained = scope.start(messenger.ask(Report(when="drained")))
+            await wait_for_first(drained, work, failure, terminate, *listeners)
         if not work.done():
             for each in (*listeners, failure):
                 if each.done():

@@ -89,7 +89,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
         return are_simulated(self.models)
 
     def __str__(self) -> str:
-        models = ", ".join(dict.fromkeys(without_options(spec) for spec in self.models))
+        models = ", ".join(dict.fromkeys(map(without_options, self.models)))
         if self.is_measured:
             basis = "as measured so far"
         elif self.promises:

@@ -67,7 +67,8 @@ def _with_option(tasks: Sequence[Task], name: str, value: object) -> Sequence[Ta
 
 def _difference(server: str, recorded: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> str:
     """Say which tools of a server are others than when the run began."""
-    before, after = ({each["name"]: each for each in tools} for tools in (recorded, now))
+    before = {each["name"]: each for each in recorded}
+    after = {each["name"]: each for each in now}
     changed = sorted(name for name in {**before, **after} if before.get(name) != after.get(name))
     return (
         f"the tools of {server} are others than when the run began ({', '.join(changed)}), so it is another experiment; nothing was "

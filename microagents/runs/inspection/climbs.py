@@ -100,7 +100,8 @@ class _Climbs:
         own = self._reader.decision_at(step)
         rows = below if own is None else {step: own, **below}
         found = dict.fromkeys(at.split("/")[RUNG_DEPTH] for at in below if at != step + ESCALATED)
-        places = [at for at in (step, *(f"{step}/{name}" for name in found)) if at in rows]
+        rungs = [f"{step}/{name}" for name in found]
+        places = [at for at in (step, *rungs) if at in rows]
         if not self._ladder.keys() & found.keys() and not any(self._was_left(at, rows) for at in places):
             return None
 

@@ -141,11 +141,15 @@ def change_text(before: RunStatus, ask: SetRun) -> str:
     for each in before.requests:
         if each.refused is None and each.kind == "set":
             known |= msgspec.json.decode(each.payload)
-    text = {name: "no limit" if known[name] is None else known[name] for name in ask.changed}
-    return ", ".join(
-        f"{_option_of(name)} from {text[name]} to {'no limit' if value is None else value}"
+    changes = [
+        f"{_option_of(name)} from {_limit_text(known[name])} to {_limit_text(value)}"
         for name, value in ask.changed.items()
-    )
+    ]
+    return ", ".join(changes)
+
+
+def _limit_text(value: Any) -> str:
+    return "no limit" if value is None else str(value)
 
 
 def _check_lanes(plan: RunPlan) -> None:

@@ -239,10 +239,10 @@ def _rollout(reader: Reader, path: str, seq: int) -> str:
 
 def _decided_by(reader: Reader, path: str) -> str | None:
     step = step_of(path)
-    return next(
-        (at for at, row in reader.decisions_below(step) if at.count("/") == step.count("/") + 1 and row.is_decision),
-        None,
-    )
+    for at, row in reader.decisions_below(step):
+        if row.is_decision and at.count("/") == step.count("/") + 1:
+            return at
+    return None
 
 
 def _settled(reader: Reader, path: str) -> tuple[str | None, str | None]:

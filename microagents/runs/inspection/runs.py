@@ -289,7 +289,8 @@ class WaitingPlace(NamedTuple):
 def waiting_in(runs_dir: Path, run_id: str | None = None) -> list[WaitingPlace]:
     """List all that waits for a person in a folder, or in one run of it: the oldest run first."""
     found = list[WaitingPlace]()
-    for name in [path.stem for path in journals_in(runs_dir)] if run_id is None else [run_id]:
+    names = [path.stem for path in journals_in(runs_dir)] if run_id is None else [run_id]
+    for name in names:
         with suppress(InvalidUsage) if run_id is None else nullcontext(), reader_of(runs_dir, name) as reader:
             task = TASKS.name_of(reader.experiment.recipe.task)
             found += [WaitingPlace(name, path, task) for path in reader.waiting()]

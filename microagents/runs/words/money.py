@@ -28,7 +28,9 @@ def mark_of(specs: Iterable[str]) -> str:
 def prices_of(specs: Iterable[str]) -> Price:
     """Say how the amounts of a run with these models are written."""
     mark = mark_of(specs)
-    return lambda cost_usd: f"{money(cost_usd)} {mark}".rstrip() if cost_usd is not None else money(cost_usd)
+    if not mark:
+        return money
+    return lambda cost_usd: money(cost_usd) if cost_usd is None else f"{money(cost_usd)} {mark}"
 
 
 def money(cost_usd: float | None) -> str:

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from math import exp, inf, lgamma, log
 from typing import Any
 
@@ -251,7 +252,8 @@ def _may_be(errors: int, expected: float) -> bool:
         return True
     if not expected:
         return False
-    return 1 - sum(exp(n * log(expected) - expected - lgamma(n + 1)) for n in range(errors)) >= UNLIKELY
+    fewer = [exp(n * log(expected) - expected - lgamma(n + 1)) for n in range(errors)]
+    return 1 - sum(fewer) >= UNLIKELY
 
 
 def promised_chance(promise: Promise) -> str:
@@ -296,9 +298,8 @@ def _calls_text(result: RunFacts) -> str | None:
 def _sampling_text(result: RunFacts) -> str | None:
     """Name the models whose temperature cannot be set; None if there are none."""
     account = result.account
-    names = list(
-        dict.fromkeys(without_options(spec) for spec, refused in account.refused.items() if "temperature" in refused)
-    )
+    refusing = [spec for spec, refused in account.refused.items() if "temperature" in refused]
+    names = list(dict.fromkeys(map(without_options, refusing)))
     if not names:
         return None
     takes = "takes" if len(names) == 1 else "take"
@@ -334,7 +335,8 @@ def _timeouts_text(result: RunFacts) -> str | None:
 
 
 def _by_name(counts: Mapping[str, int], what: str) -> str:
-    names = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
+    most_first = Counter(counts).most_common()
+    names = ", ".join(f"{name} {count:,}" for name, count in most_first)
     return f"{sum(counts.values()):,} {what}" + (f" ({names})" if names else "")
 
 
@@ -355,11 +357,8 @@ def _picks_in(value: object) -> _Picks | None:
 
 def _picks_text(result: RunFacts) -> str | None:
     """Say how often the judge of Atom of Thoughts picked the answer of the contracted question; None for other work."""
-    chains = [
-        each
-        for each in map(_picks_in, result.recorded if isinstance(result.recorded, list) else [result.recorded])
-        if each
-    ]
+    recorded = result.recorded if isinstance(result.recorded, list) else [result.recorded]
+    chains = list(filter(None, map(_picks_in, recorded)))
     picked = sum(sum(each.transitions) for each in chains)
     judged = picked + sum(each.endings.count("not picked") for each in chains)
     if not judged:
@@ -437,7 +436,8 @@ def _climbed_text(result: RunFacts) -> str | None:
     climbed = result.account.climbed
     if not climbed:
         return None
-    rungs = ", ".join(f"{count:,} by {rung}" for rung, count in sorted(climbed.items(), key=lambda item: -item[1]))
+    most_first = Counter(climbed).most_common()
+    rungs = ", ".join(f"{count:,} by {rung}" for rung, count in most_first)
     text = f"{counted(sum(climbed.values()), 'step')}: {rungs}"
     if result.journal is None:
         return text
@@ -473,12 +473,14 @@ def _text_facts(value: Mapping[str, Any]) -> str:
         found = msgspec.convert(value, _Marks)
     except msgspec.ValidationError:  # a result of another task, which has a text as well
         found = _Marks()
+    failed = [name for name, met in found.checks.items() if met is False]
+    not_made = [name for name, met in found.checks.items() if met is None]
     marks = {
-        "not agreed": [number_of(at) for at in found.not_agreed],
-        "incomplete": [number_of(at) for at in found.incomplete],
-        "summarized": [number_of(at) for at in found.summarized],
-        "checks FAILED": [name for name, met in found.checks.items() if met is False],
-        "checks not made": [name for name, met in found.checks.items() if met is None],
+        "not agreed": list(map(number_of, found.not_agreed)),
+        "incomplete": list(map(number_of, found.incomplete)),
+        "summarized": list(map(number_of, found.summarized)),
+        "checks FAILED": failed,
+        "checks not made": not_made,
     }
     text = text_in(value) or ""
     shown = "".join(f"; {mark}: {', '.join(names)}" for mark, names in marks.items() if names)
@@ -490,7 +492,8 @@ def _settled_text(result: RunFacts) -> str | None:
     account = result.account
     if not account.settled_at:
         return None
-    first = ", ".join(f"{path} by {source}" for path, source in list(account.settled_at.items())[:MAX_SETTLED_SHOWN])
+    shown = islice(account.settled_at.items(), MAX_SETTLED_SHOWN)
+    first = ", ".join(f"{path} by {source}" for path, source in shown)
     more = len(account.settled_at) - MAX_SETTLED_SHOWN
     return f"not decided by the vote: {first}" + (f", and {more:,} more" if more > 0 else "")
 

@@ -341,7 +341,8 @@ def _raised_limit(result: RunFacts) -> tuple[str, str]:
         "--max-tokens": account.tokens_at_most,
         "--max-cost": account.bound_usd or 0.0,
     }[option]
-    value, *amounts = [Decimal((limit[name] or "0").replace(",", "")) for name in ("value", "passed", "left", "next")]
+    texts = [limit[name] or "0" for name in ("value", "passed", "left", "next")]
+    value, *amounts = [Decimal(text.replace(",", "")) for text in texts]
     passed, left, following = amounts
     most = 2 * max(value + passed, value - left + following, Decimal(f"{used:f}"))
     return option, f"{most:f}"

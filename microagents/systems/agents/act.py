@@ -398,7 +398,8 @@ class ActConductor(ChainConductor["Act"]):
 
     async def conduct(self, work: Work[Any, Act]) -> object:
         """Act until the end; returns the result, with the task's own check of the work."""
-        below = {tool.spec.name: tool.spec for tool in map(FunctionTool, filter(callable, work.task.all_tools()))}
+        functions = filter(callable, work.task.all_tools())
+        below = {tool.spec.name: tool.spec for tool in map(FunctionTool, functions)}
         check_approvals(work.strategy.approve, below | work.task.toolbox.specs)
         return await acted_in(self.chain(work))
 

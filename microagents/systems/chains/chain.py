@@ -275,9 +275,8 @@ class Chain:
         )
         if decision.decided or len(tried) <= 1:
             return decision
-        return structs.replace(
-            decision, rungs=tuple([decision_of(place.path, each, self.reply_type) for place, each in tried[1:]])
-        )
+        rungs = [decision_of(place.path, each, self.reply_type) for place, each in tried[1:]]
+        return structs.replace(decision, rungs=tuple(rungs))
 
     def as_taken(self, verdict: Verdict) -> Verdict:
         """A verdict as the chain takes it: a plurality (``argmax``) decides no step."""

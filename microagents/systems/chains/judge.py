@@ -77,10 +77,8 @@ class Ruling(Reply, frozen=True):
         reply = task.reply_type()
         assert reply is not None
         right: Reply = called(task.expert, Prompt(system=asked.system, user=asked.user), reply, gives=reply)
-        candidates = [
-            (task.vote_of(decoder_of(reply).decode(each.reply)) != task.vote_of(right), each.label)
-            for each in asked.candidates
-        ]
+        decode, right_vote = decoder_of(reply).decode, task.vote_of(right)
+        candidates = [(task.vote_of(decode(each.reply)) != right_vote, each.label) for each in asked.candidates]
         return cls(choice=min(candidates)[1])
 
     @classmethod

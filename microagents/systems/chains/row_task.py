@@ -135,7 +135,8 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
     def judging_columns(self) -> list[str]:
         """Gold columns whose cells are not empty."""
         cells = {column: self.row.get(column) for column in self.gold}
-        return [column for column, cell in cells.items() if cell is not None and str(cell).strip()]
+        texts = {column: "" if cell is None else str(cell) for column, cell in cells.items()}
+        return [column for column, text in texts.items() if text.strip()]
 
     def right_fields(self, state: Row, /) -> dict[str, Any]:
         """The gold values; without gold columns the values of the oracle's reply."""

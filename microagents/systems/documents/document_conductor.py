@@ -288,7 +288,8 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
     ) -> None:
         """Stop the run before a call whose prompt and reply do not fit into the window of the models."""
         window = work.strategy.window
-        longest = max((len(msgspec.json.encode(ask.asked)) for ask in batch.asks), default=0)
+        texts = [msgspec.json.encode(ask.asked) for ask in batch.asks]
+        longest = max(map(len, texts), default=0)
         needed = longest // CHARS_PER_TOKEN + work.task.sampling.max_output_tokens
         if needed > window:
             help_ = "" if work.strategy.compress else ", or with -s compress=true"

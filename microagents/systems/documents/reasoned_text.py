@@ -70,9 +70,8 @@ class WrittenProblem(TextExpert, WorkedProblem[A], Generic[A]):
         left = self._left(asked.objective, asked.finished, asked.written)
         answer, is_last = answer_in(right.text, self.reply_type()), right.status == "complete"
         if answer is not None:
-            return _segment(
-                write(self.mistake(prompt_of("", ToSolve(problem=left)), answer, rng), "json"), is_last=is_last
-            )
+            wrong = self.mistake(prompt_of("", ToSolve(problem=left)), answer, rng)
+            return _segment(write(wrong, "json"), is_last=is_last)
         wrong = self.mistake(prompt_of("", ToThink(problem=left)), Thought(thought=right.text), rng)
         assert isinstance(wrong, Thought)
         return _segment(wrong.thought, is_last=is_last)

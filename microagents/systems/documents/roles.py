@@ -73,7 +73,5 @@ class Ranker(PanelMember):
 
     def choices(self, request: Consult[Any, Any]) -> Sequence[str]:
         """Return the rankings of two of the labels."""
-        return [
-            ranking_vote(best, second)
-            for best, second in permutations([each.label for each in request.asked.versions], 2)
-        ]
+        labels = [each.label for each in request.asked.versions]
+        return [ranking_vote(best, second) for best, second in permutations(labels, 2)]

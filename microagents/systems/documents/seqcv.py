@@ -69,10 +69,8 @@ class SeqCVConductor(DocumentConductor):
             if ask.agent is not None
         ]
         quorum = Quorum(members=batch.quorum, absent_after_s=ABSENT_AFTER_S)
-        return [
-            Missing.ABSENT if answer is None else answer
-            for answer in await gather_present(work, batch.at, calls, quorum)
-        ]
+        answers = await gather_present(work, batch.at, calls, quorum)
+        return [Missing.ABSENT if answer is None else answer for answer in answers]
 
 
 class SeqCV(DocumentStrategy):

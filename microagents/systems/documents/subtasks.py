@@ -125,12 +125,8 @@ def _graph_fault(parts: Sequence[Part]) -> str | None:
 
 def _placed(at: str, parts: Sequence[Part], *, parents: tuple[str, ...], depth: int) -> list[Subtask]:
     places = {part.id: f"{at}/part/{number}" for number, part in enumerate(parts, 1)}
-    return [
-        Subtask(
-            at=places[part.id],
-            objective=part.objective,
-            parents=(*parents, *(places[each] for each in part.depends_on)),
-            depth=depth,
-        )
-        for part in parts
-    ]
+    found = []
+    for part in parts:
+        needed = [places[each] for each in part.depends_on]
+        found.append(Subtask(at=places[part.id], objective=part.objective, parents=(*parents, *needed), depth=depth))
+    return found

@@ -350,10 +350,8 @@ class DocumentDraft:
         # By label, and then shuffled: no order of agents shows.
         shown = sorted(ranked, key=lambda author: labels[author.agent])
         Random(f"{at} {' '.join(labels[author.agent] for author in shown)}").shuffle(shown)  # noqa: S311 - seeded on purpose
-        asked = ToRank(
-            **self._about(record, finished),
-            versions=tuple(Version(label=labels[author.agent], text=author.text) for author in shown),
-        )
+        versions = [Version(label=labels[author.agent], text=author.text) for author in shown]
+        asked = ToRank(**self._about(record, finished), versions=tuple(versions))
         return SegmentQuestion(at=at, agent=ranker, asked=asked)
 
     def _finished_text(self, record: SubtaskRecord) -> Asking[str]:

@@ -189,7 +189,8 @@ async def _reduced(strategy: Aot, turns: Turns) -> Reduction:
         )
     trees = trees_from(root, strategy.trees)
     chains = _Chains(root.problem, strategy, turns)
-    grown = await turns.all_ended([chains.tree(each) for each in trees])
+    growing = [chains.tree(each) for each in trees]
+    grown = await turns.all_ended(growing)
     ended = list(chain.from_iterable(grown))
     counts: dict[object, int] = {}
     for each in ended:
@@ -233,17 +234,19 @@ class _Chains:
         state.node.children = tuple(nodes)
         transitions = [self._transition(state, node) for node in nodes]
         outcomes = await self._turns.all_ended(transitions)
-        ended = [
-            each if isinstance(each, ChainEnd) else _leaf(each)
-            for each in outcomes
-            if isinstance(each, ChainEnd) or each.left == 0
-        ]
+        ended = []
+        for each in outcomes:
+            if isinstance(each, ChainEnd):
+                ended.append(each)
+            elif each.left == 0:
+                ended.append(_leaf(each))
         states: dict[bytes, list[State]] = {}
         for each in outcomes:
             if isinstance(each, State) and each.left != 0:
                 states.setdefault(problem_id(each.node.problem), []).append(each)
         onward = [_as_one(same) for same in states.values()]
-        grown = await self._turns.all_ended([self._grow(each) for each in onward])
+        growing = [self._grow(each) for each in onward]
+        grown = await self._turns.all_ended(growing)
         return ended + list(chain.from_iterable(grown))
 
     async def _transition(self, state: State, node: ProblemNode) -> State | ChainEnd:
@@ -317,10 +320,8 @@ class _Chains:
         if graph is None:
             return None
         problem = tried.state.node.problem
-        asked = ToFollow(
-            problem=problem,
-            subquestions=tuple(Planned(question=each.question, needs=each.needs) for each in graph.nodes),
-        )
+        planned = [Planned(question=each.question, needs=each.needs) for each in graph.nodes]
+        asked = ToFollow(problem=problem, subquestions=tuple(planned))
         ask = Reasoned(at=f"{tried.node.at}/{TurnKind.GRAPH}", asked=asked, system=FOLLOW, **self._draws)
         return await self._turns.take(tried.asker, ask, ToSolve(problem=problem))
 

@@ -49,7 +49,8 @@ def merged(replies: Sequence[A]) -> list[Candidate[A]]:
 
 def labels_of(candidates: Sequence[bytes | Raw]) -> list[str]:
     """Label candidates by their hash. Labels are then equal in ballots of any order, and no position has a fixed label."""
-    digests = [base64.b32encode(blake2b(candidate, digest_size=20).digest()).decode() for candidate in candidates]
+    hashes = [blake2b(candidate, digest_size=20).digest() for candidate in candidates]
+    digests = [base64.b32encode(each).decode() for each in hashes]
     chars = LABEL_CHARS
     while len({digest[:chars] for digest in digests}) < len(digests):
         chars += 1

@@ -94,7 +94,8 @@ class ProblemNotes(Struct, kw_only=True):
         if turn.ask is not None:
             drawn = _drawn(records, turn.at)
             decode = decoder_of(turn.ask.reply_class(self.task)).decode
-            replies = turn.ask.kept([decode(each) for each in ([] if drawn is None else drawn.replies)])
+            texts = () if drawn is None else drawn.replies
+            replies = turn.ask.kept([decode(each) for each in texts])
         candidates = merged([answer_in(each) for each in replies])
         vote = _election(records, f"{turn.at}/{TurnKind.VOTE}") if len(candidates) > 1 else None
         if drawn is None or (turn.ask is None and vote is None):
@@ -153,7 +154,9 @@ def _record_at(records: Records, path: str) -> ElectionRecord | None:
     if row is None and not bought:
         return None
     ballots = (*(() if row is None else row.ballots), *bought)
-    costs = [0.0 if row is None else row.cost_usd, *(each.cost_usd for each in bought)]
+    costs = [each.cost_usd for each in bought]
+    if row is not None:
+        costs.insert(0, row.cost_usd)
     return ElectionRecord(
         outcome=None
         if row is None or bought

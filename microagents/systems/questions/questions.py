@@ -72,7 +72,8 @@ class Subquestions(CheckedReply, frozen=True):
         """Return the flag of subquestions that are no directed acyclic graph. None is repaired."""
         if not all(node.question.strip() for node in self.nodes):
             return EMPTY_QUESTION
-        if any(index not in range(len(self.nodes)) for node in self.nodes for index in node.needs):
+        needed = {index for node in self.nodes for index in node.needs}
+        if not needed <= {*range(len(self.nodes))}:
             return OUT_OF_RANGE
         if any(index in node.needs for index, node in enumerate(self.nodes)):
             return SELF_DEPENDENCY

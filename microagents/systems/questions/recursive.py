@@ -126,10 +126,11 @@ async def _solved(
         ask = Compose(at=f"{node.at}/{TurnKind.COMPOSE}", asked=to_compose, **draws)
     node.answer = await turns.take(node, ask)
     assert node.answer is not None
+    below = [path for each in halves for path in each.argmax]
     return RecursiveSolution(
         answer=bytes(node.answer),
         problems=1 + sum(each.problems for each in halves),
-        argmax=(*turns.argmax, *(path for each in halves for path in each.argmax)),
+        argmax=(*turns.argmax, *below),
     )
 
 

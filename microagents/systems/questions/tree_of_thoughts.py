@@ -154,9 +154,8 @@ class _Tree:
 def _branches(state: ThoughtState) -> Sequence[ProblemNode]:
     at, depth = state.node.at, state.node.depth + 1
     numbers = range(1, BRANCHES + 1)
-    state.node.children = tuple(
-        ProblemNode(at=f"{at}/{each}", depth=depth, branch=Branch(number=each)) for each in numbers
-    )
+    children = [ProblemNode(at=f"{at}/{each}", depth=depth, branch=Branch(number=each)) for each in numbers]
+    state.node.children = tuple(children)
     return state.node.children
 
 

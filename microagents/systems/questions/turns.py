@@ -97,18 +97,17 @@ class Turns:
         candidates = merged(replies)
         if len(candidates) == 1:
             return candidates[0].reply
-        chosen = await self._work.ask(
-            Discriminate(
-                at=f"{at}/{TurnKind.VOTE}",
-                question=asked,
-                candidates=tuple(each.json for each in candidates),
-                copies=tuple(each.copies for each in candidates),
-                show_copies=self._show_copies,
-                k=self._work.strategy.k,
-                max_draws=self._work.strategy.max_draws,
-                sampling=self._sampling,
-            )
+        choice = Discriminate(
+            at=f"{at}/{TurnKind.VOTE}",
+            question=asked,
+            candidates=tuple([each.json for each in candidates]),
+            copies=tuple([each.copies for each in candidates]),
+            show_copies=self._show_copies,
+            k=self._work.strategy.k,
+            max_draws=self._work.strategy.max_draws,
+            sampling=self._sampling,
         )
+        chosen = await self._work.ask(choice)
         if chosen.index not in range(len(candidates)):
             raise RoleFailed(
                 "Discriminator",

@@ -72,9 +72,10 @@ class Judge(DurableRole):
         """
         work, labels = self.work_on(request), labels_of(request.candidates)
         told = max(request.copies) > 1
+        copies = request.copies if told else [None] * len(labels)
         offered = {
-            label: Labelled(label=label, reply=reply, copies=copies if told else None)
-            for label, reply, copies in zip(labels, request.candidates, request.copies, strict=True)
+            label: Labelled(label=label, reply=reply, copies=number)
+            for label, reply, number in zip(labels, request.candidates, copies, strict=True)
         }
         system = PICK_SYSTEM + COPIES * told
         prompts = [

@@ -118,11 +118,12 @@ class SwarmConductor(ProblemConductor["Swarm"]):
             )
             work.record(RecordDecision(id=place, verdict=verdict, correct=None))
         found = self.concluded(work, answer, problems=len(best.steps))
+        unverified = [work.path_of(f"{best.at}/step/{each.number}") for each in best.unverified]
         return SwarmSolution(
             answer=found.answer,
             correct=found.correct,
             verified=best.passed,
-            unverified=tuple(work.path_of(f"{best.at}/step/{each.number}") for each in best.unverified),
+            unverified=tuple(unverified),
             loops=len(loops),
         )
 
@@ -231,16 +232,15 @@ class _LoopOfSwarm:
         drawn = 0
         for size in strategy.workers:
             personas = tuple(self._personas[index % len(self._personas)] for index in range(drawn, size))
-            got = await work.ask(
-                request(
-                    at=f"{turn.at}/workers/{size}",
-                    asked=asked,
-                    manners=personas,
-                    samples=len(personas),
-                    max_draws=len(personas),
-                    sampling=sampling_at(work.task, WORKER_TEMPERATURE),
-                )
+            sampled = request(
+                at=f"{turn.at}/workers/{size}",
+                asked=asked,
+                manners=personas,
+                samples=len(personas),
+                max_draws=len(personas),
+                sampling=sampling_at(work.task, WORKER_TEMPERATURE),
             )
+            got = await work.ask(sampled)
             drawn = size
             replies += [decoder_of(reply).decode(each) if isinstance(each, Raw) else each for each in got]
             candidates = merged(replies)
@@ -265,16 +265,15 @@ class _LoopOfSwarm:
         may_ask_for_more: bool,
     ) -> int | None:
         at = f"{turn.at}/judge/{size}"
-        picked = await self._work.ask(
-            PickBest(
-                at=at,
-                asked=asked,
-                candidates=tuple(each.json for each in candidates),
-                copies=tuple(each.copies for each in candidates),
-                may_ask_for_more=may_ask_for_more,
-                **self._judged,
-            )
+        pick = PickBest(
+            at=at,
+            asked=asked,
+            candidates=tuple([each.json for each in candidates]),
+            copies=tuple([each.copies for each in candidates]),
+            may_ask_for_more=may_ask_for_more,
+            **self._judged,
         )
+        picked = await self._work.ask(pick)
         if picked.index is not None and picked.index not in range(len(candidates)):
             raise RoleFailed("Judge", "PickBest", f"chose candidate {picked.index!r} of {len(candidates)} at {at}")
         turn.judged += 1
