@@ -189,7 +189,8 @@ class Checkers(ChainTask[Board, CheckersStep, CheckersResult]):
 
     def _moves_left(self, row: str) -> int:
         """Count the moves to the goal: the cells to cross, less one for each jump. Estimated on an impossible board."""
-        reds, blues = ([at for at, colour in enumerate(row) if colour == side] for side in "RB")
+        reds = [at for at, colour in enumerate(row) if colour == "R"]
+        blues = [at for at, colour in enumerate(row) if colour == "B"]
         jumps = sum(row.count("R", 0, at) for at in blues)
         return min(max(self.n * (self.n + 1) + sum(blues) - sum(reds) - jumps, 1), self.steps())
 

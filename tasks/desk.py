@@ -185,10 +185,13 @@ def _done(text: str) -> dict[str, list[Any]]:
         except msgspec.DecodeError:
             value = {"text": returned}
         given = call.arguments if value in ({"text": "ok"}, "ok") else {}
-        found.setdefault(call.tool, []).extend(
-            [{**given, **each} for each in (value if isinstance(value, list) else [value])]
-        )
+        values = value if isinstance(value, list) else [value]
+        found.setdefault(call.tool, []).extend([{**given, **each} for each in values])
     return found
+
+
+def _of_order(found: Sequence[dict[str, Any]], order: int) -> dict[str, Any] | None:
+    return next((each for each in found if each.get("order") == order), None)
 
 
 def _next_call(text: str) -> ToolCall:
@@ -200,10 +203,7 @@ def _next_call(text: str) -> ToolCall:
     if "list_orders" not in done:
         return ToolCall("list_orders", who)
     order = next(each["order"] for each in done["list_orders"] if each["goods"] == goods)
-    known = {
-        name: next((each for each in done.get(name, []) if each.get("order") == order), None)
-        for name in ("get_order", "get_payment")
-    }
+    known = {name: _of_order(done.get(name, []), order) for name in ("get_order", "get_payment")}
     for name, seen in known.items():
         if seen is None:
             return ToolCall(name, {"order": order})
@@ -216,9 +216,9 @@ def _next_call(text: str) -> ToolCall:
         status = "refunded"
     else:
         status = "declined"
-    if status == "refunded" and not any(each.get("order") == order for each in done.get("refund", [])):
+    if status == "refunded" and _of_order(done.get("refund", []), order) is None:
         return ToolCall("refund", {"order": order, "cents": cents})
-    if not any(each.get("order") == order for each in done.get("set_status", [])):
+    if _of_order(done.get("set_status", []), order) is None:
         return ToolCall("set_status", {"order": order, "status": status})
     if "send_mail" not in done:
         return ToolCall("send_mail", {**who, "template": status})

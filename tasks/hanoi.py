@@ -148,7 +148,8 @@ class Hanoi(ChainTask[Towers, HanoiStep, HanoiResult]):
 
     def _shown_in(self, prompt: Prompt) -> tuple[Move | None, Pegs, str]:
         """Return the last move and the pegs that a prompt shows, and the moves left, or an empty text."""
-        shown = {name: value for name, _, value in (line.partition(": ") for line in prompt.user.split("\n"))}
+        lines = [line.partition(": ") for line in prompt.user.split("\n")]
+        shown = {name: value for name, _, value in lines}
         last = shown["Previous move"]
         return None if last == "none" else _read_move(last), _read_pegs(shown["State"]), shown.get("Moves left", "")
 

@@ -150,7 +150,8 @@ class Multiplication(WorkedProblem[Product]):
         answers = [self.expert_answer(question).product for question in questions]
         nodes = [Subquestion(question, str(answer), ()) for question, answer in zip(questions, answers, strict=True)]
         if len(nodes) > 1:
-            whole = _sum_of([(answer, 1 if len(terms) > 1 else 10**place) for place, answer in enumerate(answers)])
+            factors = [1] * len(answers) if len(terms) > 1 else [10**place for place in range(len(answers))]
+            whole = _sum_of(list(zip(answers, factors, strict=True)))
             product = self.expert_answer(whole).product
             nodes.append(Subquestion(whole, str(product), tuple(range(len(nodes)))))
         return Subquestions(nodes=tuple(nodes))
@@ -158,9 +159,8 @@ class Multiplication(WorkedProblem[Product]):
     def expert_contraction(self, asked: ToContract) -> str:
         """Write the sum of what is known, and of what is left."""
         terms = _terms_in(asked.problem)
-        known = [int(each.answer) for each in asked.known] or [
-            int(node.answer) for node in self.expert_subquestions(asked.problem).independent
-        ]
+        solved = asked.known or self.expert_subquestions(asked.problem).independent
+        known = [int(each.answer) for each in solved]
         if len(terms) > 1:
             return _sum_of([*((answer, 1) for answer in known), *terms[2 * len(known) :]])
         longer, digits = _digits_in(asked.problem)

@@ -142,9 +142,9 @@ class MultipleChoice(PublicQuestion[Letter]):
     @cached_property
     def letters(self) -> tuple[str, ...]:
         """Labels of the choices."""
-        return tuple(label.strip().upper() for label in self.labels) or tuple(
-            string.ascii_uppercase[: len(self.choices)]
-        )
+        if self.labels:
+            return tuple([label.strip().upper() for label in self.labels])
+        return tuple(string.ascii_uppercase[: len(self.choices)])
 
     @cached_property
     def right(self) -> str | None:
@@ -228,7 +228,8 @@ class MultiHop(PublicQuestion[ShortAnswer]):
 
         Counted as in SQuAD (arXiv 1606.05250) and HotpotQA: without case, punctuation and articles.
         """
-        return max((_f1(_words(reply.answer), _words(right)) for right in self.answers), default=None)
+        said = _words(reply.answer)
+        return max((_f1(said, _words(right)) for right in self.answers), default=None)
 
     def correct(self, reply: ShortAnswer) -> bool | None:
         f1 = self.f1(reply)

@@ -167,7 +167,8 @@ class Story(Struct, frozen=True):
 
     def with_givens(self, known: dict[str, int]) -> Story:
         """Return the story with the numbers of some persons as given facts, without what is no longer needed."""
-        facts = tuple(Fact(fact.name, "given", known[fact.name]) if fact.name in known else fact for fact in self.facts)
+        given = {name: Fact(name, "given", value) for name, value in known.items()}
+        facts = tuple([given.get(fact.name, fact) for fact in self.facts])
         needed = {fact.name for fact in Story(self.item, facts, self.asked).order()}
         return Story(self.item, tuple(fact for fact in facts if fact.name in needed), self.asked)
 
@@ -313,11 +314,8 @@ class WordProblem(WrittenProblem[Total]):
             case ToEnsemble():
                 right = self.expert_answer(asked.problem)
                 alone = self.difficulty(prompt_of("", ToSolve(problem=asked.problem)), reply)
-                return (
-                    JUDGE_ERROR
-                    if any(msgspec.json.decode(each.answer, type=Total) == right for each in asked.solutions)
-                    else alone
-                )
+                solutions = [msgspec.json.decode(each.answer, type=Total) for each in asked.solutions]
+                return JUDGE_ERROR if right in solutions else alone
             case ToFollow():
                 return 1 - (1 - FOLLOWED_ERROR) ** len(asked.subquestions)
             case ToTrace():

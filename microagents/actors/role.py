@@ -191,7 +191,8 @@ def asked_by(role: type[Role], handled: Container[type[Message]] = ()) -> tuple[
     """All messages that a role may send: ``asks`` of its own and its bases, and the handled ones of ``may_ask``."""
     bases = [base.__dict__ for base in reversed(role.__mro__)]
     optional = [message for base in bases for message in base.get("may_ask", ()) if message in handled]
-    return tuple(dict.fromkeys([*(message for base in bases for message in base.get("asks", ())), *optional]))
+    asked = [message for base in bases for message in base.get("asks", ())]
+    return tuple(dict.fromkeys([*asked, *optional]))
 
 
 def _handlers(role: type[Role]) -> Iterator[tuple[type[Message], str]]:
@@ -310,9 +311,10 @@ def check_graph(deployments: Sequence[Deployment]) -> dict[type[Message], Deploy
     for deployment in deployments:
         for message in asked_by(deployment.role):
             if message not in handled:
+                names = sorted([each.role.__name__ for each in deployments])
                 raise NoHandler(
                     f"{deployment.role.__name__} asks for {address_of(message)}, which no deployed role handles; deployed are "
-                    f"{', '.join(sorted(each.role.__name__ for each in deployments))}; add a Deployment to the strategy's deployments()"
+                    f"{', '.join(names)}; add a Deployment to the strategy's deployments()"
                 )
         _check_sent(deployment.role)
         if deployment.role.concurrency is not None and deployment.role in _reachable(deployment.role, handled):

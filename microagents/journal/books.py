@@ -242,6 +242,7 @@ class Books:
         valid, flagged = _count_ballots(verdict.ballots)
         self.totals.undecided.pop(path, None)
         if verdict.outcome in OPEN_OUTCOMES:
+            contested = tuple(votes for _, votes in verdict.tally) if verdict.outcome == "contested" else ()
             self.totals.undecided[path] = UndecidedElection(
                 valid=valid,
                 flagged=flagged,
@@ -249,7 +250,7 @@ class Books:
                 choices=record.choices,
                 state=record.state.decode(),
                 rung=record.rung,
-                contested=tuple(votes for _, votes in verdict.tally) if verdict.outcome == "contested" else (),
+                contested=contested,
             )
             return
         if record.settled is not None:

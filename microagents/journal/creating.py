@@ -18,7 +18,8 @@ NETWORK_FILE_SYSTEMS = (
 def on_network(path: Path) -> bool:
     """Whether a file lies on a network file system: SQLite's write-ahead log is not safe there."""
     try:
-        mounts = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
+        lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+        mounts = [line.split()[1:3] for line in lines]
     except OSError:
         return False
     folder = Path(os.path.realpath(path)).parent

@@ -18,7 +18,8 @@ def with_entry(digest: str, *entry: object) -> str:
         digest: digest of the entries so far.
         entry: values that msgpack can encode.
     """
-    total = int(digest or "0", 16) + int.from_bytes(sha256(_pack(entry)).digest(), "big")
+    added = sha256(_pack(entry))
+    total = int(digest or "0", 16) + int.from_bytes(added.digest(), "big")
     return f"{total % _MODULUS:0{_DIGITS}x}"
 
 

@@ -441,12 +441,13 @@ def _differing_options(before: dict[str, Any] | None, after: dict[str, Any] | No
         for name in {**(before or {}), **(after or {})}
         if before is None or after is None or before.get(name) != after.get(name)
     ]
-    shown = [
-        "nothing"
-        if options is None
-        else msgspec.json.encode({name: options[name] for name in names if name in options}).decode()
-        for options in (before, after)
-    ]
+    shown = []
+    for options in (before, after):
+        if options is None:
+            shown.append("nothing")
+        else:
+            differing = {name: options[name] for name in names if name in options}
+            shown.append(msgspec.json.encode(differing).decode())
     return f"{shown[0]:.{SHOWN_CHARS}}", f"{shown[1]:.{SHOWN_CHARS}}"
 
 

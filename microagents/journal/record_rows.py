@@ -142,7 +142,8 @@ class RecordRows:
                     self._write_batch(record.batch)
                 case _:
                     self._books.add(record)
-        paths = [*[sample.id.election.path for sample in samples], *[record.id.path for record in decided]]
+        paths = [sample.id.election.path for sample in samples]
+        paths += [record.id.path for record in decided]
         keys = {path: self._places.key(path) for path in dict.fromkeys(paths)}
         # One look-up for the whole batch. The first decision at a path counts, be it in the file or in this batch.
         known = self.outcomes(keys)

@@ -40,7 +40,8 @@ def damaged_inputs(rows: Rows, of_input: int | None = None) -> Iterator[str]:
         recorded = rows.select(InputRow)
         ranges: list[tuple[str, tuple[int, ...]]] = [("", ())]
     else:
-        places = list(rows.select(PlaceRow, BELOW, path_range(str(of_input))))
+        below = path_range(str(of_input))
+        places = list(rows.select(PlaceRow, BELOW, below))
         recorded = rows.select(InputRow, OF_INPUT, (of_input,))
         ranges = [(OF_PLACE, key_range(each.id)) for each in places]
     inputs = {each.id: input_of(each.path) for each in places}

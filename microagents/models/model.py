@@ -325,10 +325,8 @@ def split(total: int, shares: Sequence[float]) -> list[int]:
 
 def _typed(model: type[Model], options: Mapping[str, str]) -> dict[str, Any]:
     hints = get_type_hints(model.__init__)
-    return {
-        name: TypeAdapter(hints[name]).validate_python(text) if name in hints else text
-        for name, text in options.items()
-    }
+    adapters = {name: TypeAdapter(hints.get(name, str)) for name in options}
+    return {name: adapters[name].validate_python(text) for name, text in options.items()}
 
 
 ModelFunction = Callable[[Call], Awaitable[Sample | str]]

@@ -139,7 +139,8 @@ class Tariff:
         asked: str | None = None,
     ) -> None:
         self._standard = standard
-        self._tiers = {**{name: tuple(step.halved() for step in standard) for name in HALF_PRICE}, **(tiers or {})}
+        halved = tuple([step.halved() for step in standard])
+        self._tiers = {**dict.fromkeys(HALF_PRICE, halved), **(tiers or {})}
         self._is_own = is_own
         self.asked = asked
         """The service tier that calls ask for."""
@@ -224,7 +225,8 @@ def tariff_of(
 
 
 def _own_steps(price: OwnPrice) -> Iterator[PriceTier]:
-    for above, rates in [(0, price), *sorted(((long.tokens, long) for long in price.above), key=lambda each: each[0])]:
+    longer = sorted(price.above, key=lambda long: long.tokens)
+    for above, rates in [(0, price), *[(long.tokens, long) for long in longer]]:
         cached = rates.input if rates.cached is None else rates.cached
         yield PriceTier(
             above, rates.input, rates.output, cached, rates.input if rates.cache_write is None else rates.cache_write

@@ -62,7 +62,8 @@ def options_of(reply: type[Reply], choices: tuple[str, ...]) -> Options | None:
         return None
     (field,) = [field for field in fields if field.name in voted]
     values = choices or _values(_plain(field.type))
-    named = {value if isinstance(value, str) else msgspec.json.encode(value).decode(): value for value in values}
+    texts = [value if isinstance(value, str) else msgspec.json.encode(value).decode() for value in values]
+    named = dict(zip(texts, values, strict=True))
     if len(named) > 1:
         return Options(field.encode_name, named, tuple([each.encode_name for each in others]))
     return None
@@ -96,7 +97,8 @@ def at_least(pool: tuple[str, ...]) -> float | None:
     weighing = [spec for spec in specs if spec.provider == DECISIONS or spec.options.get("ballots") == LOGPROBS]
     if not weighing:
         return None
-    if len({spec.options.get("at_least") for spec in weighing}) > 1 or len(weighing) < len(specs):
+    thresholds = {spec.options.get("at_least") for spec in weighing}
+    if len(thresholds) > 1 or len(weighing) < len(specs):
         raise InvalidUsage(
             f"the models of one pool must all vote, or weigh options from the same at_least, not {', '.join(pool)}"
         )
@@ -162,7 +164,8 @@ def by_letter(call: Call) -> Prompt:
         raise ModelUnavailable(
             "refused", f"{len(options.values)} options are more than {len(LETTERS)}, which logprobs can weigh at a time"
         )
-    listed = "\n".join(f"{letter} = {option}" for letter, option in zip(LETTERS, in_order(call, options), strict=False))
+    lettered = zip(LETTERS, in_order(call, options), strict=False)
+    listed = "\n".join(f"{letter} = {option}" for letter, option in lettered)
     last = f"Which value of `{options.field}` is right? Answer with its letter alone, without any other text.\n{listed}"
     return structs.replace(asked, user=f"{asked.user}\n\n{last}")
 
@@ -201,7 +204,8 @@ def weighed(options: Options, found: Mapping[str, float], written: Sample) -> Sa
     """Build the sample of a model that gave these probabilities; it is flagged if they are of no use."""
     shares = {option: found.get(option, 0.0) for option in options.values}
     total = sum(shares.values())
-    if not all(0 <= share <= 1 for share in shares.values()) or not LEAST_MASS <= total <= 1 + 1e-3:
+    are_shares = all(0 <= share <= 1 for share in shares.values())
+    if not are_shares or not LEAST_MASS <= total <= 1 + 1e-3:
         return structs.replace(written, finish=UNWEIGHED)
     shares = {option: share / total for option, share in shares.items()}
     return structs.replace(written, text=options.text(likeliest(shares)), shares=shares)

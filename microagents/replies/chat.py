@@ -113,7 +113,8 @@ class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     def size(self) -> int:
         """Most bytes that the texts of the question have as UTF-8, in either form."""
         texts = (self.system, self.user, self.tools, self.calls_as_text)
-        return sum(len(text.encode("utf-8", "replace")) for text in texts) + sum(turn.size for turn in self.turns)
+        encoded = [text.encode("utf-8", "replace") for text in texts]
+        return sum(map(len, encoded)) + sum(turn.size for turn in self.turns)
 
     @property
     def conversation(self) -> tuple[object, ...]:
@@ -291,7 +292,8 @@ def open_votes(tally: Sequence[tuple[Reply, int]], fields: Sequence[tuple[str, .
     for names in fields[:MAX_SHOWN]:
         votes = Counter[str]()
         for reply, number in tally:
-            votes[", ".join([repr(getattr(reply, name))[:MAX_SHOWN_CHARS] for name in names])] += number
+            shown = [repr(getattr(reply, name))[:MAX_SHOWN_CHARS] for name in names]
+            votes[", ".join(shown)] += number
         values = [f"{number} x {value}" for value, number in votes.most_common(MAX_SHOWN)]
         counted.append(f"{' and '.join(names)} ({', '.join(values)})")
     more = f" and {len(fields) - MAX_SHOWN} more" if len(fields) > MAX_SHOWN else ""
@@ -389,7 +391,8 @@ def voted_fields(reply: type[Reply]) -> list[str]:
 def prose_fields(reply: type[Reply]) -> frozenset[str]:
     """Name the voted fields that may contain text of a model's own: two values may then mean the same without being equal."""
     voted = [field for field in fields_of(reply) if _is_voted(field.type)]
-    return frozenset([each.name for each in voted if any(isinstance(of, _WITH_TEXT) for of in _types_in(each.type))])
+    found = [each.name for each in voted if any(isinstance(of, _WITH_TEXT) for of in _types_in(each.type))]
+    return frozenset(found)
 
 
 def has_prose(reply: type[Reply]) -> bool:

@@ -35,12 +35,14 @@ class Metric(NamedTuple):
 def labels_of(run_id: str, task: str, models: Iterable[str]) -> dict[str, str]:
     """Return the labels of a run's metrics. Its totals are of all its models together, each named once."""
     specs = [without_options(each).partition(":") for each in dict.fromkeys(models)]
+    providers = [provider for provider, _, _ in specs]
+    models = [name or provider for provider, _, name in specs]
     names_of = {
         names.RUN_ID: run_id,
         names.WORKFLOW: task,
-        names.PROVIDER: ",".join(dict.fromkeys(provider for provider, _, _ in specs)),
-        names.REQUEST_MODEL: ",".join(dict.fromkeys(name or provider for provider, _, name in specs)),
-        names.SIMULATED: str(all(provider == "sim" for provider, _, _ in specs)).lower(),
+        names.PROVIDER: ",".join(dict.fromkeys(providers)),
+        names.REQUEST_MODEL: ",".join(dict.fromkeys(models)),
+        names.SIMULATED: str({*providers} == {"sim"}).lower(),
     }
     return {name: text for name, text in names_of.items() if text}
 

@@ -99,12 +99,15 @@ class ElectionTrace:
                 for seq, model, temperature, prompt, sample, ballot, asked_s, ended_s in self.calls
             ]
         )
+        share = 0.0
+        if verdict.leader is not None and verdict.ballots:
+            share = verdict.tally[verdict.leader][1] / len(verdict.ballots)
         return TracedElection(
             id=self._election,
             began_ns=at_ns(self._began_s),
             ended_ns=now_ns,
             outcome=verdict.outcome,
-            share=0.0 if verdict.leader is None else verdict.tally[verdict.leader][1] / max(1, len(verdict.ballots)),
+            share=share,
             is_sampled=self.is_sampled,
             calls=calls,
         )

@@ -156,7 +156,8 @@ class SchemaCheck:
             yield self._targets[schema["$ref"].rpartition("/")[2]], value
         for word in _OF_WHOLE:
             given = schema.get(word, [])
-            yield from ((each, value) for each in (given if isinstance(given, list) else [given]))
+            several = given if isinstance(given, list) else [given]
+            yield from ((each, value) for each in several)
         if isinstance(value, list):
             yield from zip(schema.get("prefixItems", ()), value, strict=False)
             yield from ((schema.get("items", True), each) for each in value)
@@ -192,7 +193,8 @@ def _as_today(given: dict[str, Any]) -> dict[str, Any]:
         del schema["required"]
     if not _is_linear(str(given.get("pattern", ""))):
         del schema["pattern"]
-    if not all(_is_linear(str(each)) for each in given.get("patternProperties", ())):
+    patterns = map(str, given.get("patternProperties", ()))
+    if not all(map(_is_linear, patterns)):
         del schema["patternProperties"]
         schema.pop("additionalProperties", None)  # it may fit a name that such a pattern fits
     return schema

@@ -191,7 +191,9 @@ class McpConnections:
                 why = f": {refused[name]}" if name in refused else f"; it has {', '.join(specs) or 'none'}"
                 raise InvalidUsage(f"{server.text} has no tool {name} that can be taken{why}")
         for name, arguments in server.prose.items():
-            if unknown := [each for each in arguments if each not in specs[name].parameters.get("properties", {})]:
+            known = specs[name].parameters.get("properties", {})
+            unknown = [each for each in arguments if each not in known]
+            if unknown:
                 raise InvalidUsage(f"prose names {', '.join(unknown)}, which the tool {name} of {server.text} lacks")
         taken = [specs[name] for name in server.tools or specs]
         length = len(msgspec.json.encode(taken))

@@ -146,4 +146,5 @@ class McpServer(Struct, frozen=True, kw_only=True):
             raise InvalidUsage(
                 f"a tool is FILE.py:function, or mcp:COMMAND or mcp:https://... for an MCP server, not {text!r}"
             )
-        return McpServer(server=server.strip(), tools=tuple(name for name in names.split(",") if name))
+        tools = filter(None, names.split(","))
+        return McpServer(server=server.strip(), tools=tuple(tools))

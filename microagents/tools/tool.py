@@ -254,11 +254,8 @@ class FunctionTool:
             # Read as JSON, in which a date is a text; and strictly, so that "5" is not a number.
             return self._arguments.model_validate_json(json.dumps(arguments, default=_nearest), strict=True)
         except ValidationError as error:
-            raise BadArguments(
-                "; ".join(
-                    f"{'.'.join(map(str, each['loc']))}: {in_own_words(each['msg'])}" for each in error.errors()[:3]
-                )
-            ) from None
+            faults = [f"{'.'.join(map(str, each['loc']))}: {in_own_words(each['msg'])}" for each in error.errors()[:3]]
+            raise BadArguments("; ".join(faults)) from None
 
 
 def _nearest(number: Decimal) -> float | str:

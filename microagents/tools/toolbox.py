@@ -121,9 +121,8 @@ def _is_in(value: object, values: Collection[Any]) -> bool:
 
 def servers_in(given: Sequence[GivenTool]) -> list[McpServer]:
     """List the MCP servers among tools."""
-    return [
-        McpServer.parse(each) if isinstance(each, str) else each for each in given if isinstance(each, McpServer | str)
-    ]
+    servers = [each for each in given if isinstance(each, McpServer | str)]
+    return [McpServer.parse(each) if isinstance(each, str) else each for each in servers]
 
 
 def _by_name(specs: Sequence[ToolSpec], reserved: Collection[str]) -> dict[str, ToolSpec]:

@@ -83,7 +83,8 @@ class ActorGroup:
 
     async def flush(self) -> None:
         """Wait until all one-way messages sent so far have arrived, except those from and to actors that die."""
-        await try_calls([slot.actor.flush for slot in self.slots.values()], STOP_S)
+        flushes = [slot.actor.flush for slot in self.slots.values()]
+        await try_calls(flushes, STOP_S)
         await self._dispatcher.flush()
 
     # -- starting ---------------------------------------------------------------------------------------------------------------------
@@ -113,10 +114,12 @@ class ActorGroup:
         slots = list(self.slots.values())
         for slot in slots:
             await self._starter.create(slot)
-        await gather([unless_dead(slot.name, self._starter.wait_ready(slot)) for slot in slots])
+        becoming_ready = [unless_dead(slot.name, self._starter.wait_ready(slot)) for slot in slots]
+        await gather(becoming_ready)
         for slot in slots:
             self._dispatcher.connect(slot.name, RayLink(DRIVER, 0, slot.actor))
-        await gather([unless_dead(slot.name, self._starter.build(slot, self.slots)) for slot in slots])
+        building = [unless_dead(slot.name, self._starter.build(slot, self.slots)) for slot in slots]
+        await gather(building)
         for deployment in self._deployments:
             for replica in replica_names(deployment) if deployment.in_driver else ():
                 self._roles.build(replica, deployment, self._context)
@@ -349,4 +352,5 @@ class ActorGroup:
 
 async def _wait_for(method: str, actors: Sequence[Any]) -> None:
     """Wait a moment for the answers of actors to a call."""
-    await try_calls([getattr(actor, method) for actor in actors], FLUSH_BEFORE_STOP_S)
+    methods = [getattr(actor, method) for actor in actors]
+    await try_calls(methods, FLUSH_BEFORE_STOP_S)

@@ -39,7 +39,8 @@ async def call_role(reference: Any) -> None:
 
 async def try_calls(methods: Iterable[Any], timeout_s: float, *given: object) -> None:
     """Call methods of actors side by side for a while, which may run twice; the death of an actor is not an error here."""
-    await gather([_try_call(each, timeout_s, given) for each in methods])
+    calls = [_try_call(each, timeout_s, given) for each in methods]
+    await gather(calls)
 
 
 async def _try_call(method: Any, timeout_s: float, given: Sequence[object]) -> None:
@@ -64,7 +65,8 @@ async def unless_dead(name: str, work: Awaitable[None]) -> None:
 
 def cause_of(error: RayError) -> str:
     """Return the cause of a death in Ray's words, without Ray's advice."""
-    lines = [" ".join(line.split()) for line in _ESCAPES.sub("", str(error)).splitlines() if line.strip()]
+    text = _ESCAPES.sub("", str(error))
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
     if isinstance(error, RayActorError) and error.actor_init_failed:  # its lines are a traceback, with the error last
         return f"{NOT_CREATED}: {lines[-1]}"
     text = " ".join(lines)
@@ -86,6 +88,7 @@ async def gather(work: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run coroutines side by side; the first error is raised and cancels the others."""
     scope = TaskScope()
     try:
-        await asyncio.gather(*[scope.start(each) for each in work])
+        tasks = [scope.start(each) for each in work]
+        await asyncio.gather(*tasks)
     finally:
         await scope.close()

@@ -93,7 +93,8 @@ def check_files(prompt: Prompt, name: str, capabilities: Capabilities, form: Par
             )
         if taken is None or file.media_type in taken or (taken and file.media_type == UNKNOWN_PICTURE):
             continue
-        takes = f"takes {either([NAMES[each] for each in taken])}" if taken else "takes no pictures and files"
+        names = [NAMES[each] for each in taken]
+        takes = f"takes {either(names)}" if names else "takes no pictures and files"
         raise ModelUnavailable("refused", f"{name} {takes}, and the prompt has a {file.shown}; nothing was sent")
 
 

@@ -96,7 +96,8 @@ class Meter:
         total_usd = None if self._tariff is None else self._tariff.cost_usd(usage, served)
         unwritten = structs.replace(usage, output_tokens=0)
         read_usd = 0.0 if self._tariff is None else self._tariff.cost_usd(unwritten, served) or 0.0
-        shares = [length / sum(lengths) if any(lengths) else 1 / number for length in lengths]
+        total_length = sum(lengths)
+        shares = [length / total_length if total_length else 1 / number for length in lengths]
         read, cached, cache_written, outputs, reasoned = (
             [None] * number if total is None else split(total, parts)
             for total, parts in (

@@ -13,7 +13,7 @@ from functools import lru_cache
 from hashlib import blake2b, sha256
 from itertools import accumulate
 from math import exp, inf, log, nan
-from operator import itemgetter
+from operator import add, itemgetter
 from pathlib import Path
 from random import Random
 from typing import Self
@@ -170,11 +170,12 @@ class TinyModel(Model):
         is_greedy = self._temperature_of(call) == 0
         logprobs = drawn.logprobs_at_1 if is_greedy else drawn.logprobs
         before = accumulate(logprobs, initial=0.0)
+        branches = map(add, before, drawn.others)
         return Mass(
             log=min(0.0, sum(logprobs)),
             text=digest_of_text(text),
             law="model" if is_greedy else "draw",
-            branch=max(prefix + other for prefix, other in zip(before, drawn.others, strict=False)),
+            branch=max(branches),
         )
 
     def _temperature_of(self, call: Call) -> float | None:
@@ -256,7 +257,8 @@ class TinyModel(Model):
                 if len(self._remembered) > MAX_REMEMBERED:
                     self._remembered.popitem(last=False)
             found.append(read)
-        return Memory.joined([memory for memory, _ in found]), np.concatenate([logits for _, logits in found])
+        memories, logits = zip(*found, strict=True)
+        return Memory.joined(memories), np.concatenate(logits)
 
     def _chance(self, call: Call) -> Random:
         place = f"{call.id.election.path}\0{call.id.seq}\0{call.rejected}\0{call.prompt.system}\0{call.prompt.user}"
