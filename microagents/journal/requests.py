@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import uuid4
@@ -189,6 +189,16 @@ class PersonDecision(Struct, frozen=True, kw_only=True):
     who: str
     at: str
     """When it was made, in UTC."""
+
+
+def settlement(
+    path: str, settled: Mapping[str, str], persons: Mapping[str, PersonDecision]
+) -> tuple[str | None, str | None]:
+    """Return how an undecided election was settled, with the name of a person in place of `person`, and the time of a person's decision."""
+    by, person = settled.get(path), persons.get(path)
+    if by != "person" or person is None:
+        return by, None
+    return person.who, person.at
 
 
 def persons_in(rows: Rows) -> dict[str, PersonDecision]:

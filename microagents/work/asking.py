@@ -62,9 +62,9 @@ class Consult(DurableRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only
     def answered(self, replies: Sequence[Any]) -> tuple[A, ...]:
         """Return the answer to it, with these replies of models."""
         kept = self.kept(replies)
-        if named_reply(type(self)) is not Raw:
-            return tuple(kept)
-        return tuple([Raw(encode_reply(each)) for each in kept])
+        if named_reply(type(self)) is Raw:
+            kept = [Raw(encode_reply(each)) for each in kept]
+        return tuple(kept)
 
 
 @lru_cache(maxsize=256)

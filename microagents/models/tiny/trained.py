@@ -258,7 +258,7 @@ class TinyModel(Model):
                     self._remembered.popitem(last=False)
             found.append(read)
         memories, logits = zip(*found, strict=True)
-        return Memory.joined(memories), np.concatenate(logits)
+        return Memory.joined(list(memories)), np.concatenate(logits)
 
     def _chance(self, call: Call) -> Random:
         place = f"{call.id.election.path}\0{call.id.seq}\0{call.rejected}\0{call.prompt.system}\0{call.prompt.user}"

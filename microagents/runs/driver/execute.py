@@ -329,7 +329,7 @@ def _result(
             Reader(journal) as reader,
         ):
             created_at, wall_s = reader.created_at, reader.wall_s()
-    value, failed, accuracy = None if given is None else msgspec.json.decode(given), None, None
+    value, failed, accuracy = msgspec.json.decode(given or b"null"), None, None
     if plan.listed:
         value, failed = results_of(endings, len(plan.tasks))
         accuracy = accuracy_of(plan.tasks, value)

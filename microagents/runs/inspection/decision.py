@@ -23,7 +23,7 @@ from microagents.elections.red_flags import MALFORMED
 from microagents.elections.rules import ByField
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import KeptText, Reader
-from microagents.journal.requests import PersonDecision
+from microagents.journal.requests import PersonDecision, settlement
 from microagents.replies.chat import Reply, decoder_of
 from microagents.replies.parsing import malformed_reason
 from microagents.replies.persons import PERSON_REPLIES
@@ -149,41 +149,52 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     ballots = [*(() if row is None else row.ballots), *more]
     inferred = None if row is None else _inference(reader, path, row)
     asked, note = asked_at(reader, path, digest) if ballots and inferred is None else (None, inferred or NOTHING_ASKED)
-    question = None if asked is None else asked.question
     value = None if row is None else row.value
+    system = user = voted = None
+    prompts, models = 0, solver_pool(settings_of(reader.experiment))
+    election = ElectionId(path=path, question_digest=digest)
+    if asked is not None:
+        shown = asked.question.prompts[0].flat
+        system, user, prompts = shown.system, shown.user, len(asked.question.prompts)
+        models = asked.question.models
+        voted = _count(election, ballots, asked.question).verdict()
     if inferred is not None:  # its votes are read, and its value is judged, as replies to the question of the step
         asked = asked_at_step(reader, path)
     texts = reader.texts_at(path)
-    settled_by, settled_at = _settled(reader, path)
+    settled_by, settled_at = settlement(path, reader.settled_at(), reader.persons())
     own_texts = [each for each in texts if each.question_digest == digest]
-    election = ElectionId(path=path, question_digest=digest)
     replies = _replies(election, ballots, value, own_texts, asked, is_vote=row is not None and row.outcome != "sampled")
-    voted = None if question is None else _count(election, ballots, question).verdict()
-    correct = None if asked is None or value is None else _judged(asked, value)
+    if inferred is not None:
+        replies = [structs.replace(each, model=None, rollout=_rollout(reader, path, each.seq)) for each in replies]
+    correct, right = None, None
+    wrong: tuple[Confusion, ...] = ()
+    if asked is not None and value is not None:
+        correct = _judged(asked, value)
+        if correct is False:
+            right, wrong = _right(asked), _wrong_fields(asked, value)
+    costs = [each.cost_usd for each in more]
+    if row is not None:
+        costs.append(row.cost_usd)
+    tally = _tally(election, ballots, None if asked is None else asked.question)
     return InspectedDecision(
         run_id=run_id,
         path=path,
         outcome="open" if row is None else row.outcome,
-        value=None if value is None else msgspec.json.decode(value),
+        value=msgspec.json.decode(value or b"null"),
         settled_by=settled_by,
-        system=None if question is None else question.prompts[0].flat.system,
-        user=None if question is None else question.prompts[0].flat.user,
-        prompts=0 if question is None else len(question.prompts),
+        system=system,
+        user=user,
+        prompts=prompts,
         note=note,
-        models=solver_pool(settings_of(reader.experiment)) if question is None else question.models,
-        replies=replies
-        if inferred is None
-        else [structs.replace(each, model=None, rollout=_rollout(reader, path, each.seq)) for each in replies],
+        models=models,
+        replies=replies,
         other_replies=sum(each.question_digest != digest for each in texts),
-        tally=[
-            (msgspec.json.decode(each), votes)
-            for each, votes in _tally(election, ballots, None if asked is None else asked.question)
-        ],
+        tally=[(msgspec.json.decode(each), votes) for each, votes in tally],
         probability=None if voted is None else voted.probability,
         correct=correct,
-        right=_right(asked) if correct is False else None,
-        wrong=() if asked is None or value is None or correct is not False else _wrong_fields(asked, value),
-        cost_usd=total_usd([*([] if row is None else [row.cost_usd]), *(each.cost_usd for each in more)]),
+        right=right,
+        wrong=wrong,
+        cost_usd=total_usd(costs),
         price=mark_of(specs_in(settings_of(reader.experiment)["models"])),
         began_at=reader.created_at,
         ended_at=reader.ended_at(input_of(path)),
@@ -243,14 +254,6 @@ def _decided_by(reader: Reader, path: str) -> str | None:
         if row.is_decision and at.count("/") == step.count("/") + 1:
             return at
     return None
-
-
-def _settled(reader: Reader, path: str) -> tuple[str | None, str | None]:
-    settled = reader.settled_at().get(path)
-    person = reader.persons().get(path)
-    if settled != "person" or person is None:
-        return settled, None
-    return person.who, person.at
 
 
 def _replies(
@@ -317,8 +320,8 @@ def _count(election: ElectionId, ballots: Sequence[Ballot | Flagged], question: 
     return count
 
 
-def _right(asked: RebuiltQuestion | None) -> Any:
-    if asked is None or asked.step is None or asked.chain is None:
+def _right(asked: RebuiltQuestion) -> Any:
+    if asked.step is None or asked.chain is None:
         return None
     with suppress(TaskFailed):  # a user's code raised; the decision was judged when it was taken
         return asked.chain.right(asked.step.state, asked.step.number)

@@ -13,6 +13,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.elections.election import Ballot, Flagged, input_of
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
+from microagents.journal.requests import settlement
 from microagents.replies.tool_calls import ToolCall
 from microagents.roles.executor import KEPT, LookedUpBefore
 from microagents.runs.inspection.runs import solution_of
@@ -59,19 +60,19 @@ def decision_rows(reader: Reader) -> Iterator[DecisionRow]:
             ended_at = reader.ended_at(of_input)
         flags = Counter(ballot.flag for ballot in row.ballots if isinstance(ballot, Flagged))
         votes = [ballot.value for ballot in row.ballots if not isinstance(ballot, Flagged)]
-        person = persons.get(path) if settled.get(path) == "person" else None
+        settled_by, settled_at = settlement(path, settled, persons)
         yield DecisionRow(
             run_id=run_id,
             path=path,
             input=of_input,
             outcome=row.outcome,
-            value=None if row.value is None else _decoded(reader, row.value),
+            value=_decoded(reader, row.value or b"null"),
             votes=len(votes),
             other_votes=None if row.value is None else sum(value != row.value for value in votes),
             flags=dict(flags),
             cost_usd=row.cost_usd,
-            settled_by=settled.get(path) if person is None else person.who,
-            settled_at=None if person is None else person.at,
+            settled_by=settled_by,
+            settled_at=settled_at,
             decided_at=reader.moment(row.after_ms),
             input_ended_at=ended_at,
         )

@@ -85,7 +85,7 @@ def decisions_at(reader: Reader, paths: Sequence[str], most: int) -> list[dict[s
         {
             "path": path,
             "outcome": row.outcome,
-            "value": None if row.value is None else msgspec.json.decode(row.value),
+            "value": msgspec.json.decode(row.value or b"null"),
             "samples": [each.flag if isinstance(each, Flagged) else each.value == row.value for each in row.ballots],
         }
         for path, row in found
@@ -164,7 +164,7 @@ def differences(reader: Reader, other: Reader, of_input: int, within_s: float) -
     for path, *values in reader.differences(other, of_input):
         count += 1
         if len(found) < MAX_LISTED:
-            decoded = [None if each is None else msgspec.json.decode(each) for each in values]
+            decoded = [msgspec.json.decode(each or b"null") for each in values]
             found.append({"path": path, "values": decoded})
         if path.startswith(steps) and (number := path.removeprefix(steps)).isdecimal():
             if ranges and ranges[-1][1] == int(number):
