@@ -431,6 +431,8 @@ class Draw(Request[tuple[Sample, ...]], frozen=True, kw_only=True):
     """The first sample."""
     samples: int = 1
     """Number of samples: the first one, and those behind it in launch order."""
+    is_shared: bool = False
+    """Whether its election needs samples of the same prompt by other requests, too."""
     prompt: Prompt
     reply: str
     """Address of the reply class."""

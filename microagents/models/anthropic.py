@@ -5,18 +5,14 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from msgspec import structs
-
-from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents.base.errors import InvalidUsage
 from microagents.models.http.batch_wires import AnthropicBatches
 from microagents.models.http.histories import messages_of
 from microagents.models.http.media_parts import MESSAGES
 from microagents.models.http.provider import HttpModel
-from microagents.models.http.replies import Said, object_in
+from microagents.models.http.replies import Said
 from microagents.models.http.sending import Client, Sender, headers_of
-from microagents.models.http.usage import sum_of
 from microagents.models.json_schema import strict_schema
-from microagents.models.model import Most
 from microagents.replies.chat import json_form
 from microagents.replies.json_forms import AGAIN
 
@@ -124,28 +120,6 @@ class AnthropicModel(HttpModel):
         if system:
             content["system"] = system
         return content
-
-    def at_most(self, call: Call) -> Most | None:
-        """Bound the usage of a call, with one that writes the constant part of its prompt into the cache before."""
-        own = super().at_most(call)
-        if own is None or not self._is_cached(call.prompt):
-            return own
-        warming = super().at_most(structs.replace(call, max_output_tokens=0))
-        assert warming is not None
-        if own.cost_usd is None or warming.cost_usd is None:
-            cost_usd = None
-        else:
-            cost_usd = own.cost_usd + warming.cost_usd
-        return Most(tokens=own.tokens + warming.tokens, cost_usd=cost_usd)
-
-    async def _warm(self, client: Client, call: Call) -> bool:
-        if self._thinking is not None and self._thinking["type"] == "enabled":
-            return False  # a budget must be less than max_tokens
-        answer = await self._ask(client, structs.replace(call, max_output_tokens=0))
-        if not isinstance(answer, ModelUnavailable) and answer.is_success:
-            usage = self._meter.usage(object_in(answer.found), has_reasoning=False, excludes_cached=True)
-            self._spent = usage if self._spent is None else sum_of(usage, self._spent)
-        return True
 
     def _items(self, said: Said, calls: Sequence[NativeCall]) -> list[dict[str, Any]] | None:  # noqa: ARG002 - the content has them
         if not any("thinking" in str(each.get("type")) for each in said.parts):

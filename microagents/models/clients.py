@@ -156,7 +156,13 @@ class _Through:
         """Ask without a body."""
         return await self._answer(self._sdk.get(path, cast_to=httpx2.Response))
 
-    async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response | ModelUnavailable:
+    async def post(
+        self,
+        path: str,
+        body: dict[str, Any],
+        headers: Mapping[str, str],
+        on_line: Callable[[bytes], None] | None = None,  # noqa: ARG002 - an SDK gives whole responses
+    ) -> Response | ModelUnavailable:
         """Send one request."""
         return await self._answer(
             self._sdk.post(path, cast_to=httpx2.Response, body=body, options={"headers": headers})

@@ -59,6 +59,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """Calls of the hand-offs that lead to its agent, as JSON; empty for the input's own task."""
     samples: int = 1
     """Number of samples that its request asks for: this one, and those behind it in launch order."""
+    is_shared: bool = False
+    """Whether its election needs samples of the same prompt by other requests, too."""
     traceparent: str = ""
     """The W3C trace context of the run, if its election was sampled for a trace; else empty."""
     contents: dict[str, bytes] = {}

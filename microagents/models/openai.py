@@ -143,9 +143,8 @@ class OpenAIWire(HttpModel):
             parameters["prompt_cache_key"] = (
                 f"{self._cache_key}/{call.id.election.input}" if is_apart else self._cache_key
             )
-        if (
-            self.capabilities.explicit_cache
-        ):  # else the changing part is written into the cache, too, for a higher price
+        # Else the changing part is written into the cache, too, for a higher price; the next step of a conversation reads it.
+        if not self._caches_whole(call.prompt):
             parameters["prompt_cache_options"] = {"mode": "explicit"}
         return {name: value for name, value in parameters.items() if value is not None} | self._for_mass(call)
 
@@ -192,6 +191,7 @@ class OpenAIModel(OpenAIWire):
     )
     mass_parameters: ClassVar = {"logprobs": True, "top_logprobs": ALTERNATIVES}
     effort_name = "reasoning_effort"
+    streamed: ClassVar = {"stream": True, "stream_options": {"include_usage": True}}
     substitutes: ClassVar = {
         "temperature": None,
         "reasoning_effort": None,

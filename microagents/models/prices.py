@@ -160,13 +160,18 @@ class Tariff:
         steps = self._steps(served or self.asked)
         if steps is None or usage.input_tokens is None or usage.output_tokens is None:
             return None
-        step = steps[0]
-        for longer in steps:
-            if usage.input_tokens > longer.above:
-                step = longer
+        step = _step_of(steps, usage.input_tokens)
         plain = usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens
         read_usd = plain * step.input + usage.cached_tokens * step.cached + usage.cache_write_tokens * step.cache_write
         return (read_usd + usage.output_tokens * step.output) / 1e6
+
+    def reads_pay(self, input_tokens: int) -> bool:
+        """Whether a prompt of so many tokens costs less if it is read from the provider's cache than if it is written into it."""
+        steps = self._steps(self.asked)
+        if steps is None:
+            return False
+        step = _step_of(steps, input_tokens)
+        return step.cached < step.cache_write
 
     def most_usd(self, input_tokens: int, output_tokens: int) -> float | None:
         """Bound the cost of these numbers of tokens, in the tier asked for or the standard one; None if a price is unknown."""
@@ -184,6 +189,11 @@ class Tariff:
         if service_tier in STANDARD:
             return self._standard
         return self._tiers.get(service_tier or "", self._standard if self._is_own else None)
+
+
+def _step_of(steps: Steps, input_tokens: int) -> PriceTier:
+    """Return the rates of a call with a prompt of so many tokens."""
+    return max((each for each in steps if input_tokens > each.above or not each.above), key=lambda each: each.above)
 
 
 def flat_tariff(price_in: float, price_out: float, *, asked: str | None = None) -> Tariff:

@@ -1,7 +1,7 @@
 """Idempotency keys of requests: they name the sample that a request draws, so that a gateway bills a request only once.
 
 A key is ``RUN/PATH/DIGEST/SEQ/REJECTED/ATTEMPT/PARAMETERS``. Each attempt has its own, since the reply to the one before may be of no use,
-and so have requests of one attempt with other parameters: one that warms a cache, or one without the refused parameters. A key has no part
+and so have requests of one attempt with other parameters: one that is streamed, or one without the refused parameters. A key has no part
 of a prompt; `microagents serve` reads it, and draws the sample that the simulated model would draw in the process of the run.
 """
 

@@ -35,6 +35,7 @@ class Sampler:
         election_id: the election.
         question: its question.
         known: facts about the models of the run.
+        fewest: number of samples that decide it if all agree.
         is_followed: whether the first ballot is waited for, to guess on.
         trace: notes its calls; None if the run is not traced.
     """
@@ -46,13 +47,14 @@ class Sampler:
         question: Question,
         *,
         known: KnownModels,
+        fewest: int,
         is_followed: bool,
         trace: ElectionTrace | None = None,
     ) -> None:
         self._voter = voter
         self._id = election_id
         self._question = question
-        self._known, self._is_followed = known, is_followed
+        self._known, self._fewest, self._is_followed = known, fewest, is_followed
         self._trace = trace
         self._traceparent = "" if trace is None else trace.traceparent
         self.is_over = False
@@ -145,6 +147,7 @@ class Sampler:
         return Draw(
             id=SampleId(election=self._id, seq=seq),
             samples=samples,
+            is_shared=not earlier and samples < self._fewest,
             prompt=prompt,
             reply=question.reply,
             temperature=temperature,

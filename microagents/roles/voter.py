@@ -239,12 +239,17 @@ class RunningElection:
         self._hedge = hedge or 0
         """Number of draws in flight beyond those needed."""
         self._count = Count(election_id, question, self._fits)
-        self._trace, self._fewest = None, 0
-        """Its trace, and the number of ballots that decide it if all agree, in a run that is traced."""
-        if voter.tracer is not None:
-            self._trace, self._fewest = ElectionTrace(voter.tracer, election_id), self._count.tally.votes_needed
+        self._fewest = self._count.tally.votes_needed
+        """Number of ballots that decide it if all agree."""
+        self._trace = None if voter.tracer is None else ElectionTrace(voter.tracer, election_id)
         self._sampler = Sampler(
-            voter, election_id, question, known=voter.known, is_followed=hedge is not None, trace=self._trace
+            voter,
+            election_id,
+            question,
+            known=voter.known,
+            fewest=self._fewest,
+            is_followed=hedge is not None,
+            trace=self._trace,
         )
         self._launched = 0
         """Number of draws launched so far, paid ballots included."""

@@ -39,7 +39,15 @@ class Said(Struct, frozen=True):
     reasoning: str = ""
 
 
-def written(wire: str, family: str, dialect: str, replies: Sequence[Said], body: Mapping[str, Any]) -> Object | bytes:
+def written(
+    wire: str,
+    family: str,
+    dialect: str,
+    replies: Sequence[Said],
+    body: Mapping[str, Any],
+    *,
+    counts: Mapping[str, int] = {},
+) -> Object | bytes:
     """Write replies to a request: an object, or the bytes of a stream.
 
     Args:
@@ -48,6 +56,7 @@ def written(wire: str, family: str, dialect: str, replies: Sequence[Said], body:
         dialect: names of an edit and of a stream, or of one of them, with a dot between them.
         replies: as many as were asked for.
         body: the request.
+        counts: usage of a message, in the place of its own.
     """
     named, model = dialect.split("."), str(body.get("model"))
     edit = next((EDITS[wire][name] for name in named if name in EDITS[wire]), plain)
@@ -57,6 +66,7 @@ def written(wire: str, family: str, dialect: str, replies: Sequence[Said], body:
         standard = [_choice(index, said, family, model) for index, said in enumerate(replies)]
     elif wire == "messages":
         standard = [_message(replies[0], model)]
+        standard[0]["usage"] |= counts
     else:
         standard = [_response(replies[0], model, body.get("include", []))]
     for reply in standard:

@@ -12,7 +12,7 @@ READ, WRITE = 0.1, 1.25
 
 
 class PrefixCache:
-    """Entries of the prefixes that requests marked. One is there once the reply to its request is given."""
+    """Entries of the prefixes that requests marked. One is there once the reply to its request begins."""
 
     def __init__(self) -> None:
         self._entries: set[str] = set()
@@ -40,7 +40,7 @@ class PrefixCache:
         }
 
     def take(self, body: Mapping[str, Any]) -> None:
-        """Take the prefixes of a request whose reply is given."""
+        """Take the prefixes of a request whose reply begins."""
         prefix = ""
         for block, is_marked in _blocks(body):
             prefix = f"{prefix}\0{block}"

@@ -22,6 +22,8 @@ from tests.doubles.prefix_cache import PrefixCache
 Brain = Callable[[Heard], Said]
 """Gives the reply to a conversation."""
 BAD_REQUEST = 400
+READ_S, WRITE_S = 0.005, 0.01
+"""Seconds until a reply begins, and until the end of one that is streamed, of a server with a cache."""
 GOOGLE = ("chat", "gemini")
 PROVIDERS = {"chat": "openai", "responses": "openai-responses", "messages": "anthropic"}
 """By wire the provider of a model's spec."""
@@ -49,7 +51,7 @@ class StrictWires:
         end = "" if wire == "messages" else "/v1"
         return f"{self.url}/{family}/{dialect.replace(' ', '-')}{end}"
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
         body, path = json.loads(await request.read()), request.match_info
         wire = path["wire"].partition("/")[0]
@@ -62,14 +64,20 @@ class StrictWires:
             return web.json_response(error_of(wire, path["family"], str(error)), status=BAD_REQUEST)
         replies = [self.brain(heard) for _ in range(body.get("n") or 1)]
         dialect = path["dialect"].replace("-", " ")
-        reply = written(wire, path["family"], dialect, replies, body)
-        if isinstance(reply, dict) and self.cache is not None:
-            reply["usage"] |= self.cache.usage(body)
-            await asyncio.sleep(0.005)  # requests at the same time find nothing of each other
+        counts = {} if self.cache is None else self.cache.usage(body)
+        reply = written(wire, path["family"], dialect, replies, body, counts=counts)
+        if self.cache is not None:
+            await asyncio.sleep(READ_S)  # requests at the same time find nothing of each other
             self.cache.take(body)
         if isinstance(reply, dict):
             return web.json_response(reply)
-        return web.Response(body=reply, content_type="text/event-stream")
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        first, end, others = reply.partition(b"\n\n")
+        await response.write(first + end)
+        await asyncio.sleep(WRITE_S if self.cache is not None else 0)
+        await response.write(others)
+        return response
 
 
 async def googles_list(_: web.Request) -> web.Response:

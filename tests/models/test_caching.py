@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Any, ClassVar
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from microagents import AgentTask, ChainTask, Prompt, Result, run, tool
+from microagents.base.errors import ModelUnavailable
 from microagents.elections.election import Question
 from microagents.elections.rules import FirstTo
-from microagents.models.http.warming import MAX_WAIT_S, Warming
-from microagents.replies.chat import Sampling
+from microagents.models.http.staggering import MAX_WAIT_S, Staggering
+from microagents.models.model import ModelSpec
+from microagents.models.openai import OpenAIModel
+from microagents.replies.chat import Sample, Sampling
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.agents.agent import AgentAnswer
 from microagents.tasks.drift import Onward, Place
@@ -30,6 +34,7 @@ from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider, a_ca
 
 MODELS = {OPENAI: "gpt-6-luna", RESPONSES: "gpt-6-luna", ANTHROPIC: "claude-haiku-5-5"}
 RULES = "Add one to the number. " * 400
+RATES = {"input": 1.0, "output": 5.0, "cached": 0.1, "cache_write": 1.25}
 BOOK = "The book that all questions are about. " * 300
 
 
@@ -76,8 +81,6 @@ async def counted(provider: Provider, task: Counting) -> tuple[Result, list[Rece
         if provider is ANTHROPIC:
             cached = "cache_creation_input_tokens" if is_first else "cache_read_input_tokens"
             body["usage"] = {"input_tokens": 100, cached: 1900, "output_tokens": 7}
-            if sent["max_tokens"] == 0:
-                body |= {"content": [], "stop_reason": None, "usage": {**body["usage"], "output_tokens": 0}}
         else:
             cached = "cache_write_tokens" if is_first else "cached_tokens"
             body["usage"] = {
@@ -88,8 +91,9 @@ async def counted(provider: Provider, task: Counting) -> tuple[Result, list[Rece
         return scripted.reply(body)(connection)
 
     async with serving(told) as server:
-        spec = f"{provider.name}:{MODELS[provider]}@base_url={server.url},price_in=1,price_out=1"
-        result = await run(task, models=spec, k=2, runs_dir=None, run_id="the-run")
+        name = f"{provider.name}:{MODELS[provider]}"
+        spec = f"{name}@base_url={server.url}"
+        result = await run(task, models=spec, prices={name: RATES}, k=2, runs_dir=None, run_id="the-run")
     assert (result.outcome, result.recorded) == ("completed", {"number": 5, "steps_done": 4})
     return result, server.received
 
@@ -107,7 +111,8 @@ async def test_no_byte_of_the_constant_part_changes_between_the_calls_of_a_run(p
         assert text.count(mark) == 1
         rest = text.replace(json.dumps(changing_text(provider, sent)), "")
         rest = rest.replace(',"n":2', "")  # how many samples
-        kept.add(rest.replace('"max_tokens":0', f'"max_tokens":{Sampling().max_output_tokens}'))
+        rest = rest.replace(',"stream_options":{"include_usage":true}', "")
+        kept.add(rest.replace(',"stream":true', ""))
     assert len(received) >= 8
     assert len(kept) == 1, "the requests differ in the user's changing text alone"
     (constant,) = kept
@@ -158,27 +163,100 @@ async def test_a_server_that_does_not_know_the_parameters_is_asked_without_marks
     assert not {"prompt_cache_key", "prompt_cache_options"} & set(server.received[-1].json)
 
 
-# -- warmed once -------------------------------------------------------------------------------------------------------
+# -- the first goes ahead ----------------------------------------------------------------------------------------------
 
 
-async def test_anthropic_writes_the_cache_once_by_a_call_that_generates_nothing_and_its_cost_counts() -> None:
-    result, received = await counted(ANTHROPIC, Counting())
-    assert [request.json["max_tokens"] == 0 for request in received] == [True] + [False] * (len(received) - 1)
+async def test_the_first_call_of_a_run_writes_the_cache_for_all_others(provider: Provider) -> None:
+    result, received = await counted(provider, Counting())
+    assert [request.json.get("stream", False) for request in received] == [True] + [False] * (len(received) - 1)
     account = result.account
-    assert account.calls == len(received) - 1
-    assert (account.input_tokens, account.cache_write_tokens) == (2000 * len(received), 1900)
-    assert account.cached_tokens == 1900 * account.calls
-    assert result.cost_usd == pytest.approx((account.input_tokens + account.output_tokens) / 1e6)
+    assert account.calls == len(received)
+    assert (account.cache_write_tokens, account.cached_tokens) == (1900, 1900 * (account.calls - 1))
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+EVENTS = [
+    b"data: " + json.dumps({"choices": [{"index": 0, "delta": delta, "finish_reason": end}]}).encode() + b"\n\n"
+    for delta, end in (({"content": "x = "}, None), ({"content": "1"}, "stop"))
+]
+
+
+class Writing:
+    """Begins its first reply after a moment, and ends it once three requests have come."""
+
+    def __init__(self) -> None:
+        self.server: scripted.Server
+        self.begun_with = 0
+        """Number of requests that had come when the first reply began."""
+        self.has_all = asyncio.Event()
+
+    async def __call__(self, connection: Connection) -> None:
+        if len(self.server.received) == 3:
+            self.has_all.set()
+        if self.begun_with:
+            await scripted.reply(OPENAI.good())(connection)
+            return
+        self.begun_with = 1
+        await asyncio.sleep(0.03)
+        self.begun_with = len(self.server.received)
+        await connection.send(HEAD + EVENTS[0])
+        await self.has_all.wait()
+        await connection.send(EVENTS[1])
+        connection.writer.close()
+
+
+def of_prices(url: str, rates: Mapping[str, float] = {}, **options: str) -> OpenAIModel:
+    """A model that caches prompts by itself; only with prices it is known that this pays."""
+    spec = ModelSpec(provider="openai", name="gpt-5.4", options={"base_url": f"{url}/v1", **options})
+    return OpenAIModel(spec, {"openai:gpt-5.4": rates} if rates else {})
+
+
+@pytest.mark.parametrize(
+    ("stagger", "rates", "begun_with"),
+    [("auto", RATES, 1), ("on", {}, 1), ("auto", {}, 3), ("auto", {"input": 1.0, "output": 5.0}, 3), ("off", RATES, 3)],
+)
+async def test_samples_of_one_prompt_wait_for_the_first_to_begin_where_it_pays(
+    stagger: str, rates: Mapping[str, float], begun_with: int
+) -> None:
+    writing, asked = Writing(), a_call(user=BOOK)
+    calls = [structs.replace(asked, id=structs.replace(asked.id, seq=seq), is_shared=True) for seq in range(3)]
+    async with asyncio.timeout(MAX_WAIT_S / 2), serving(writing) as writing.server:
+        model = of_prices(writing.server.url, rates, stagger=stagger)
+        samples = await asyncio.gather(*map(model.complete, calls))
+        await model.close()
+    assert [each.text for each in samples] == ["x = 1"] * 3
+    assert writing.begun_with == begun_with
+    streams = [request.json.get("stream", False) for request in writing.server.received]
+    assert streams == [begun_with == 1, False, False]
+
+
+async def test_a_sample_with_a_prompt_of_its_own_is_not_streamed() -> None:
+    async with serving(scripted.reply(OPENAI.good())) as server:
+        model = of_prices(server.url, RATES)
+        await model.complete(a_call(user=BOOK))
+        await model.close()
+    assert "stream" not in server.received[0].json
+
+
+async def test_a_first_sample_that_fails_lets_the_others_begin() -> None:
+    answers = (scripted.reply({}, 500), scripted.reply(OPENAI.good()))
+    async with asyncio.timeout(MAX_WAIT_S / 2), serving(*answers) as server:
+        model = of_prices(server.url, stagger="on")
+        calls = [structs.replace(a_call(), is_shared=True)] * 2
+        failed, taken = await asyncio.gather(*map(model.complete, calls), return_exceptions=True)
+        await model.close()
+    assert isinstance(failed, ModelUnavailable)
+    assert isinstance(taken, Sample)
 
 
 def test_others_wait_for_the_first_call_but_not_for_long() -> None:
     async def turns() -> list[tuple[float, bool]]:
-        warming, loop = Warming(), asyncio.get_running_loop()
+        staggering, loop = Staggering(), asyncio.get_running_loop()
         began: list[tuple[float, bool]] = []
 
         async def turn(lasts_s: float) -> None:
-            async with warming.warmed("static") as is_first:
-                began.append((loop.time(), is_first))
+            async with staggering.behind_first("static") as begin:
+                began.append((loop.time(), begin is not None))
                 await asyncio.sleep(lasts_s)
 
         async with asyncio.TaskGroup() as tasks:
@@ -216,7 +294,6 @@ def test_a_constant_part_is_a_part_of_the_users_text(given: Any) -> None:
 # -- conversations -----------------------------------------------------------------------------------------------------
 
 STEPS, STEP_TOKENS = 20, 900
-RATES = {"input": 1.0, "output": 5.0, "cached": 0.1, "cache_write": 1.25}
 
 
 @tool("read_only")
@@ -241,8 +318,8 @@ def next_page(heard: Heard) -> Said:
     return Said(calls=(dialects.Call("end", {"answer": "read"}),))
 
 
-async def read_book(server: StrictWires, wire: str, name: str) -> Result:
-    spec = f"{name}@base_url={server.base_url(wire)}"
+async def read_book(server: StrictWires, wire: str, name: str, stagger: str = "auto") -> Result:
+    spec = f"{name}@base_url={server.base_url(wire)},stagger={stagger}"
     return await run(
         ReadBook(), models=spec, prices={name: RATES}, runs_dir=None, options={"memory": 10**7, "k_read": 3}
     )
@@ -258,12 +335,13 @@ async def test_a_growing_conversation_is_read_from_the_cache_and_billed_as_the_p
     assert (result.outcome, server.refused) == ("completed", [])
     billed = (account.cost_usd or 0.0) * 1e6 - RATES["output"] * account.output_tokens
     assert billed == pytest.approx(units, rel=0.02)
-    assert units < 0.3 * uncached
+    assert units < 0.15 * uncached
 
 
 async def test_all_samples_of_a_step_have_the_cache_key_of_their_input() -> None:
     async with strict_wires(next_page) as server:
         await read_book(server, "chat", "openai:gpt-6-luna")
-        keys = {body["prompt_cache_key"] for body in server.bodies if len(body["messages"]) > 3}
-    assert len(keys) == 1
-    assert keys.pop().endswith("/0")
+        bodies = [body for body in server.bodies if len(body["messages"]) > 3]
+    (key,) = {body["prompt_cache_key"] for body in bodies}
+    assert key.endswith("/0")
+    assert not any("prompt_cache_options" in body for body in bodies), "the cached prefix ends with the last turn"

@@ -253,7 +253,13 @@ class BatchClient:
         """Ask for a resource."""
         return await self._single.get(path)
 
-    async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response | ModelUnavailable:
+    async def post(
+        self,
+        path: str,
+        body: dict[str, Any],
+        headers: Mapping[str, str],
+        on_line: Callable[[bytes], None] | None = None,  # noqa: ARG002 - a batch has whole replies
+    ) -> Response | ModelUnavailable:
         """Wait for the result of a request.
 
         Raises:

@@ -63,8 +63,8 @@ from microagents.models.http.spec_options import (
     other_model,
     refuse_ended,
 )
-from microagents.models.http.usage import CHARS_PER_TOKEN, Meter, sum_of
-from microagents.models.http.warming import Warming
+from microagents.models.http.staggering import AUTO, OFF, ON, Begin, Staggering
+from microagents.models.http.usage import CHARS_PER_TOKEN, Meter
 from microagents.models.model import Model, Most, most_tokens
 from microagents.models.prices import Tariff, flat_tariff, tariff_of
 from microagents.models.rates import Rate, rates_of
@@ -130,6 +130,8 @@ class HttpModel(Model, ABC):
     takes_files = True
     effort_name: ClassVar[str]
     """Parameter of the effort."""
+    streamed: ClassVar[Mapping[str, Any]] = {"stream": True}
+    """Parameters that ask for a stream with the usage in it."""
     substitutes: ClassVar[Mapping[str, str | None]]
     """Parameters that some models refuse, each with its substitute; None leaves the parameter out."""
 
@@ -172,15 +174,16 @@ class HttpModel(Model, ABC):
             raise InvalidUsage(f"system={options['system']!r} is not known; the only one is system={USER}")
         if options.get("calls", TEXT) != TEXT:
             raise InvalidUsage(f"calls={options['calls']!r} is not known; the only one is calls={TEXT}")
-        known = {**self.substitutes, **SENT_AS_TEXT, **dict.fromkeys(REASONING_FIELDS)}
+        known = {**self.substitutes, **dict.fromkeys(self.streamed), **SENT_AS_TEXT, **dict.fromkeys(REASONING_FIELDS)}
         self._substitutes = Substitutes(self.name, known, (self.effort_name,) if "effort" in options else ())
         self._by = f"{self.name} at {self.base_url.partition('?')[0]}"
         self._cache_key: str | None = None
-        self._warming = Warming()
+        self._stagger = options.get("stagger", AUTO)
+        if self._stagger not in (ON, OFF, AUTO):
+            raise InvalidUsage(f"stagger={self._stagger!r} is not {ON}, {OFF} or {AUTO}")
+        self.staggering = Staggering()
         self._no_such_path: Response | None = None
         """The answer of a server that does not know the path behind its address."""
-        self._spent: Usage | None = None
-        """Usage of the calls that warmed the cache, which the next sample reports."""
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
 
     @classmethod
@@ -403,14 +406,11 @@ class HttpModel(Model, ABC):
         # Raised outside of every except clause: its context would be the SDK's error, which contains the request and the key.
         if isinstance(samples, ModelUnavailable):
             raise samples
-        spent, self._spent = self._spent, None
-        if spent is None:
-            return samples
-        return [structs.replace(samples[0], usage=sum_of(samples[0].usage, spent)), *samples[1:]]
+        return samples
 
     async def close(self) -> None:
         """Close the connections of the running event loop. A later call opens new ones."""
-        self._warming.clear()
+        self.staggering.clear()
         self._no_such_path = None
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
@@ -523,39 +523,65 @@ class HttpModel(Model, ABC):
         floor = self.capabilities.cache_floor
         return floor is not None and chars >= floor * CHARS_PER_TOKEN
 
+    def staggers(self, chars: int, *, is_cached: bool) -> bool:
+        """Whether the samples of a prompt of so many characters wait for the reply to the first one to begin.
+
+        Args:
+            chars: its length.
+            is_cached: whether the provider is asked to cache the whole prompt, or does so by itself.
+        """
+        if self._stagger == AUTO:
+            return is_cached and self._reads_pay(chars)
+        return self._stagger == ON
+
+    def _reads_pay(self, chars: int) -> bool:
+        """Whether a prefix of this length is known to cost less if it is read from the provider's cache."""
+        if self._tariff is None or not self._may_be_cached(chars):
+            return False
+        return self._tariff.reads_pay(chars // CHARS_PER_TOKEN)
+
+    def _shared_prefixes(self, call: Call) -> list[str]:
+        """Return the prefixes of a request that pay if they are cached: the constant part, and a prompt that several requests have."""
+        prompt, prefixes = call.prompt, list[str]()
+        static = prompt.system + prompt.user_parts[0]
+        if self._stagger != OFF and self._reads_pay(len(static)):
+            prefixes.append(static)
+        if call.is_shared and self.staggers(prompt.size, is_cached=self._caches_whole(prompt)):
+            prefixes.append(f"{prompt.flat.system}\0{prompt.flat.user}")
+        return prefixes
+
+    def _caches_whole(self, prompt: Prompt) -> bool:
+        """Whether a cached prefix ends with the prompt, and not with its constant part."""
+        return bool(prompt.turns) or not self.capabilities.explicit_cache
+
     async def _ask_when_known(self, client: Client, call: Call) -> Response | ModelUnavailable:
         """Ask; at an address that may be a mistake the first call goes ahead, and its answer is that to all if there is no such path."""
         if self.is_patient:
             return await self._ask(client, call)
         if self.meant_url is None:
-            return await self._ask_when_warm(client, call)
-        async with self._warming.warmed(self.base_url):
+            return await self._ask_in_order(client, call)
+        async with self.staggering.behind_first(self.base_url):
             if self._no_such_path is not None:
                 return self._no_such_path
-            answer = await self._ask_when_warm(client, call)
+            answer = await self._ask_in_order(client, call)
             if isinstance(answer, Response) and answer.status_code in NO_SUCH_PATH:
                 self._no_such_path = answer
             return answer
 
-    async def _ask_when_warm(self, client: Client, call: Call) -> Response | ModelUnavailable:
-        """Ask; of calls whose constant part is cached, the first one writes the cache before the others read it."""
-        if self._is_cached(call.prompt):
-            async with self._warming.warmed(call.prompt.system + call.prompt.user_parts[0]) as is_first:
-                if is_first and not await self._warm(client, call):
-                    return await self._ask(client, call)
-        return await self._ask(client, call)
+    async def _ask_in_order(self, client: Client, call: Call) -> Response | ModelUnavailable:
+        """Ask; of requests that share a cached prefix, the first one writes the cache before the others read it."""
+        async with self.staggering.behind_first(*self._shared_prefixes(call)) as begin:
+            return await self._ask(client, call, begin)
 
-    async def _warm(self, client: Client, call: Call) -> bool:  # noqa: ARG002 - for providers that can
-        """Write the constant part into the cache by a call that generates nothing; returns whether the provider has such calls."""
-        return False
-
-    async def _ask(self, client: Client, call: Call) -> Response | ModelUnavailable:
+    async def _ask(self, client: Client, call: Call, begin: Begin | None = None) -> Response | ModelUnavailable:
+        """Ask; a reply whose beginning others wait for is streamed."""
         while True:
             known = frozenset(self._substitutes.refused)
             taken = structs.replace(call, prompt=self._taken(call.prompt))
-            parameters = self._accepted(taken)
+            parameters = self._accepted(taken, is_streamed=begin is not None)
             headers = {sample_keys.HEADER: sample_keys.key_of(self._run_id, call, parameters), **self._headers(taken)}
-            answer = await client.post(self.path, {**self._content(taken, parameters), **_nested(parameters)}, headers)
+            body = {**self._content(taken, parameters), **_nested(parameters)}
+            answer = await client.post(self.path, body, headers, begin)
             if isinstance(answer, Response):
                 answer = self._decoded(answer, call)
             if isinstance(answer, ModelUnavailable) or not self._learns(answer, taken.prompt, parameters, known):
@@ -665,9 +691,11 @@ class HttpModel(Model, ABC):
         """Return further headers of a request."""
         return {}
 
-    def _accepted(self, call: Call) -> dict[str, Any]:
+    def _accepted(self, call: Call, *, is_streamed: bool = False) -> dict[str, Any]:
         """Return the optional parameters of a request, without any that the model refuses."""
         parameters = self._parameters(call)
+        if is_streamed:
+            parameters |= self.streamed
         if "temperature" in parameters and not self.capabilities.takes(self.capabilities.temperature, self._effort):
             self._substitutes.refused.setdefault("temperature", None)
         self._substitutes.put_into(parameters)

@@ -56,8 +56,17 @@ class Client(Protocol):
         """Ask a provider for a resource without a body, such as its list of models."""
         ...
 
-    async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response | ModelUnavailable:
-        """Send one request. A failure is returned: if raised, its context would be an error that contains the key."""
+    async def post(
+        self,
+        path: str,
+        body: dict[str, Any],
+        headers: Mapping[str, str],
+        on_line: Callable[[bytes], None] | None = None,
+    ) -> Response | ModelUnavailable:
+        """Send one request. A failure is returned: if raised, its context would be an error that contains the key.
+
+        ``on_line`` gets each line of a successful response as it arrives, if the client reads it in pieces.
+        """
         ...
 
     async def close(self) -> None:
@@ -101,6 +110,7 @@ class Sender:
         path: str,
         body: dict[str, Any],
         headers: Mapping[str, str],
+        on_line: Callable[[bytes], None] | None = None,
     ) -> Response | ModelUnavailable:
         """Send one request, and follow no redirect.
 
@@ -108,6 +118,7 @@ class Sender:
             path: path behind the base URL.
             body: the JSON of the request.
             headers: more headers.
+            on_line: gets each line of a successful response as it arrives.
 
         Returns:
             The response; or an error of the kind ``refused`` if the body cannot be written, ``network`` if the request was not sent,
@@ -117,7 +128,7 @@ class Sender:
             data = msgspec.json.encode(body)
         except (TypeError, ValueError, RecursionError) as error:
             return ModelUnavailable("refused", f"the request cannot be encoded: {type(error).__name__}")
-        return await self._send("POST", path, data, headers)
+        return await self._send("POST", path, data, headers, on_line)
 
     async def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], on_line: Callable[[bytes], None] | None = None

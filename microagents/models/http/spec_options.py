@@ -26,6 +26,7 @@ OPTIONS = (
     "system",
     "calls",
     "batch",
+    "stagger",
 )
 _MOST_CHARS_PER_TOKEN = 6
 """More than a token of ordinary text has, so that no prompt is refused that would fit."""

@@ -120,15 +120,3 @@ class Meter:
             )
             for index in range(number)
         ]
-
-
-def sum_of(usage: Usage, spent: Usage) -> Usage:
-    """Return the usage of a reply, and the input spent before it."""
-    is_known = usage.cost_usd is not None and spent.cost_usd is not None
-    return structs.replace(
-        usage,
-        input_tokens=None if usage.input_tokens is None else usage.input_tokens + (spent.input_tokens or 0),
-        cached_tokens=usage.cached_tokens + spent.cached_tokens,
-        cache_write_tokens=usage.cache_write_tokens + spent.cache_write_tokens,
-        cost_usd=(usage.cost_usd or 0.0) + (spent.cost_usd or 0.0) if is_known else None,
-    )

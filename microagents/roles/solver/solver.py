@@ -276,6 +276,7 @@ def _call_of(request: Draw) -> Call:
     return Call(
         id=request.id,
         samples=request.samples,
+        is_shared=request.is_shared,
         prompt=request.prompt,
         reply=resolve(request.reply, Reply),
         temperature=request.temperature,

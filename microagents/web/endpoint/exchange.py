@@ -16,6 +16,7 @@ from microagents.models.http.provider import HttpModel
 from microagents.models.http.refusals import failure_kind, plain, retry_after_s, status_told, words_in
 from microagents.models.http.replies import UNREADABLE, decode, name_in, object_in
 from microagents.models.http.sending import MAX_BODY_BYTES, Response
+from microagents.models.http.staggering import Begin
 from microagents.models.model import Call, Model, Most
 from microagents.replies.chat import Sample, Usage
 from microagents.replies.masses import LawOfMass, Mass
@@ -26,7 +27,7 @@ from microagents.web.endpoint.asked import LISTED, SEALED, ForwardedRequest
 from microagents.web.endpoint.caps import Caps
 from microagents.web.endpoint.certificates import law_of, mass_in
 from microagents.web.endpoint.policy import Policy
-from microagents.web.endpoint.wires import RESPONSES, Withheld
+from microagents.web.endpoint.wires import MESSAGES, RESPONSES, Withheld
 
 _WORDS = {SEALED: "encrypted", LISTED: "logprobs"}
 """Words by which models refuse to include their reasoning, and the log-probabilities of tokens."""
@@ -75,8 +76,6 @@ class Exchange:
         """Why the last sample without a reply has none."""
         self.is_wanted = asyncio.Event()
         """Set while a client waits for the reply: without one no further sample is begun."""
-        self.first_event = asyncio.Event()
-        """Set once the first sample has begun to arrive."""
 
     @cached_property
     def cap(self) -> int:
@@ -145,15 +144,10 @@ class ForwardingModel(Model):
         provider: sends requests, with its own key.
         exchanges: the open exchanges, by the path of their elections.
         caps: bound the cost of all samples.
-        is_staggered: whether the other samples of a request begin with the first event of the first one, whose prompt is in the
-            provider's cache then.
     """
 
-    def __init__(
-        self, provider: HttpModel, exchanges: Mapping[str, Exchange], caps: Caps, *, is_staggered: bool
-    ) -> None:
+    def __init__(self, provider: HttpModel, exchanges: Mapping[str, Exchange], caps: Caps) -> None:
         self._caps = caps
-        self._is_staggered = is_staggered
         self._refused: set[str] = set()
         """Further parts of replies that it refuses."""
         self._provider = provider
@@ -185,12 +179,12 @@ class ForwardingModel(Model):
         exchange, seq = self._exchanges[call.id.election.path], call.id.seq
         if seq not in exchange.replies:
             await exchange.is_wanted.wait()
-            if seq and self._is_staggered:
-                await exchange.first_event.wait()
             try:
-                reply = await self._paid(exchange, call)
+                async with self._provider.staggering.behind_first(
+                    *self._shared_prefixes(exchange.asked, call)
+                ) as begin:
+                    reply = await self._paid(exchange, call, begin)
             except ModelUnavailable as error:
-                exchange.first_event.set()
                 exchange.failure = error
                 # A reply that cannot be read says nothing of the others, while a run ends at some in a row.
                 kind = "server" if error.is_unread else error.kind
@@ -200,13 +194,20 @@ class ForwardingModel(Model):
         found = exchange.replies[seq]
         return Sample(text=found.acts, usage=found.usage, model=self._provider.name, mass=found.mass)
 
-    async def _paid(self, exchange: Exchange, call: Call) -> ForwardedReply:
+    def _shared_prefixes(self, asked: ForwardedRequest, call: Call) -> list[str]:
+        """Return a name of the prompt of a request, if it pays that its other samples read it from the provider's cache."""
+        is_cached = asked.wire is not MESSAGES or b'"cache_control"' in asked.whole
+        if self._provider.staggers(len(asked.whole), is_cached=is_cached):
+            return [call.id.election.path]
+        return []
+
+    async def _paid(self, exchange: Exchange, call: Call, begin: Begin | None) -> ForwardedReply:
         """Forward the request once the caps have room for its cost, and note the cost."""
         most_usd = self.at_most(call).cost_usd or 0.0
         try:
             async with self._caps.reserved(exchange.asked.caller, most_usd) as reserved:
                 try:
-                    reply = await self._forwarded(exchange, call)
+                    reply = await self._forwarded(exchange, call, begin)
                 except ModelUnavailable as error:
                     if error.kind not in MAY_BE_BILLED:
                         reserved.spent = 0
@@ -222,7 +223,7 @@ class ForwardingModel(Model):
         """Return the law of the masses of the replies to a request; None if they have none."""
         return None if LISTED in self._refused else law_of(self._provider, exchange.asked, exchange.policy)
 
-    async def _forwarded(self, exchange: Exchange, call: Call) -> ForwardedReply:
+    async def _forwarded(self, exchange: Exchange, call: Call, begin: Begin | None) -> ForwardedReply:
         asked, policy = exchange.asked, exchange.policy
         path = asked.behind(asked.wire.upstream)
         while True:
@@ -240,7 +241,7 @@ class ForwardingModel(Model):
                 more=asked.wire.logprobs if LISTED in added else {},
                 includes=added if asked.wire is RESPONSES else (),
             )
-            answer = await self._provider.forward(path, body, asked.headers, lambda _: exchange.first_event.set())
+            answer = await self._provider.forward(path, body, asked.headers, begin)
             reply = exchange.taken(answer, self._provider, law) if isinstance(answer, Response) else answer
             if isinstance(reply, ForwardedReply):
                 if law is not None and reply.mass is None and UNREAD not in reply.acts:

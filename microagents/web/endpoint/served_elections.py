@@ -50,8 +50,6 @@ OUTAGE_S = 5.0
 """Seconds for which a call is tried again: a client waits for it, and tries again itself."""
 CALL_S = "600"
 """Seconds of a whole call, unless the spec of the model says otherwise: agents ask for long replies."""
-STAGGER = "stagger"
-"""Option of a model's spec, ``on`` or ``off``: whether the other samples wait for the first one to begin."""
 PROVIDERS = ("openai", "openai-responses", "anthropic")
 """Providers whose requests can be forwarded."""
 
@@ -314,10 +312,7 @@ class ServedElections:
     def _run_of(self, day: str, run_id: str) -> DayRun:
         """Build the run of a day."""
         exchanges: dict[str, Exchange] = {}
-        models = {
-            spec: ForwardingModel(each, exchanges, self._caps, is_staggered=is_staggered(spec))
-            for spec, each in self._providers.items()
-        }
+        models = {spec: ForwardingModel(each, exchanges, self._caps) for spec, each in self._providers.items()}
         plan = RunPlan(
             tasks=[Requests()],
             listed=False,
@@ -350,24 +345,11 @@ def _provider_of(spec: str, settings: Mapping[str, object]) -> HttpModel:
             f"{spec!r} cannot be served: requests go on as they came, so its provider must speak their wire; give "
             "openai:NAME or anthropic:NAME, with @base_url=... for vLLM, llama.cpp, OpenRouter and others"
         )
-    parsed.options.pop(STAGGER, None)
     parsed.options.setdefault("timeout_s", CALL_S)
     context = Context(run_id="serve", seed=0, tasks=[], strategy=Strategy(), settings=settings)
     model = MODELS.find(parsed.provider, Model).open(parsed, context)
     assert isinstance(model, HttpModel)
     return model
-
-
-def is_staggered(spec: str) -> bool:
-    """Whether the other samples of a model begin with the first event of the first one.
-
-    Raises:
-        InvalidUsage: its option is neither on nor off.
-    """
-    asked = ModelSpec.parse(spec).options.get(STAGGER, "off")
-    if asked not in ("on", "off"):
-        raise InvalidUsage(f"{STAGGER}={asked!r} is neither on nor off")
-    return asked == "on"
 
 
 _ACTS = address_of(Acts)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from microagents.base.errors import InvalidUsage
-from tests.web.endpoint.test_forwarding import ASKED, posted, saying, voted
+from microagents.web.endpoint.callers import Caller
+from microagents.web.endpoint.server import Endpoint, serving
+from tests.doubles.acting import acting
+from tests.web.endpoint.test_forwarding import ANY, ASKED, posted, saying, voted
 from tests.web.endpoint.test_owed import until
 
 
@@ -27,7 +31,28 @@ async def test_a_first_sample_that_fails_lets_the_others_begin() -> None:
         assert (await posted(served, "chat/completions", ASKED))[0] == 200
 
 
-async def test_stagger_is_on_or_off() -> None:
-    with pytest.raises(InvalidUsage, match="stagger='yes' is neither on nor off"):
+async def test_stagger_is_on_off_or_auto() -> None:
+    with pytest.raises(InvalidUsage, match="stagger='yes' is not on, off or auto"):
         async with voted(saying("x"), option=",stagger=yes"):
             pass
+
+
+@pytest.mark.parametrize(("marks", "begun"), [({"cache_control": {"type": "ephemeral"}}, 1), ({}, 3)])
+async def test_auto_waits_where_the_client_has_the_prompt_cached_and_reading_it_is_cheaper(
+    marks: dict[str, Any], begun: int
+) -> None:
+    name = "anthropic:claude-haiku-5-5"
+    rates = {"input": 1.0, "output": 5.0, "cached": 0.1, "cache_write": 1.25}
+    text = {"type": "text", "text": "It goes on. " * 300, **marks}
+    tools = [{"name": "read", "input_schema": {"type": "object"}}]
+    body = {"model": "any", "max_tokens": 9, "messages": [{"role": "user", "content": [text]}], "tools": tools}
+    async with acting(saying("x")) as double:
+        models = [f"{name}@base_url={double.url}"]
+        endpoint = Endpoint(models=models, settings={"prices": {name: rates}}, callers=[Caller(policy=ANY)])
+        async with serving(endpoint) as served:
+            double.gate = asyncio.Event()
+            asking = asyncio.create_task(posted(served, "messages", body))
+            await until(lambda: double.in_flight == begun)
+            double.gate.set()
+            assert (await asking)[0] == 200
+    assert len(double.requests) == 3
