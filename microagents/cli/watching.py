@@ -248,12 +248,7 @@ def _tell_forecast(forecast: Forecast, *, display: Display, signals: _Signals, a
     """Print the expected cost, and ask whether to begin if it is high and a person is there."""
     _tell(display, str(forecast))
     with display.paused():
-        if (
-            ask is not None
-            and has_terminal()
-            and not forecast.is_simulated
-            and (forecast.cost_usd or 0.0) > ASKED_FROM_USD
-        ):
+        if ask is not None and has_terminal() and forecast.is_billed and (forecast.cost_usd or 0.0) > ASKED_FROM_USD:
             signals.leave()
             ask()
             signals.follow()

@@ -25,7 +25,7 @@ from microagents.replies.tool_calls import Calls, ToolCall
 from microagents.runs.cells import OURS, TrustColumns
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
-from microagents.runs.words.money import mark_of, specs_in
+from microagents.runs.words.money import specs_in
 from microagents.runs.words.summary import facts_of, summary, summary_rows
 from microagents.runs.words.verdict import RunFacts, counted, progress_text, verdict_on
 from microagents.task import Task, V
@@ -226,7 +226,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             "bound_usd": account.bound_usd,
             "votes_per_step": account.votes_per_step,
             "votes_per_decision": account.votes_per_decision,
-            "price": mark_of(self.models),
+            "price": self.price.mark,
             "created_at": self.created_at,
             "wall_s": round(self.wall_s, 3),
             "result": list(self.recorded) if isinstance(self.recorded, Results) else self.recorded,

@@ -117,7 +117,7 @@ def flags_in(
             [vote if each.chars <= cap else (None, False) for each, vote in zip(step, votes, strict=True)]
             for step, votes in zip(steps, taken[name], strict=True)
         ]
-        readings.append(_judged(f"{name}, at most {cap:,} characters", cap, kept, taken[name], right_read))
+        readings.append(_judged(f"{name}, to {cap:,}", cap, kept, taken[name], right_read))
     return FlagFindings(
         replies=len(lengths), readings=tuple(readings), lengths=tuple(_by_length(steps)), advice=_advice(readings)
     )

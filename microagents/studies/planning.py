@@ -34,7 +34,7 @@ from microagents.runs.doctor import announced_end
 from microagents.runs.settings import validated
 from microagents.runs.step_counts import steps_of
 from microagents.runs.strategies import strategy_of
-from microagents.runs.words.money import are_simulated, money
+from microagents.runs.words.money import money, prices_of
 from microagents.studies.ceilings import WHAT_HELPS, Ceiling, ceiling_of
 from microagents.studies.measure import Measurement
 from microagents.studies.measured import (
@@ -642,7 +642,7 @@ def _by_test(model: _Planned, _: Task | None) -> Iterator[PlannedRun]:
 
 def _is_simulated(model: _Planned, task: Task | None) -> bool:
     """Return whether rungs and rollouts can be simulated: the simulated model can only continue from a state that a prompt shows."""
-    return not are_simulated(model.models) or (
+    return prices_of(model.models).is_billed or (
         isinstance(task, ChainTask) and type(task).state_in is not ChainTask.state_in
     )
 
@@ -728,5 +728,5 @@ def _notes(model: _Planned, runs: Sequence[PlannedRun]) -> Iterator[str]:
         yield f"the limit of {found.limits[limit]:,} {limit} a minute makes a run last longer than its waiting"
     spec = ModelSpec.parse(found.model)
     end = announced_end(spec, datetime.now(UTC).date())
-    if end is not None and not are_simulated([found.model]) and "base_url" not in spec.options:
+    if end is not None and prices_of([found.model]).is_billed and "base_url" not in spec.options:
         yield f"the model {end}"

@@ -296,4 +296,4 @@ def test_the_mean_f1_of_questions_with_words_is_told_below_the_table() -> None:
         "compare", "multi-hop", "--inputs", "lines.jsonl", "--model", "scripted:said.jsonl", "--strategy", "single-shot"
     )
     assert ran.code == COMPLETED
-    assert "mean F1 of the answers: single-shot 0.800" in ran.out
+    assert "single-shot  mean F1 of the answers 0.800" in ran.out

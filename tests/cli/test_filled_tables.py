@@ -246,7 +246,7 @@ def test_rows_without_an_oracle_are_tried_and_measured_by_their_agreement_each_r
     assert "it replies in the form asked for; whether rightly is not known without an oracle" in tried.out
     measured = microagents("measure", "rows", *words)
     assert measured.code == COMPLETED, measured.err
-    assert "they differ at 2 inputs: 0, 1" in measured.out
+    assert "differ   at 2 of 3: 0, 1" in measured.out
     assert "no chance and no k; they need the task's `oracle`" in measured.out
 
 
@@ -307,14 +307,14 @@ def test_a_measurement_of_rows_judges_each_field_and_promises_by_the_law_of_vote
     write("in.csv", "n\n" + "".join(f"{number}\n" for number in range(40)))
     measured = microagents("measure", "judged.py:Fill", "--inputs", "in.csv", "--model", "judged.py:Errs")
     assert measured.code == COMPLETED, measured.err
-    assert "p = 0.3" in measured.out  # of whole rows, so votes on these would hurt
+    assert "p            0.3" in measured.out  # of whole rows, so votes on these would hurt
     assert "\nfield  right\na      0." in measured.out
-    said = re.search(r"votes by field at k = 3: (.*) calls a row, all fields right in (.{6}),", measured.out)
+    said = re.search(r"at k = 3 by field: (.*) calls a row, all fields right in (.{6}),", measured.out)
     assert said is not None
     end = row_end([0.85] * 6, 3, 100)
     assert float(said[1]) == pytest.approx(end.draws, rel=0.25)
     assert float(said[2]) == pytest.approx(end.right, abs=0.03)
-    assert "verdict: votes help" in measured.out
+    assert "verdict  votes help" in measured.out
 
 
 PROSE = """

@@ -23,7 +23,7 @@ def asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal, and a model whose calls are paid."""
     monkeypatch.setattr(watching, "has_terminal", lambda: True)
     monkeypatch.setattr(watching, "ASKED_FROM_USD", 0.0)
-    monkeypatch.setattr(Forecast, "is_simulated", property(lambda _: False))
+    monkeypatch.setattr(Forecast, "is_billed", property(lambda _: True))
 
 
 def measured() -> str:

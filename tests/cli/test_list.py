@@ -42,6 +42,17 @@ def test_at_80_columns_no_line_is_wider_and_nothing_is_left_out(monkeypatch: pyt
         assert heads == ["r", "second"]
 
 
+def test_a_table_that_is_wider_than_the_terminal_loses_its_least_columns_and_says_which(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [["name", "right", "calls", "cost"], ["a-strategy-of-many-words", "97.00%", "1,000", "$1.00"]]
+    monkeypatch.setattr(tables, "columns_of_stdout", lambda _: 34)
+    drawn = tables.table(Columns(rows, least=("calls", "cost"))).splitlines()
+    assert max(map(len, drawn)) <= 34
+    assert drawn[0].split() == ["name", "right", "cost"]
+    assert drawn[-1] == "(too narrow for: calls)"
+
+
 def test_a_journal_that_a_full_disk_left_empty_says_how_to_begin_its_run() -> None:
     Path("runs").mkdir()
     Path("runs/r.sqlite").touch()

@@ -15,7 +15,7 @@ def test_a_plan_of_a_file_gives_chance_calls_and_cost_and_the_command_for_the_fi
     asked = ["judged.py:Fill", "--inputs", "in.csv"]
     measured = microagents("measure", *asked, "--model", "judged.py:Errs", "--run-id", "m", "--pilot", "6")
     assert measured.code == COMPLETED, measured.err
-    assert "votes held on 6 rows at k = 3: " in measured.out
+    assert "on 6 rows at k = 3: " in measured.out
     plan = microagents("plan", *asked, "--from", "m")
     assert plan.code == FAILED, plan.err
     assert plan.out.startswith("in.csv: 16 rows, 12 asked: equal rows are asked once; 6 fields a row; judged.py:Errs\n")

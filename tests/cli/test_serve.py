@@ -32,7 +32,7 @@ async def test_it_prints_its_addresses_elects_and_ends_cleanly_with_ctrl_c() -> 
             out, err = process.communicate(timeout=WAIT_S)
     assert (line["models"], line["anthropic"], line["pid"]) == ([spec], line["url"], process.pid)
     assert (process.returncode, out) == (COMPLETED, "")
-    assert err.strip() == "answered 1 of 1 request for $0.0003"
+    assert err.strip() == "answered 1 of 1 request, $0.0003"
     shown = microagents("show", line["run"], "--json").json
     assert (shown["outcome"], shown["calls"]) == ("completed", 3)
 

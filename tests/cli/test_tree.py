@@ -13,7 +13,7 @@ import pytest
 from msgspec import Raw
 
 from microagents.cli.views.tree import draw_tree
-from microagents.runs.words.money import money
+from microagents.runs.words.money import Price
 from microagents.systems.questions.tree import Branch, ProblemNode, TurnKind, TurnResult, fold
 from tests.cli.commands import COMPLETED, OVER, STOPPED, UNDECIDED, WRONG_USAGE, Ran, microagents, write
 
@@ -213,8 +213,8 @@ def test_what_is_undecided_is_counted_where_it_is_folded() -> None:
     whole = ProblemNode(
         at="", problem="p", depth=0, turns=(), answer=None, calls=3, cost_usd=0.0, children=(half, leaf)
     )
-    assert "+4 problems, 3 of them undecided" in draw_tree(fold(whole, 0), money)
-    assert "+2 problems, 2 of them undecided" in draw_tree(fold(whole, 1), money)
+    assert "+4 problems, 3 of them undecided" in draw_tree(fold(whole, 0), Price())
+    assert "+2 problems, 2 of them undecided" in draw_tree(fold(whole, 1), Price())
 
 
 # -- states ----------------------------------------------------------------------------------------------------------------------------
@@ -269,4 +269,4 @@ def test_a_branch_says_what_became_of_it(branch: Branch, text: str) -> None:
     leaf = ProblemNode(
         at="", problem="p", depth=0, turns=(), answer=Raw(b'{"total":3}'), calls=0, cost_usd=0.0, branch=branch
     )
-    assert draw_tree(leaf, money) == f"{text}\n-> 3  nothing recorded  $0.00"
+    assert draw_tree(leaf, Price()) == f"{text}\n-> 3  nothing recorded  $0.00"

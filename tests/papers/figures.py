@@ -135,7 +135,7 @@ class Lab:
 
     def _show_bill(self, forecast: Forecast) -> None:
         typer.echo(str(forecast), err=True)
-        if self._asks and not forecast.is_simulated:
+        if self._asks and forecast.is_billed:
             begins = False
             with suppress(typer.Abort):  # Ctrl-C, or the end of the input
                 begins = typer.confirm("Begin?", err=True)

@@ -16,6 +16,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.printing import printable
 from microagents.cli.options import RUNS, AsJson, Config, RunsDir
 from microagents.cli.reporting import echo
+from microagents.runs.words.money import money
 from microagents.runs.words.verdict import counted
 
 MAX_PORT = 65_535
@@ -144,7 +145,6 @@ async def _serve(given: dict[str, Any], *, as_json: bool) -> None:
             echo(f"    ANTHROPIC_BASE_URL={served.url}")
         with rare_garbage_collection():
             await ended.wait()
-    counts, cost_usd = served.counts, served.cost_usd
-    cost = "at an unknown cost" if cost_usd is None else f"for ${cost_usd:.4f}"
+    counts, cost = served.counts, money(served.cost_usd)
     left = f"; {counts['not elected']} not elected" if counts["not elected"] else ""
-    typer.echo(f"answered {counts['elections']} of {counted(counts['requests'], 'request')} {cost}{left}", err=True)
+    typer.echo(f"answered {counts['elections']} of {counted(counts['requests'], 'request')}, {cost}{left}", err=True)

@@ -19,13 +19,14 @@ from microagents.cli.reporting import echo
 from microagents.cli.views.lines import one_line, shorten
 from microagents.cli.views.tables import clock
 from microagents.journal.messages import Account
-from microagents.runs.words.money import Price, money
+from microagents.runs.words.money import Price
 from microagents.runs.words.summary import counts_of, progress_line
 
 LINE_EVERY_S = 60.0
 """Interval of progress lines if stderr is not a terminal."""
 MAX_TITLE = 32
 """Columns of the title in the live display."""
+UNPRICED = Price()
 
 
 class Display(NamedTuple):
@@ -44,7 +45,7 @@ class Display(NamedTuple):
 
 
 @contextmanager
-def live_display(title: str, *, unit: str = "step", price: Price = money, loads: bool = False) -> Iterator[Display]:
+def live_display(title: str, *, unit: str = "step", price: Price = UNPRICED, loads: bool = False) -> Iterator[Display]:
     """Show the progress of a run on stderr, and the loads of its roles if wanted: live on a terminal, otherwise as one line a minute."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import chain
+from string import ascii_uppercase
 
 from msgspec import structs
 
 from microagents.cli.reporting import echo, json_text
-from microagents.cli.views.tables import Columns, clock, report_text
-from microagents.runs.words.money import are_simulated, money
+from microagents.cli.views.tables import Columns, Facts, Part, clock, report_text
+from microagents.runs.words.money import money, prices_of
 from microagents.runs.words.summary import known, options_text
 from microagents.runs.words.verdict import counted
 from microagents.studies.planning import PlannedRun, PlannedRuns
 from microagents.studies.simulation import Simulation
 from microagents.task import Task
 
-ALPHABET = 26
 OTHERS = 5
 """Number of rows beside the marked one."""
 
@@ -60,55 +61,64 @@ def print_plan(
         echo(report_text([*_report(task, work, found), *_end(found, command_line, " and".join(within))]))
 
 
-def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator[str | Columns]:
+def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator[Part]:
     if work is None:
         named = ""
     else:
         named = f"{task}{options_text(work.model_dump(exclude_defaults=True))}: "
     size = counted(found.steps, "step") if found.unit == "steps" else f"one {found.unit}"
-    yield f"{named}{size}"
-    models = list(dict.fromkeys(model for run in found.runs for model in run.models))
-    letters = _letters(models)
-    for model, letter in letters.items():
-        if letter != model:
-            yield f"{letter} is {model}"
+    models = list(dict.fromkeys(chain.from_iterable(run.models for run in found.runs)))
+    yield "; ".join([f"{named}{size}", *models[: len(models) == 1]])
+    letters = {}
+    if len(models) > 1:
+        letters = dict(zip(models, ascii_uppercase, strict=False))
+        yield Facts([(letter, model) for model, letter in letters.items()])
     shown = _shown(found)
-    yield Columns([*_rows(found, shown, letters)], to_the_left=(0, 1, 2) if models else (0, 1))
+    if models:
+        yield _measured(found, shown, letters)
+    else:
+        yield _by_rates(shown)
     if len(shown) < len(found.runs):
         yield f"{len(found.runs) - len(shown):,} other runs are in --json"
-    yield from _noted(found, shown, letters)
+    for names in dict.fromkeys(run.models for run in shown):
+        of = f"{_pool(names, letters)}: " if letters else ""
+        for note in found.notes.get(names, ()):
+            yield f"{of}{note}"
     if found.simulation is not None:
         yield from _simulation(found.simulation)
-    if models and are_simulated(models):
-        yield "simulated: costs are what the real model would have cost at list prices"
+    note = prices_of(models).note
+    if note:
+        yield note
 
 
-def _rows(found: PlannedRuns, shown: Sequence[PlannedRun], letters: dict[str, str]) -> Iterator[list[str]]:
-    if not letters:  # given rates have no interval
-        yield ["", "strategy", "chance", "calls"]
-        for run in shown:
-            yield ["*" if run.is_best else "", _named(run), f"{run.chance.share:.6f}", f"{run.calls:,.0f}"]
-        return
-    yield ["", "model", "strategy", "if independent", "as measured (95 %)", "calls", "cost", "time"]
+def _by_rates(shown: Sequence[PlannedRun]) -> Columns:
+    """Lay out runs by given rates, which have no interval."""
+    rows = [["", "strategy", "chance", "calls"]]
+    rows += [[_mark(run), _named(run), f"{run.chance.share:.6f}", f"{run.calls:,.0f}"] for run in shown]
+    return Columns(rows, to_the_left=(0, 1))
+
+
+def _measured(found: PlannedRuns, shown: Sequence[PlannedRun], letters: dict[str, str]) -> Columns:
+    """Lay out runs by measured errors; of one model without its name."""
+    rows = [["", "models", "strategy", "if independent", "measured (95 %)", "calls", "cost", "time"]]
     for run in shown:
-        named = " + ".join(letters[each] for each in run.models)
         independent = "-" if run.independent is None else f"{run.independent:.4f}"
         chance = known(run.chance.low, run.chance.high)
         time = "-" if run.duration_s is None else clock(run.duration_s)
         calls = f"{run.calls:,.0f}" if found.unit == "steps" else f"{run.calls:,.1f}"
-        mark = "*" if run.is_best else ""
-        yield [mark, named, _named(run), independent, chance, calls, money(run.cost_usd), time]
+        cells = [_pool(run.models, letters), _named(run), independent, chance, calls, money(run.cost_usd), time]
+        rows.append([_mark(run), *cells])
+    if not letters:
+        rows = [[mark, *cells] for mark, _, *cells in rows]
+    return Columns(rows, to_the_left=(0, 1, 2)[: 2 + bool(letters)], least=("if independent", "time", "calls"))
 
 
-def _noted(found: PlannedRuns, shown: Sequence[PlannedRun], letters: dict[str, str]) -> Iterator[str]:
-    for names in dict.fromkeys(run.models for run in shown):
-        notes = found.notes.get(names, ())
-        if names:
-            of = f"{' + '.join(letters[each] for each in names)}: "
-        else:
-            of = ""
-        for note in notes:
-            yield f"{of}{note}"
+def _pool(names: Sequence[str], letters: dict[str, str]) -> str:
+    return " + ".join(letters.get(name, name) for name in names)
+
+
+def _mark(run: PlannedRun) -> str:
+    return "*" if run.is_best else ""
 
 
 def _shown(found: PlannedRuns) -> Sequence[PlannedRun]:
@@ -124,16 +134,16 @@ def _shown(found: PlannedRuns) -> Sequence[PlannedRun]:
     return [run for run in found.runs if run in chosen]
 
 
-def _simulation(found: Simulation) -> Iterator[str | Columns]:
+def _simulation(found: Simulation) -> Iterator[Part]:
     share = found.success
     yield f"{counted(found.runs, 'run')} in virtual time, each step with an error rate drawn from the measured ones:"
     rows = [
-        ["  all steps right", f"{share.share:.3f} ({share.low:.3f} to {share.high:.3f} with 95 %)"],
-        ["  undecided", f"{found.undecided:,} of {found.runs:,}"],
-        ["  calls of a run", f"{found.calls:,.0f}"],
-        ["  duration of a run", f"{found.duration_s:,.1f} s"],
+        ("  all steps right", f"{share.share:.3f} ({share.low:.3f} to {share.high:.3f} with 95 %)"),
+        ("  undecided", f"{found.undecided:,} of {found.runs:,}"),
+        ("  calls of a run", f"{found.calls:,.0f}"),
+        ("  duration of a run", f"{found.duration_s:,.1f} s"),
     ]
-    yield Columns(rows, to_the_left=(0, 1))
+    yield Facts(rows)
 
 
 def _end(found: PlannedRuns, command_line: str | None, within: str) -> Iterator[str]:
@@ -173,14 +183,6 @@ def run_command(task: str, options: list[str], words: Sequence[str]) -> str:
     """Write the command that runs a task with options and further words."""
     given = [word for each in options for word in ("-o", each)]
     return shlex.join(["microagents", "run", task, *given, *words])
-
-
-def _letters(models: Sequence[str]) -> dict[str, str]:
-    """Return a short name for each model of several; a single one has its own."""
-    if len(models) <= 1:
-        return {name: name for name in models}
-    letters = {name: chr(65 + at) for at, name in enumerate(models[:ALPHABET])}
-    return letters | {name: f"model {at}" for at, name in enumerate(models[ALPHABET:], ALPHABET + 1)}
 
 
 def _named(run: PlannedRun) -> str:

@@ -9,13 +9,15 @@ from msgspec import structs
 from microagents.cli.reporting import echo, json_text
 from microagents.cli.views.measurement import within
 from microagents.cli.views.planned import run_command
-from microagents.cli.views.tables import Columns, report_text
-from microagents.runs.words.money import are_simulated, money
+from microagents.cli.views.tables import Columns, Part, report_text
+from microagents.runs.words.money import money, prices_of
 from microagents.runs.words.verdict import counted
 from microagents.studies.measured import proportion_of
 from microagents.studies.row_plans import PlannedTable, PlannedVotes
 
 HEAD = ["", "k", "by", "field right", "row right", "open", "calls a row", "a field", "a row", "calls", "cost"]
+LEAST = ["a field", "field right", "a row", "calls a row", "calls"]
+"""Columns that a narrow terminal loses, in this order."""
 
 
 def print_rows(found: PlannedTable, task: str, file: str, options: list[str], *, as_json: bool) -> None:
@@ -38,13 +40,14 @@ def print_rows(found: PlannedTable, task: str, file: str, options: list[str], *,
         echo(report_text([*_report(found, file), _end(found, command_line)]))
 
 
-def _report(found: PlannedTable, file: str) -> Iterator[str | Columns]:
+def _report(found: PlannedTable, file: str) -> Iterator[Part]:
     once = "" if found.asked == found.rows else f", {found.asked:,} asked: equal rows are asked once"
     yield f"{file}: {counted(found.rows, 'row')}{once}; {counted(found.fields, 'field')} a row; {found.model}"
-    yield Columns([HEAD, *[_cells(each, found) for each in found.votes]], to_the_left=(0, 1, 2))
+    yield Columns([HEAD, *[_cells(each, found) for each in found.votes]], to_the_left=(0, 1, 2), least=LEAST)
     yield from found.notes
-    if are_simulated([found.model]):
-        yield "simulated: costs are what the real model would have cost at list prices"
+    note = prices_of([found.model]).note
+    if note:
+        yield note
 
 
 def _cells(planned: PlannedVotes, of: PlannedTable) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tables and sentences of reports."""
+"""Tables, facts and sentences of reports."""
 
 from __future__ import annotations
 
@@ -14,47 +14,78 @@ from rich.text import Text
 
 from microagents.base.printing import printable
 from microagents.cli.views.lines import drawn
-from microagents.runs.words.summary import columns_of_stdout
+from microagents.runs.words.summary import columns_of_stdout, facts_text
 from microagents.runs.words.verdict import local_time
 
 WIDEST = 10_000
 """Columns of a table that goes into a file or a pipe, at most."""
 
 
-LEAST_TEXT, GAP = 12, 2
+LEAST_TEXT, GAP = 16, 2
 """Least width of a column of texts, and the columns behind each."""
 
 
 class Columns(NamedTuple):
-    """A table in a report. Columns are aligned to the right, except the ones of these numbers."""
+    """A table in a report, with its headers. Columns are aligned to the right, except the ones of these numbers."""
 
     rows: Sequence[Sequence[str]]
     to_the_left: Container[int] = (0,)
+    least: Sequence[str] = ()
+    """Headers of the columns that a narrow terminal loses first; without any they go from the last one on."""
 
 
-def report_text(parts: Iterable[str | Columns]) -> str:
-    """Lay out sentences, on a terminal wrapped at words to its width, and tables. An empty sentence is an empty line."""
-    laid = [table(each) if isinstance(each, Columns) else _wrapped(each) for each in parts]
-    return "\n".join(laid)
+class Facts(NamedTuple):
+    """Facts of a report: names, and their words."""
+
+    rows: Iterable[tuple[str, str]]
+
+
+Part = str | Columns | Facts
+"""A part of a report; an empty sentence is an empty line."""
+
+
+def report_text(parts: Iterable[Part]) -> str:
+    """Lay out parts below each other, on a terminal within its width."""
+    return "\n".join(map(_laid, parts))
+
+
+def _laid(part: Part) -> str:
+    if isinstance(part, Columns):
+        return table(part)
+    if isinstance(part, Facts):
+        return facts_text([(name, printable(text)) for name, text in part.rows])
+    return _wrapped(part)
 
 
 def table(columns: Columns) -> str:
-    """Draw a table. On a terminal that is too narrow texts are wrapped, and figures stay whole."""
-    laid = laid_out(columns)
-    return drawn(laid, max(columns_of_stdout(WIDEST), sum(GAP + (each.min_width or 0) for each in laid.columns)))
+    """Draw a table. On a narrow terminal texts are wrapped, figures stay whole, and a line names the columns that are left out."""
+    laid, width, left_out = laid_out(columns), columns_of_stdout(WIDEST), list[str]()
+    for name in columns.least or reversed(columns.rows[0][1:]):
+        if sum(GAP + (each.min_width or 0) for each in laid.columns) <= width:
+            break
+        left_out.append(name)
+        laid = laid_out(columns, left_out)
+    said = drawn(laid, width)
+    if left_out:
+        said += "\n" + _wrapped(f"(too narrow for: {', '.join(left_out)})")
+    return said
 
 
-def laid_out(columns: Columns) -> Table:
-    """Lay out a table without lines."""
+def laid_out(columns: Columns, left_out: Container[str] = ()) -> Table:
+    """Lay out a table without lines, and without some columns."""
     laid = Table(box=None, show_header=False, pad_edge=False, padding=(0, GAP, 0, 0))
+    kept = []
     for number, cells in enumerate(zip_longest(*columns.rows, fillvalue="")):
+        if cells[0] in left_out:
+            continue
+        kept.append([Text(printable(cell)) for cell in cells])
         widest = max(map(cell_len, cells))
         if number in columns.to_the_left:
             laid.add_column(overflow="fold", min_width=min(widest, LEAST_TEXT))
         else:
             laid.add_column(justify="right", no_wrap=True, min_width=widest)
-    for row in columns.rows:
-        laid.add_row(*map(Text, map(printable, row)))
+    for row in zip(*kept, strict=True):
+        laid.add_row(*row)
     return laid
 
 

@@ -10,7 +10,7 @@ from microagents.cli.config import PROJECT, with_defaults, write_defaults
 from microagents.cli.reporting import EXIT_CODES, echo, json_text
 from microagents.cli.trusting import has_terminal
 from microagents.cli.views.first_rows import tried_rows
-from microagents.cli.views.tables import Columns, report_text
+from microagents.cli.views.tables import Columns, Part, report_text
 from microagents.runs.words.money import Price, prices_of
 from microagents.studies.trying import USELESS, Tried, TriedForm
 
@@ -31,7 +31,7 @@ def report_tried(found: Tried, *, as_json: bool, write: bool) -> None:
         typer.echo(f"microagents: wrote {', '.join(found.settings)} into {PROJECT}", err=True)
 
 
-def _report(found: Tried) -> Iterator[str | Columns]:
+def _report(found: Tried) -> Iterator[Part]:
     price = prices_of([found.model])
     if found.forms:
         rows = [["form", "valid", "right", "flags", "tokens a reply", "seconds", "cost"]]

@@ -27,7 +27,7 @@ from microagents.runs.driver.budget import stops_again
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import own_prices
 from microagents.runs.step_counts import steps_of
-from microagents.runs.words.money import are_simulated, money, prices_of, specs_in
+from microagents.runs.words.money import money, prices_of, specs_in
 from microagents.runs.words.summary import promised_chance
 from microagents.systems.chains.maker import Maker
 from microagents.task import ChainTask, Task
@@ -84,9 +84,9 @@ class Forecast(Struct, frozen=True, kw_only=True):
         return self.calls * self.call_usd
 
     @property
-    def is_simulated(self) -> bool:
-        """Whether no call is billed."""
-        return are_simulated(self.models)
+    def is_billed(self) -> bool:
+        """Whether calls are billed to an account."""
+        return prices_of(self.models).is_billed
 
     def __str__(self) -> str:
         models = ", ".join(dict.fromkeys(map(without_options, self.models)))

@@ -34,7 +34,7 @@ from microagents.runs.inspection.rebuilding import RebuiltQuestion, asked_at, as
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.plan import settings_of
 from microagents.runs.settings import solver_pool
-from microagents.runs.words.money import mark_of, specs_in
+from microagents.runs.words.money import prices_of, specs_in
 from microagents.systems.agents.notes import ActionRecord, AgentRecord
 from microagents.systems.chains.lookahead import lookahead_in
 
@@ -195,7 +195,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         right=right,
         wrong=wrong,
         cost_usd=total_usd(costs),
-        price=mark_of(specs_in(settings_of(reader.experiment)["models"])),
+        price=prices_of(specs_in(settings_of(reader.experiment)["models"])).mark,
         began_at=reader.created_at,
         ended_at=reader.ended_at(input_of(path)),
         person=reader.persons().get(path) if path in reader.undecided() else None,

@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-Price = Callable[[float | None], str]
-"""Writes an amount in US dollars; None for an unknown one."""
 SIMULATED = "sim:"
 """Prefix of the specs of simulated models."""
 
 
-def are_simulated(specs: Iterable[str]) -> bool:
-    """Return whether all of these models are simulated."""
-    return all(spec.startswith(SIMULATED) for spec in specs)
+class Price(NamedTuple):
+    """Writes the amounts of some models."""
+
+    mark: str = ""
+    """The word behind each amount; empty if all models are real."""
+
+    def __call__(self, cost_usd: float | None) -> str:
+        """Write an amount in US dollars; None for an unknown one."""
+        if cost_usd is None:
+            return money(None)
+        return f"{money(cost_usd)} {self.mark}".rstrip()
+
+    @property
+    def is_billed(self) -> bool:
+        """Whether some amounts are billed to an account."""
+        return self.mark != "simulated"
+
+    @property
+    def note(self) -> str:
+        """The sentence behind amounts that do not say it each; empty if all models are real."""
+        return _NOTES[self.mark]
 
 
-def mark_of(specs: Iterable[str]) -> str:
-    """Return the word behind the amounts of a run with these models; empty if all are real."""
-    simulated = [spec.startswith(SIMULATED) for spec in specs]
-    if not any(simulated):
-        return ""
-    if all(simulated):
-        return "simulated"
-    return "partly simulated"
+_NOTES = {
+    "": "",
+    "partly simulated": "partly simulated: those costs are the list prices of the real models",
+    "simulated": "simulated: no real model was asked; costs are the list prices of the real one",
+}
 
 
 def prices_of(specs: Iterable[str]) -> Price:
     """Say how the amounts of a run with these models are written."""
-    mark = mark_of(specs)
-    if not mark:
-        return money
-    return lambda cost_usd: money(cost_usd) if cost_usd is None else f"{money(cost_usd)} {mark}"
+    simulated = [spec.startswith(SIMULATED) for spec in specs]
+    if not any(simulated):
+        return Price()
+    if all(simulated):
+        return Price("simulated")
+    return Price("partly simulated")
 
 
 def money(cost_usd: float | None) -> str:

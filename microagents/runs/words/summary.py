@@ -7,7 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import exp, inf, lgamma, log
 from typing import Any
@@ -137,7 +137,11 @@ def _votes_text(account: Account, unit: str) -> str:
 
 def summary(result: RunFacts, *, with_text: bool = True) -> str:
     """Write the summary of a run, for a person. It has the arguments of `summary_rows`."""
-    rows = summary_rows(result, with_text=with_text)
+    return facts_text(summary_rows(result, with_text=with_text))
+
+
+def facts_text(rows: Sequence[tuple[str, str]]) -> str:
+    """Write facts below each other: their names, and beside these their words, on a terminal within its width."""
     width = max(len(name) for name, _ in rows)
     return "\n".join(_wrapped(f"{name:<{width}}  ", text) for name, text in rows)
 
@@ -519,10 +523,11 @@ def columns_of_stdout(otherwise: int = 100) -> int:
 
 def _model_text(result: RunFacts) -> str:
     """Name the models, and write the cost."""
-    models, cost_usd, expected = ", ".join(result.models), result.account.cost_usd, result.account.expected_usd
-    if result.is_simulated:
-        return f"{models} (simulated: no real model was asked; at list prices the real one would have cost {money(cost_usd)})"
-    return f"{models}, {result.price(cost_usd)}" + ("" if expected is None else f" (expected: {money(expected)})")
+    account, text = result.account, ", ".join(result.models)
+    text += f", {money(account.cost_usd)}"
+    if account.expected_usd is not None:
+        text += f" (expected: {money(account.expected_usd)})"
+    return f"{text} {result.price.note}".rstrip()
 
 
 def _took_text(result: RunFacts) -> str:

@@ -16,7 +16,7 @@ from microagents.journal.messages import Account, InputEnding, RunOutcome, verdi
 from microagents.journal.requests import PersonDecision
 from microagents.replies.persons import ANSWERED
 from microagents.runs.accuracy import Accuracy
-from microagents.runs.words.money import Price, are_simulated, prices_of
+from microagents.runs.words.money import Price, prices_of
 
 RUNS_DIR = Path("runs")
 """Folder of journals by default."""
@@ -101,11 +101,6 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     def price(self) -> Price:
         """Writes amounts of the run."""
         return prices_of(self.models)
-
-    @property
-    def is_simulated(self) -> bool:
-        """Whether no real model is asked."""
-        return are_simulated(self.models)
 
     @property
     def most(self) -> tuple[float | None, int | None]:
