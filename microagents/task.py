@@ -498,7 +498,10 @@ def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | No
             return None
         return _flag_of_steps(task, reply, state, at=at)
     judged = reply.answer if isinstance(reply, Trajectory) else reply
-    own: object = called(task.flag, *([_state_decoder(kind).decode(state)] if by_state else ()), judged, at=at)
+    if by_state:
+        own: object = called(task.flag, _state_decoder(kind).decode(state), judged, at=at)
+    else:
+        own = called(task.flag, judged, at=at)
     # A flag is a key of the account and is shown on terminals, so it must be short and printable.
     if own is None or (isinstance(own, str) and own.isprintable() and 0 < len(own) <= MAX_FLAG_CHARS):
         return own
@@ -540,7 +543,8 @@ async def feedback_on(task: Task, reply: Reply, state: bytes) -> str | None:
         state: the state that the step was asked in, as JSON.
     """
     assert isinstance(task, ChainTask)
-    feedback = await called_aside(task.verify, _state_decoder(type(task)).decode(state), reply)
+    judged = _state_decoder(type(task)).decode(state)
+    feedback = await called_aside(task.verify, judged, reply)
     if feedback is None:
         return None
     if not (isinstance(feedback, str) and feedback.strip()):

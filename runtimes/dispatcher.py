@@ -305,7 +305,8 @@ class Dispatcher:
             message = resolve(sent.message, Message)
             request = wire.unpack(sent.body, message, as_json=message.as_json)
             if isinstance(request, Request):
-                incoming.reply(wire.pack(await replica.ask(request), as_json=message.as_json))
+                reply = await replica.ask(request)
+                incoming.reply(wire.pack(reply, as_json=message.as_json))
             else:
                 await incoming.send_items(replica.stream(request))
         except MicroagentsError as error:

@@ -170,7 +170,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             heappop(timers)
         if not self._ready and not self._stopping:
             if not timers or timers[0][0] == inf:
-                raise Deadlocked(self._now, tuple(f"{task.get_name()}: {_where(task)}" for task in self.pending))
+                waiting = [f"{task.get_name()}: {_where(task)}" for task in self.pending]
+                raise Deadlocked(self._now, tuple(waiting))
             self._now = max(self._now, timers[0][0])
         while timers and not timers[0][0] > self._now:  # as in asyncio, NaN is due
             self._ready.append(heappop(timers)[2])

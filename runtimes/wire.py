@@ -83,7 +83,8 @@ _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 def pack(value: object, *, as_json: bool = False) -> Raw:
     """Encode one value, with ``as_json`` as JSON in a string of bytes. msgpack may not support its type or its size."""
-    return Raw(_encoder.encode(msgspec.json.encode(value) if as_json else value))
+    packed = msgspec.json.encode(value) if as_json else value
+    return Raw(_encoder.encode(packed))
 
 
 def unpack(body: Raw, of: Any, *, as_json: bool = False) -> Any:

@@ -128,10 +128,11 @@ class World:
         }
         columns = {"refund": "order_id, cents", "status": "order_id, status", "mail": "customer, template"}
         with self._opened() as db:
-            return all(
-                db.execute(f"SELECT {columns[table]} FROM {table} WHERE run = ?", (self._run,)).fetchall() == rows  # noqa: S608 - ours
-                for table, rows in done.items()
-            )
+            for table, rows in done.items():
+                found = db.execute(f"SELECT {columns[table]} FROM {table} WHERE run = ?", (self._run,))  # noqa: S608 - ours
+                if found.fetchall() != rows:
+                    return False
+            return True
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:

@@ -246,7 +246,8 @@ def number_in(text: str) -> Fraction | None:
     found = _NUMBER.findall(plain)
     if len(found) != 1:
         return None
-    return Fraction("".join(found[0].split()).replace(",", ""))
+    digits = "".join(found[0].split())
+    return Fraction(digits.replace(",", ""))
 
 
 def _paragraph(given: Any) -> str:

@@ -81,7 +81,8 @@ class FillTable(RowTask[Filled]):
         for each in columns:
             if each not in row:
                 raise InvalidUsage(f"files names the column {each!r}, and the row has {', '.join(row)}")
-        files = tuple([File(str(row[each])) for each in columns if row[each]])
+        paths = [row[each] for each in columns]
+        files = tuple([File(str(path)) for path in paths if path])
         if columns_in(self.ask):
             return Prompt(user=filled(self.ask, row), files=files)
         shown = {name: value for name, value in row.items() if name not in columns}

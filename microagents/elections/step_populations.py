@@ -118,7 +118,8 @@ def populations(seen: Iterable[tuple[int, int]], seed: tuple[int, int]) -> tuple
 
     If none of the sampled steps is one of the hard steps of a draw, there are none: that is the condition of every chance.
     """
-    return _populations(tuple(Counter(seen).items()), seed)
+    kinds = Counter(seen)
+    return _populations(tuple(kinds.items()), seed)
 
 
 @lru_cache(maxsize=8)
@@ -137,7 +138,8 @@ def _populations(kinds: tuple[tuple[tuple[int, int], int], ...], seed: tuple[int
         first += len(each)
         if found.hard is not None and found.share is not None:
             base = (1 - found.share)[:, None] * (found.base @ likely.T)
-            none = (number * np.log(np.maximum(base / np.maximum(found.whole @ likely.T, LEAST), LEAST))).sum(1)
+            is_base = base / np.maximum(found.whole @ likely.T, LEAST)
+            none = np.log(np.maximum(is_base, LEAST)) @ number
             is_none = rng.random(len(none)) < np.exp(none)
             found = found._replace(share=np.where(is_none, 0.0, found.share))
         drawn.append(found.whole)
@@ -172,13 +174,15 @@ def _fitted(form: _Form, likely: Array, number: Counts, rng: np.random.Generator
         z = middles[rng.integers(_KERNELS, size=_REFINED)] + stretch * rng.standard_normal((_REFINED, size)) @ root.T
         z = np.where(rng.random((_REFINED, 1)) < _BROAD, rng.logistic(size=z.shape), z)
         near = _kernel(np.linalg.solve(root, z.T).T, np.linalg.solve(root, middles.T).T)
-        near -= math.log(_KERNELS) + float(np.log(np.diag(root)).sum())
+        log_scale = np.log(np.diag(root)).sum()
+        near -= math.log(_KERNELS) + float(log_scale)
         prior = -(np.logaddexp(0, z) + np.logaddexp(0, -z)).sum(1)
         weights = reached(form.population(_unit(z)).whole) + prior
         weights -= np.logaddexp(math.log(_BROAD) + prior, math.log(1 - _BROAD) + near)
     # A point that is too heavy stands for a region that the others have missed (Ionides 2008).
     most = weights.max()
-    weights = np.minimum(weights, most + math.log(np.exp(weights - most).mean()) + math.log(_REFINED) / 2)
+    mean = most + math.log(np.exp(weights - most).mean())
+    weights = np.minimum(weights, mean + math.log(_REFINED) / 2)
     return _unit(z), weights + math.log(form.weight)
 
 
@@ -194,7 +198,8 @@ def _kernel(at: Array, middles: Array) -> Array:
     size = at.shape[1]
     far = (at**2).sum(1)[:, None] + (middles**2).sum(1) - 2 * at @ middles.T
     whole = math.lgamma((_DEGREES + size) / 2) - math.lgamma(_DEGREES / 2) - size / 2 * math.log(_DEGREES * math.pi)
-    return np.asarray(np.log(((1 + np.maximum(far, 0) / _DEGREES) ** (-(_DEGREES + size) / 2)).sum(1)) + whole)
+    densities = (1 + np.maximum(far, 0) / _DEGREES) ** (-(_DEGREES + size) / 2)
+    return np.asarray(np.log(densities.sum(1)) + whole)
 
 
 def _unit(z: Array) -> Array:

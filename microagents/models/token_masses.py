@@ -69,9 +69,10 @@ def mass_of(tokens: Sequence[Token], text: str, *, law: LawOfMass, is_closed: bo
     before = accumulate(found, initial=0.0)
     others = [_best_other(token) for token in tokens]
     branches = [log + other for log, other in zip(before, others, strict=False) if other is not None]
+    text = whole.decode("utf-8", "surrogatepass")
     return Mass(
         log=min(0.0, math.fsum(found)),
-        text=digest_of_text(whole.decode("utf-8", "surrogatepass")),
+        text=digest_of_text(text),
         law=law,
         branch=min(0.0, max(branches)) if len(branches) == len(tokens) else None,
     )

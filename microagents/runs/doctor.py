@@ -91,7 +91,8 @@ async def examine(
     if all(each.subject != "clock" for each in findings):
         now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         findings.append(_ok("clock", f"{now}; compared with a provider's where one is asked"))
-    if not any(os.environ.get(name, "").strip() for name in KEYS.values()):
+    keys = [os.environ.get(name, "") for name in KEYS.values()]
+    if not "".join(keys).strip():
         said = "none is set: only simulated models and servers without a key can be asked"
         findings.append(_missing("keys", said, is_needed=False))
     return findings
@@ -189,7 +190,8 @@ def _of_provider(
 
 def _prefix_cache(text: str, metrics: bytes) -> Iterator[Finding]:
     """Counts by vLLM of its cache of prefixes: votes on one prompt that reach one replica pay for its reading once."""
-    found = {name: sum(map(float, re.findall(PREFIX_COUNTER % name, metrics))) for name in (b"queries", b"hits")}
+    counts = {name: re.findall(PREFIX_COUNTER % name, metrics) for name in (b"queries", b"hits")}
+    found = {name: sum(map(float, several)) for name, several in counts.items()}
     if asked := found[b"queries"]:
         hint = "" if found[b"hits"] else "; behind a router of several replicas give session=prompt"
         share = f"{100 * found[b'hits'] / asked:.0f} % of {asked:,.0f} prompt tokens were read from it"
@@ -269,7 +271,8 @@ async def _calls(text: str) -> list[Finding]:
 
 async def _said_for_call(text: str, *, in_text: bool) -> str:
     """Ask for one call; returns what the model said in its place, empty if it called."""
-    model = await asyncio.to_thread(open_model, text, Context(run_id="doctor", seed=0, tasks=[], strategy=Strategy()))
+    context = Context(run_id="doctor", seed=0, tasks=[], strategy=Strategy())
+    model = await asyncio.to_thread(open_model, text, context)
     asked = Prompt(
         system="You call tools.",
         user=CALL_ASKED,

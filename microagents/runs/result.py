@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from html import escape
+from operator import eq
 from typing import Any, Generic, NamedTuple, cast, overload
 
 import msgspec
@@ -352,7 +353,7 @@ class Results(Sequence[V]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Results | list | tuple):
             return NotImplemented
-        return len(self) == len(other) and all(ours == theirs for ours, theirs in zip(self, other, strict=True))
+        return len(self) == len(other) and all(map(eq, self, other))
 
     __hash__ = None  # type: ignore[assignment]
 

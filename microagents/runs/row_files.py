@@ -196,7 +196,8 @@ def _separator_of(sample: str, separators: str) -> str:
     for each in separators:
         records = csv.reader(io.StringIO(sample, newline=""), delimiter=each)
         header, *others = [*islice(filter(_is_filled, records), 2)] or [[]]
-        if len(header) > 1 and all(len(other) == len(header) for other in others):
+        lengths = {len(other) for other in others}
+        if len(header) > 1 and lengths <= {len(header)}:
             return each
     return separators[0]
 
@@ -340,7 +341,8 @@ def _scan(rows: Iterable[dict[str, Any]]) -> _Columns:
         given.update(takewhile(ours.__ne__, row))
         for name, value in row.items():
             kinds.setdefault(name, set()).add(object if _is_large(value) else type(value))
-            is_ascii = is_ascii and name.isascii() and str(cell(value)).isascii()
+            text = str(cell(value))
+            is_ascii = is_ascii and name.isascii() and text.isascii()
     return _Columns(kinds, given, is_ascii)
 
 

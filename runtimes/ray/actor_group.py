@@ -66,7 +66,8 @@ class ActorGroup:
         """Slots that have ended like that, by name. One may be needed again."""
         self._slot_of = {replica: slot for slot in self.slots.values() for replica in slot.replicas}
         self._dispatcher = Dispatcher(DRIVER)
-        self._roles = RoleGroup(self._dispatcher, deployments, place_replicas(deployments, list(self.slots.values())))
+        places = place_replicas(deployments, list(self.slots.values()))
+        self._roles = RoleGroup(self._dispatcher, deployments, places)
         self.messenger = self._roles.messenger(DRIVER)
         self._connecting = asyncio.Lock()
         self._lost: dict[str, bytes] = {}
@@ -143,7 +144,7 @@ class ActorGroup:
             RayError: an actor died.
         """
         # Those of slots that leave are also stopped at the end.
-        self._deployments = max(self._deployments, deployments, key=lambda each: sum(one.num_replicas for one in each))
+        self._deployments = max(self._deployments, deployments, key=_replicas_in)
         new = [self._ended.pop(slot.name, slot) for slot in slots_of(deployments) if slot.name not in self.slots]
         for slot in new:
             self.slots[slot.name] = slot
@@ -160,7 +161,8 @@ class ActorGroup:
         """Send new work only to the replicas of these deployments; the other slots are `leaving`."""
         kept = {slot.name for slot in slots_of(deployments)}
         self.leaving = {name: slot for name, slot in self.slots.items() if name not in kept}
-        self._roles.extend(deployments, place_replicas(deployments, list(self.slots.values())))
+        places = place_replicas(deployments, list(self.slots.values()))
+        self._roles.extend(deployments, places)
 
     async def end_idle(self) -> None:
         """End the lanes that get no new work and have none left."""
@@ -257,7 +259,8 @@ class ActorGroup:
         try:
             yield
         except Exception as error:
-            await self._lose(slot, PeerLost(slot.name, f"{type(error).__name__}: {error}"))
+            reason = f"{type(error).__name__}: {error}"
+            await self._lose(slot, PeerLost(slot.name, reason))
             raise
 
     async def _replace(self, slot: ActorSlot, cause: str) -> None:
@@ -338,7 +341,8 @@ class ActorGroup:
 
     async def _kill_actors(self) -> None:
         if not self.has_ray_ended:
-            await gather([end_process(slot.actor) for slot in self.slots.values() if slot.actor is not None])
+            actors = [slot.actor for slot in self.slots.values()]
+            await gather([end_process(actor) for actor in actors if actor is not None])
 
     async def _stop_replica(self, replica: str) -> None:
         try:
@@ -348,6 +352,10 @@ class ActorGroup:
             log("warning", "a role did not stop cleanly", {"role": replica.partition("/")[0], "error": repr(error)})
         except RayError:
             return  # its actor has died
+
+
+def _replicas_in(deployments: Sequence[Deployment]) -> int:
+    return sum(each.num_replicas for each in deployments)
 
 
 async def _wait_for(method: str, actors: Sequence[Any]) -> None:

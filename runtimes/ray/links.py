@@ -104,7 +104,8 @@ class RayLink:
     async def _deliver_all(self) -> None:
         try:
             while self._waiting:
-                await self._deliver(_encode(self._next()))
+                frame = self._next()
+                await self._deliver(_encode(frame))
         except RayError:  # it has died, which the driver notices
             self._waiting.clear()
         finally:

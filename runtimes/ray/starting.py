@@ -177,4 +177,5 @@ class ActorStarter:
         peers = {each.name: (each.actor, each.incarnation) for each in slots.values() if each is not slot}
         context, deployments = self._blueprint.context, self._blueprint.deployments
         # Ray stores long arguments before it returns.
-        await call_role(await aside(slot.actor.build.remote, import_folders(), context, deployments, peers))
+        building = await aside(slot.actor.build.remote, import_folders(), context, deployments, peers)
+        await call_role(building)

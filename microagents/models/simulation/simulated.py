@@ -410,7 +410,8 @@ def _hangs(share: float, key: bytes, call: Call, prompt: Prompt) -> bool:
     """Return whether a call gets no reply. Unlike the reply, this differs from attempt to attempt."""
     place = f"{call.id.election.path}\0{call.id.seq}\0{call.attempt}\0".encode()
     text = place + _text_digest(prompt.system, prompt.user)
-    return _uniform(int.from_bytes(blake2b(text, digest_size=4, key=key, person=b"hang").digest())) < share
+    drawn = blake2b(text, digest_size=4, key=key, person=b"hang")
+    return _uniform(int.from_bytes(drawn.digest())) < share
 
 
 def _uniform(number: int) -> float:

@@ -262,7 +262,8 @@ class TinyModel(Model):
 
     def _chance(self, call: Call) -> Random:
         place = f"{call.id.election.path}\0{call.id.seq}\0{call.rejected}\0{call.prompt.system}\0{call.prompt.user}"
-        return Random(blake2b(place.encode("utf-8", "surrogatepass"), digest_size=16, key=self._key).digest())  # noqa: S311 - seeded
+        seed = blake2b(place.encode("utf-8", "surrogatepass"), digest_size=16, key=self._key)
+        return Random(seed.digest())  # noqa: S311 - seeded
 
     def logprobs(self, prompt: Prompt, text: str, temperature: float = 1.0) -> list[float]:
         """Log-probabilities of the tokens of a reply and of the stop behind them, at a temperature above 0.

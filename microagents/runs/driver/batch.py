@@ -151,7 +151,7 @@ class Batch:
         self._shared.wait(first, number)
         if any(first in lane for lane in self._open.values()):
             return
-        ending = self._endings.get(first) or (await messenger.ask(Recall(path=str(first)))).ending
+        ending = await self._ending(messenger, first)
         if ending is not None:
             await self._end_equals(messenger, ending)
 
@@ -219,9 +219,15 @@ class Batch:
         reason = f"of {self._total:,} inputs {counts}{others}{first}; resume the run to do what is not completed"
         return next((state for state in UNSOLVED if numbers[state]), "stopped"), reason
 
+    async def _ending(self, messenger: RoleMessenger, number: int) -> InputEnding | None:
+        if number in self._endings:
+            return self._endings[number]
+        recalled = await messenger.ask(Recall(path=str(number)))
+        return recalled.ending
+
     async def _reason(self, messenger: RoleMessenger, number: int) -> str | None:
         """Return why an input did not complete."""
-        ending = self._endings.get(number) or (await messenger.ask(Recall(path=str(number)))).ending
+        ending = await self._ending(messenger, number)
         if ending is None:
             return None
         return ending.reason

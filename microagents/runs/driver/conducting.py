@@ -93,4 +93,5 @@ async def report_progress(messenger: RoleMessenger, on_progress: OnProgress) -> 
     """Pass the account on at intervals. It never ends."""
     while True:
         await asyncio.sleep(PROGRESS_EVERY_S)
-        on_progress(await messenger.ask(Report()))
+        account = await messenger.ask(Report())
+        on_progress(account)

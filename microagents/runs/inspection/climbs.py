@@ -167,14 +167,16 @@ class _Climbs:
         else:
             values = [ballot.value for ballot in row.ballots if isinstance(ballot, Ballot)]
         first: dict[Hashable, bytes] = {}
-        return Counter([first.setdefault(self._vote_of(value), value) for value in values]).most_common()
+        voted = [first.setdefault(self._vote_of(value), value) for value in values]
+        return Counter(voted).most_common()
 
     def _vote_of(self, value: bytes) -> Hashable:
         """Return the vote of a reply; the reply itself if the task's code is not there, or the reply is of another class."""
         try:
             if self._task is None:
                 return value
-            return self._task.vote_of(decoder_of(self._task.reply_type()).decode(value))
+            decode = decoder_of(self._task.reply_type()).decode
+            return self._task.vote_of(decode(value))
         except (MicroagentsError, msgspec.MsgspecError):
             return value
 

@@ -135,10 +135,10 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         ending_so = [there for there, _ in reader.decisions() if there.endswith(f"/{path}")]
         if len(ending_so) == 1:
             return inspect_decision(reader, ending_so[0])
-        near = (
-            each for each in (f"0/{path}", f"0/step/{path}") if reader.decision_at(each) or reader.open_elections(each)
-        )
-        first = next(near, None) or next((there for there, _ in reader.decisions()), None)
+        nearest = (f"0/{path}", f"0/step/{path}")
+        near = [each for each in nearest if reader.decision_at(each) or reader.open_elections(each)]
+        there_are = (there for there, _ in reader.decisions())
+        first = next(chain(near, there_are), None)
         if first is None:
             there = "it has none"
         else:
@@ -309,7 +309,8 @@ def _tally(
     election: ElectionId, ballots: Sequence[Ballot | Flagged], question: Question | None
 ) -> list[tuple[bytes, int]]:
     if question is None:
-        return list(Counter(ballot.value for ballot in ballots if isinstance(ballot, Ballot)).items())
+        values = [ballot.value for ballot in ballots if isinstance(ballot, Ballot)]
+        return list(Counter(values).items())
     return list(_count(election, ballots, question).verdict().tally)
 
 

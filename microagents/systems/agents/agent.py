@@ -316,7 +316,8 @@ def tools_below(tools: Sequence[GivenTool], *way: type[AgentTask[Any]]) -> list[
     """
     below = list[GivenTool]()
     for each in filter(hands_off, tools):
-        agent = get_type_hints(called_in(FunctionTool(each).function)).get("return")
+        function = called_in(FunctionTool(each).function)
+        agent = get_type_hints(function).get("return")
         if not (isinstance(agent, type) and issubclass(agent, AgentTask)):
             raise InvalidDefinition(
                 f"a hand-off of {way[-1].__name__} must state its agent: -> YourAgent, not {agent!r}"

@@ -292,7 +292,8 @@ class Chain:
             return None
         tried.append((step.election, verdict))
         for rung in self._rungs:
-            held = _checked(rung, await rung.hold(self, step, [each for _, each in tried]))
+            resolutions = [each for _, each in tried]
+            held = _checked(rung, await rung.hold(self, step, resolutions))
             if held is not None and held[1].outcome in ("decided", "inferred"):
                 for each in tried:
                     self.work.leave(*each)

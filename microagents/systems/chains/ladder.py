@@ -82,10 +82,11 @@ class JudgeOfCandidates(Struct, frozen=True, kw_only=True):
                 first.setdefault(vote, value)
         if len(votes) < 2:  # noqa: PLR2004 - there is nothing to choose
             return None
+        candidates = tuple(map(Raw, first.values()))
         asked = Choose(
             at=f"step/{step.number}/{self.name}",
             prompt=step.question.prompts[0],
-            candidates=tuple(map(Raw, first.values())),
+            candidates=candidates,
             k=self.margin,
             max_draws=chain.max_draws,
             sampling=chain.task.sampling,

@@ -150,7 +150,8 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
             return super().correct(state, reply)
         if not self.gold_values:
             return None
-        return not any(differs(as_reply(reply), name, right) for name, right in self.gold_values.items())
+        given = as_reply(reply)
+        return not any(differs(given, name, right) for name, right in self.gold_values.items())
 
     def start(self) -> Row:
         """The row without its gold columns."""

@@ -349,7 +349,8 @@ class DocumentDraft:
         at = f"{record.at}/rank/{'neutral' if ranker is None else ranker}"
         # By label, and then shuffled: no order of agents shows.
         shown = sorted(ranked, key=lambda author: labels[author.agent])
-        Random(f"{at} {' '.join(labels[author.agent] for author in shown)}").shuffle(shown)  # noqa: S311 - seeded on purpose
+        in_order = " ".join([labels[author.agent] for author in shown])
+        Random(f"{at} {in_order}").shuffle(shown)  # noqa: S311 - seeded on purpose
         versions = [Version(label=labels[author.agent], text=author.text) for author in shown]
         asked = ToRank(**self._about(record, finished), versions=tuple(versions))
         return SegmentQuestion(at=at, agent=ranker, asked=asked)
