@@ -19,6 +19,7 @@ from microagents.base.printing import printable
 from microagents.cli.inputs import Given
 from microagents.cli.options import StrategyOptions, strategy_named
 from microagents.cli.reporting import EXIT_CODES, echo
+from microagents.cli.views.row_queue import judge_rows
 from microagents.cli.watching import ALL_ENDED, Watched, kept_in, run_in_terminal, show_and_exit
 from microagents.elections.promises import LabelledRow
 from microagents.journal.opening import holds_nothing
@@ -29,7 +30,7 @@ from microagents.runs.plan import plan_of
 from microagents.runs.result import Result
 from microagents.runs.settings import check_promised
 from microagents.runs.words.verdict import counted, resume_command
-from microagents.studies.labels import DrawnRows
+from microagents.studies.labels import DrawnRows, LabelQueue
 from microagents.studies.promised import KeptPromise, WantedPromise, labelled_rows
 from microagents.studies.series import short_digest
 from microagents.systems.chains.cascade import UNREACHED
@@ -45,6 +46,8 @@ class Promising(Struct, frozen=True, kw_only=True, dict=True):
     options: StrategyOptions
     gold_file: Path | None
     """File of labels; None for the one beside the output."""
+    label: str | None
+    """Where a person labels rows now: `terminal` or `browser`; None for nowhere."""
     runs_dir: Path
     run_id: str | None
     changed: Mapping[str, Any]
@@ -87,7 +90,7 @@ class Promising(Struct, frozen=True, kw_only=True, dict=True):
         return self.run_id or f"{type(self.given.first).__name__.lower()}-{short_digest(asked)}"
 
     def labels_run(self, before: Sequence[Sequence[RowTask[Any]]]) -> str:
-        """Name the run that asks both models about the labelled rows behind those of earlier ones."""
+        """Name the run that asks both models about the labelled rows behind earlier ones."""
         return f"{self.name}-labels-{sum(map(len, before))}"
 
     def strategy(self, **found: Any) -> Strategy:
@@ -101,6 +104,9 @@ def promised_strategy(asked: Promising) -> Strategy:
     least, likely = asked.wanted.labels
     before = _asked_before(asked)
     _name_changes(asked, before)
+    if asked.label is not None:
+        queue = LabelQueue(asked.rows, asked.labels, likely, Path(asked.changed["output"]), asked.runs_dir)
+        judge_rows(queue, asked.runs_dir, in_browser=asked.label == "browser")
     labelled = asked.rows.labelled(likely)
     if len(labelled) < least:
         _ask_for_labels(asked, len(labelled), likely)

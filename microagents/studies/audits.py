@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -19,9 +18,13 @@ from microagents.elections.election import input_of
 from microagents.elections.promises import OF_AUDITS, wrong_bound
 from microagents.journal.reading import Reader
 from microagents.runs.cells import OURS
-from microagents.runs.inspection.runs import journals_in
+from microagents.runs.inspection.row_queue import QueuedRow, RowQueue
+from microagents.runs.inspection.runs import journal_into
 from microagents.runs.row_files import ending_of, opened, read_rows, state_column
 from microagents.runs.words.verdict import counted
+
+ANSWERS = {"y": True, "n": False}
+"""Whether a row is right, by the answer of the person."""
 
 
 class Audit(Struct):
@@ -76,12 +79,11 @@ def drawn(path: Path, sample: int, runs_dir: Path, *, of_cells: bool) -> tuple[A
 
 def _by_persons(path: Path, rows: int, runs_dir: Path) -> set[int]:
     """Return the numbers of the rows that a person decided, by the last run of a folder with this output; none without its journal."""
-    output = os.path.abspath(path)  # noqa: PTH100 - as a run names it: a path without its links resolved
-    for journal in reversed(journals_in(runs_dir)):
-        with suppress(InvalidUsage), Reader(journal) as reader:
-            if reader.experiment.recipe.settings.get("output") == output and reader.experiment.inputs == rows:
-                return {input_of(each) for each in reader.persons()}
-    return set()
+    journal = journal_into(path, rows, runs_dir)
+    if journal is None:
+        return set()
+    with Reader(journal) as reader:
+        return {input_of(each) for each in reader.persons()}
 
 
 def _begun(file: Path, audit: Audit) -> list[bool]:
@@ -96,9 +98,40 @@ def _begun(file: Path, audit: Audit) -> list[bool]:
     )
 
 
-def keep(audit: Audit, path: Path) -> None:
-    """Write the judgments on an output beside it."""
-    replace_text(_file_of(path), msgspec.json.encode(audit).decode())
+class AuditQueue(RowQueue):
+    """The drawn rows of an output, for a person who says of each whether it is right; its arguments are as in `drawn`."""
+
+    def __init__(self, path: Path, sample: int, runs_dir: Path, *, of_cells: bool) -> None:
+        self.title = f"Audit of {path.name}"
+        self._file = _file_of(path)
+        self._audit, self._rows = drawn(path, sample, runs_dir, of_cells=of_cells)
+
+    def waiting(self) -> QueuedRow | None:
+        """Return the first drawn row without a judgment."""
+        if is_there(self._file):
+            self._audit.right = _begun(self._file, self._audit)
+        number = len(self._audit.right)
+        if number >= len(self._rows):
+            return None
+        asked = {"is it right?": "y or n"}
+        return QueuedRow(number=number, of=len(self._rows), row=self._rows[number], asked=asked, choices=tuple(ANSWERS))
+
+    def judge(self, row: QueuedRow, answers: Mapping[str, str]) -> None:
+        """Keep whether a row is right.
+
+        Raises:
+            InvalidUsage: the answer is neither y nor n.
+        """
+        (question,) = row.asked
+        answer = answers.get(question, "")
+        if answer not in ANSWERS:
+            raise InvalidUsage(f"{answer!r:.80} is neither y nor n")
+        self._audit.right.append(ANSWERS[answer])
+        replace_text(self._file, msgspec.json.encode(self._audit).decode())
+
+    def said(self) -> str:
+        """Return the bound."""
+        return str(self._audit)
 
 
 def _results(row: dict[str, Any], state: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
@@ -14,9 +14,15 @@ from typing import Any
 import msgspec
 
 from microagents.base.errors import InvalidUsage, read_failure
-from microagents.base.files import replace_text
+from microagents.base.files import is_there, replace_text
+from microagents.journal.reading import Reader
+from microagents.replies.chat import forms_of
+from microagents.runs.inspection.row_queue import QueuedRow, RowQueue
+from microagents.runs.inspection.row_table import ShownRow, table_rows
+from microagents.runs.inspection.runs import journal_into
 from microagents.runs.row_files import cell, ending_of, opened, read_rows
 from microagents.runs.settings import validated
+from microagents.runs.words.verdict import counted
 from microagents.systems.chains.row_task import Row, RowTask
 
 MARK = "drawn_row"
@@ -37,6 +43,7 @@ class DrawnRows:
         self.rows, self.source, self.gold = rows, source, list(rows[0].gold)
         digests = [blake2b(msgspec.json.encode(each.start()), digest_size=6).hexdigest() for each in rows]
         self._marks = [f"row{number}_{each}" for number, each in enumerate(digests, 1)]
+        self._numbers = {mark: number for number, mark in enumerate(self._marks)}
         self.digest = blake2b(" ".join(self._marks).encode(), digest_size=16).hexdigest()
         self.order = Random(self.digest).sample(range(len(rows)), len(rows))  # noqa: S311 - no secret
         self._cells: dict[int, Row] = {}
@@ -48,19 +55,18 @@ class DrawnRows:
         Raises:
             InvalidUsage: it cannot be read, or was drawn from other rows.
         """
-        numbers = {mark: number for number, mark in enumerate(self._marks)}
         with opened(str(path)) as stream:
             for line, row in read_rows(stream, repr(str(path)), ending_of(path)).rows:
                 mark = str(row.get(MARK))
-                if mark not in numbers or not {*self.gold} <= {*row}:
+                if mark not in self._numbers or not {*self.gold} <= {*row}:
                     raise InvalidUsage(
                         f"line {line} of the labels {str(path)!r} is not as it was drawn from {self.source}: {mark!r:.40} must be its "
                         f"{MARK}, beside {', '.join(self.gold)}; nothing was asked; if the rows have changed, move the labels away"
                     )
-                self._cells[numbers[mark]] = {name: row[name] for name in self.gold}
+                self._cells[self._numbers[mark]] = {name: row[name] for name in self.gold}
 
     def write(self, path: Path, count: int) -> None:
-        """Write the first rows of the order into a file of labels, with the labels that they have.
+        """Write the first rows of the order into a file of labels, with the labels that they have; as many as it had at least.
 
         Raises:
             InvalidUsage: it cannot be written.
@@ -69,7 +75,7 @@ class DrawnRows:
         lines = csv.writer(text)
         columns = [*self.rows[0].start(), *self.gold]
         lines.writerow([MARK, *columns])
-        for number in self.order[:count]:
+        for number in self.order[: max(count, len(self._cells))]:
             row = self._labelled(number).row
             lines.writerow([self._marks[number], *[cell(row.get(name), may_act=True) for name in columns]])
         try:
@@ -77,6 +83,18 @@ class DrawnRows:
         except OSError as error:
             said = read_failure(error)
             raise InvalidUsage(f"the labels cannot be written into {str(path)!r}: {said}; nothing was asked") from None
+
+    def label(self, number: int, cells: Row) -> None:
+        """Label a row.
+
+        Raises:
+            InvalidUsage: a gold column has no cell, or one that its field does not allow.
+        """
+        given = {name: cells.get(name) for name in self.gold}
+        label = _with_row(self.rows[number], self.rows[number].row | given, f"the label of {self._marks[number]}")
+        if label.judging_columns != self.gold:
+            raise InvalidUsage(f"a label needs a value for {', '.join(self.gold)}; nothing was kept")
+        self._cells[number] = given
 
     def _labelled(self, number: int) -> RowTask[Any]:
         """Return a row with its label from the file, if it has one there.
@@ -101,7 +119,7 @@ class DrawnRows:
             asked: rows of the order from the first one on, as they were asked.
 
         Returns:
-            The marks of rows whose label has changed, with both labels, and of those whose label is gone.
+            The marks of rows whose label has changed, with both labels, and of rows whose label is gone.
         """
         changed, removed = [], []
         for number, before in zip(self.order, asked, strict=False):
@@ -111,6 +129,60 @@ class DrawnRows:
             elif now.gold_values != before.gold_values:
                 changed.append(f"{mark} ({_gold_of(before)} -> {_gold_of(now)})")
         return changed, removed
+
+
+class LabelQueue(RowQueue):
+    """The drawn rows of a table, for a person who labels each before its samples are shown.
+
+    Args:
+        rows: the rows.
+        file: file of their labels; it is made if it is not there.
+        count: number of rows to label.
+        output: output of the table. Samples come from the last run with it, if this user began or continued it here.
+        runs_dir: folder of the runs.
+    """
+
+    def __init__(self, rows: DrawnRows, file: Path, count: int, output: Path, runs_dir: Path) -> None:
+        self.title = f"Labels of {rows.source}"
+        self._rows, self._file, self._count = rows, file, min(count, len(rows.order))
+        self._journal = journal_into(output, len(rows.order), runs_dir)
+        if not is_there(file):
+            rows.write(file, count)
+
+    def waiting(self) -> QueuedRow | None:
+        """Return the first row without a label."""
+        self._rows.read(self._file)
+        number = len(self._rows.labelled(self._count))
+        if number >= self._count:
+            return None
+        task = self._rows.rows[self._rows.order[number]]
+        forms = forms_of(task.reply_type())
+        asked = {column: forms[field] for column, field in task.gold.items()}
+        return QueuedRow(number=number, of=self._count, row=task.start(), asked=asked)
+
+    def judge(self, row: QueuedRow, answers: Mapping[str, str]) -> ShownRow | None:
+        """Keep a label; returns the samples of the row, if it was asked about.
+
+        Raises:
+            InvalidUsage: it is no value of its field.
+        """
+        number = self._rows.order[row.number]
+        self._rows.label(number, dict(answers))
+        self._rows.write(self._file, self._count)
+        if self._journal is None:
+            return None
+        with Reader(self._journal) as reader:
+            if not reader.is_known:
+                return None
+            (shown,) = table_rows(reader, [number])
+        if not shown.samples or any(shown.row.get(name) != value for name, value in row.row.items()):
+            return None
+        return shown
+
+    def said(self) -> str:
+        """Return the number of labels."""
+        done = len(self._rows.labelled(self._count))
+        return f"{done:,} of {counted(self._count, 'row')} labelled in {self._file}"
 
 
 def _gold_of(task: RowTask[Any]) -> str:

@@ -212,7 +212,7 @@ def audit(*words: str, said: str = "") -> tuple[int, str, str]:
 def test_an_audit_goes_on_where_it_was_left_and_ends_with_a_bound() -> None:
     rows = "\n".join(f"{x},decided,,{2 * x},{x}" for x in range(2_000))
     write("done.csv", f"x,state,why,y,z\n{rows}\n2000,undecided,open,,\n")
-    code, out, _ = audit("--sample", "5", said="y\nwhat\nn\nq\n")
+    code, out, _ = audit("--sample", "5", said="y\nwhat\nn\n\n")
     assert code == COMPLETED
     assert out.rstrip().endswith("1 of 2 random decided rows wrong: at most 97.5 % of 2,000 rows are wrong (95 %)"), out
     first = out.split("\n\n")[0]

@@ -39,6 +39,7 @@ def command(
         ),
     ] = None,
     sample: Annotated[int, typer.Option(metavar="N", min=1, help="Number of rows that --audit draws.")] = 100,
+    in_browser: Annotated[bool, typer.Option("--browser", help="With --audit: judge in the browser.")] = False,
     cells: Annotated[bool, typer.Option("--cells", help="With --audit: judge one cell of each row.")] = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
@@ -52,11 +53,12 @@ def command(
 
     With --audit you judge random rows of an output, and it says how many of all are wrong at most. Judgments are kept beside the output.
     """
-    from microagents.cli.views.auditing import audit as audit_output
+    from microagents.cli.views.row_queue import judge_rows
     from microagents.cli.views.waiting import decide_one, go_through
+    from microagents.studies.audits import AuditQueue
 
     if audit is not None:
-        audit_output(audit, sample, runs_dir, of_cells=cells)
+        judge_rows(AuditQueue(audit, sample, runs_dir, of_cells=cells), runs_dir, in_browser=in_browser)
     elif run is None or path is None:
         go_through(runs_dir, run)
     elif not value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from enum import StrEnum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,6 +45,13 @@ if TYPE_CHECKING:
     from microagents.runs.result import Result
 
 
+class Where(StrEnum):
+    """Place where a person labels rows."""
+
+    terminal = auto()
+    browser = auto()
+
+
 @with_settings
 def command(
     task: TaskName,
@@ -78,6 +86,10 @@ def command(
             metavar="FILE",
             help="With --wrong-at-most: file of drawn rows in which you fill the gold columns. [default: OUTPUT.labels.csv]",
         ),
+    ] = None,
+    label: Annotated[
+        Where | None,
+        typer.Option(help="With --wrong-at-most: label the drawn rows now, in the terminal or in the browser."),
     ] = None,
     wrong_at_most: Annotated[
         float | None,
@@ -163,6 +175,7 @@ def command(
             models=models,
             options=options,
             gold_file=gold_file,
+            label=label,
             runs_dir=runs_dir,
             run_id=run_id,
             changed={**changed, "seed": seed},

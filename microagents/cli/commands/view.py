@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-import webbrowser
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Annotated
 from urllib.parse import quote
 
 import typer
 
 from microagents.base.errors import InvalidUsage, read_failure
+from microagents.cli.browsing import browse
 from microagents.cli.commands.serve import MAX_PORT
 from microagents.cli.options import RUNS, RunsDir, WithCode, complete_run
 from microagents.cli.reporting import echo
-
-REDIRECT = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={address}">\n'
-"""The browser opens a file that leads to the address and that only this user can read: all users see the arguments of a program."""
 
 
 def command(
@@ -71,7 +65,7 @@ def command(
     path = "/" if run is None else f"/run/{quote(run, safe='')}"
     with ThreadPoolExecutor(1) as pool:  # a million steps take half a second, as long as to import the server
         strips = {} if run is None else {run: pool.submit(strip, runs_dir, run)}
-        asyncio.run(_view(runs_dir, path, port, strips, metrics_port, opens=not no_open, code=trust_journal))
+        browse(runs_dir, path, port, opens=not no_open, strips=strips, trust=trust_journal, metrics_port=metrics_port)
 
 
 def _write(run: str, runs_dir: Path, file: Path, *, code: bool) -> None:
@@ -85,29 +79,3 @@ def _write(run: str, runs_dir: Path, file: Path, *, code: bool) -> None:
     except OSError as error:
         raise InvalidUsage(f"{str(file)!r} cannot be written: {read_failure(error)}") from None
     echo(str(file))
-
-
-async def _view(
-    runs_dir: Path,
-    path: str,
-    port: int,
-    strips: dict[str, Future[bytes]],
-    metrics_port: int | None,
-    *,
-    opens: bool,
-    code: bool,
-) -> None:
-    from microagents.web.listening import ended_by_signal
-    from microagents.web.viewer.server import viewing
-
-    ended = ended_by_signal()
-    token = secrets.token_urlsafe(16)
-    async with viewing(runs_dir, port, token, strips, trust=code, metrics_port=metrics_port) as url:
-        address = f"{url}{path}#token={token}"
-        echo(address)
-        with NamedTemporaryFile("w", prefix="microagents-", suffix=".html", encoding="utf-8") as redirecting:
-            if opens:
-                redirecting.write(REDIRECT.format(address=address))
-                redirecting.flush()
-                await asyncio.to_thread(webbrowser.open, Path(redirecting.name).as_uri())
-            await ended.wait()

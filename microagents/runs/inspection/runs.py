@@ -198,6 +198,16 @@ def journals_in(runs_dir: Path) -> list[Path]:
     return sorted(found, key=_last_write_s)
 
 
+def journal_into(output: Path, rows: int, runs_dir: Path) -> Path | None:
+    """Return the journal of the last run of a folder with this output and number of rows; None if it is not there."""
+    named = os.path.abspath(output)  # noqa: PTH100 - as a run names it: a path without its links resolved
+    for journal in reversed(journals_in(runs_dir)):
+        with suppress(InvalidUsage), Reader(journal) as reader:
+            if reader.experiment.recipe.settings.get("output") == named and reader.experiment.inputs == rows:
+                return journal
+    return None
+
+
 def _last_write_s(path: Path) -> float:
     found = 0.0
     for each in (path, path.with_name(f"{path.name}-wal")):

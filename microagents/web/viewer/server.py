@@ -21,6 +21,7 @@ from aiohttp import web
 from microagents.base.errors import AlreadyDecided, InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.decision import inspect_decision
+from microagents.runs.inspection.row_queue import RowQueue, judge_next
 from microagents.runs.inspection.row_table import row_agreements, table_rows
 from microagents.runs.inspection.runs import decide, runs_in, waiting_in
 from microagents.telemetry.metrics import labels_of
@@ -80,6 +81,7 @@ async def viewing(
     *,
     trust: bool = False,
     metrics_port: int | None = None,
+    judged: JudgedQueue | None = None,
 ) -> AsyncIterator[str]:
     """Serve the pages of a folder of runs to this machine as long as the block; gives their address.
 
@@ -89,6 +91,7 @@ async def viewing(
         token: a request with it may decide items that wait for a person, and continue runs; without one nothing can be written.
         strips: strips that are being read already, by run; each is sent once.
         trust: whether to trust each journal that is looked at.
+        judged: rows that a person judges on a page; a request to judge one needs the token.
         metrics_port: a port on which every host may read the totals of runs, and nothing else; None for none.
 
     Raises:
@@ -117,8 +120,12 @@ async def viewing(
     application.router.add_get("/api/run/{run}/steps", partial(site.page, pages.first_steps))
     application.router.add_post("/api/run/{run}/decide", site.decide)
     application.router.add_post("/api/run/{run}/resume", site.resume)
+    if judged is not None:
+        application.router.add_get("/api/judge", partial(site.queued, judged))
+        application.router.add_post("/api/judge", partial(site.judge, judged))
+        application.router.add_post("/api/judge/end", partial(site.end, judged))
     application.router.add_get("/static/{name}", site.static)
-    for path in ("/", "/run/{rest:.+}", "/compare", "/waiting"):
+    for path in ("/", "/run/{rest:.+}", "/compare", "/waiting", "/judge"):
         application.router.add_get(path, site.index)
     totals = web.Application()
     totals.router.add_get("/metrics", site.metrics_for_all)
@@ -311,6 +318,30 @@ class _Site:
             return _error(409, refused)
         return _json({"run_id": run})
 
+    async def queued(self, judged: JudgedQueue, _: web.Request) -> web.Response:
+        """Answer with the row that waits for a person."""
+        async with judged.one_at_a_time:
+            return _json(await self._in_thread(judged.shown))
+
+    async def judge(self, judged: JudgedQueue, request: web.Request) -> web.Response:
+        """Keep a person's answers on a row; answers with the next one, and with the samples of this one."""
+        if (refusal := self._refusal_to_write(request)) is not None:
+            return refusal
+        try:
+            given = msgspec.json.decode(await request.read(), type=_Judgment)
+        except msgspec.MsgspecError as error:
+            return _error(400, f"this is no judgment: {error}")
+        async with judged.one_at_a_time:
+            samples = await asyncio.to_thread(judge_next, judged.queue, given.number, given.answers)
+            return _json(await self._in_thread(judged.shown) | {"samples": samples})
+
+    async def end(self, judged: JudgedQueue, request: web.Request) -> web.Response:
+        """End the pages: the command that serves them goes on."""
+        if (refusal := self._refusal_to_write(request)) is not None:
+            return refusal
+        judged.ended.set()
+        return _json({"said": judged.queue.said()})
+
     def _refusal_to_write(self, request: web.Request) -> web.Response | None:
         """Refuse a request without the token, in a header: cookies of this host go to all its ports, also other users'."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -371,6 +402,29 @@ async def _begun_detached(run: str, runs_dir: Path) -> str:
     if process.returncode != WRONG_USAGE:
         return ""
     return " ".join(said.decode(errors="replace").split()).removeprefix("microagents: ")
+
+
+class JudgedQueue:
+    """Rows that a person judges on a page.
+
+    Args:
+        queue: the rows.
+        ended: set once the person has ended.
+    """
+
+    def __init__(self, queue: RowQueue, ended: asyncio.Event) -> None:
+        self.queue, self.ended, self.one_at_a_time = queue, ended, asyncio.Lock()
+
+    def shown(self) -> dict[str, Any]:
+        """Return the row that waits."""
+        return {"title": self.queue.title, "waiting": self.queue.waiting()}
+
+
+class _Judgment(msgspec.Struct):
+    """Answers of a person on a row, as the page sends them."""
+
+    number: int
+    answers: dict[str, str]
 
 
 class _Decision(msgspec.Struct):

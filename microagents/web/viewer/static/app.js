@@ -3,6 +3,7 @@ import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, money, moment
 import { overTime, race, undecidedByRound } from "./charts.js";
 import { accountOf, briefMark, decisionsOf, flagsOf, headOf, legendOfSamples, modelsText, STRIP_FROM, withoutResult } from "./facts.js";
 import { grid } from "./grid.js";
+import { judgePage } from "./judging.js";
 import { readRows, rowFacts, rowPanel, rowTable } from "./rows.js";
 import { decidedBy, resumption } from "./resuming.js";
 import { Strip } from "./strip.js";
@@ -321,6 +322,7 @@ async function route() {
   try {
     if (kind === "compare") await comparePage(signal);
     else if (kind === "waiting") await waitingPage(signal);
+    else if (kind === "judge") await judgePage(show, signal);
     else if (kind !== "run") await listPage();
     else {
       nav.append(h("a", { href: runUrl(run) }, said(run)));
@@ -343,7 +345,7 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   go(link.getAttribute("href"));
 });
-const KEYS = [["?", "shows the keys"], ["/", "filters the list"], ["w", "what waits for you"], ["l", "the list of runs"], ["j, k", "next, before, in the queue"], ["a, r", "approve, reject"], ["← →, + −, 0", "moves and zooms the strip"], ["n, N", "next and earlier wrong step; without one, marked step"], ["Enter", "opens it"]];
+const KEYS = [["?", "shows the keys"], ["/", "filters the list"], ["w", "what waits for you"], ["l", "the list of runs"], ["j, k", "next, before, in the queue"], ["a, r", "approve, reject"], ["y, n", "right, wrong, in an audit"], ["← →, + −, 0", "moves and zooms the strip"], ["n, N", "next and earlier wrong step; without one, marked step"], ["Enter", "opens it"]];
 const help = h("dialog", { "aria-label": "Keys" }, h("h2", null, "Keys"), h("dl", { class: "list" }, KEYS.map(([key, what]) => [h("dt", null, key), h("dd", null, what)])), h("form", { method: "dialog" }, h("button", null, "Close")));
 document.body.append(help);
 // Keys act from the whole page: on a button that names its key, else on the strip or the grid, unless something else has the focus.
