@@ -23,6 +23,7 @@ from microagents.elections.rules import PortableRule, Weighed
 from microagents.replies.chat import (
     NO_PROSE,
     A,
+    Cached,
     Prompt,
     ProseByTool,
     Reading,
@@ -212,6 +213,8 @@ class Ballot(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Probability of its whole text; None if it is unknown, or another prompt or model than the question's gave it."""
     turn: Turn | None = None
     """Native calls of its sample, if their wire gave more with them; the journal keeps it until the election is decided."""
+    cached: Cached | None = None
+    """Tokens of its last request in the provider's cache; None if there are none."""
 
 
 class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -228,6 +231,8 @@ class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Words of the provider that refused the question for its content; empty for any other flag."""
     why: str = ""
     """Reason why a reply is malformed; the journal does not keep it."""
+    cached: Cached | None = None
+    """Tokens of its last request in the provider's cache; None if there are none."""
 
 
 class Rejection(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -325,10 +325,10 @@ class Books:
 
 
 def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:
-    """A ballot as it enters the digest: its cost is only in a sum, and neither its model, its mass nor its turn is a vote."""
+    """A ballot as it enters the digest: its cost is only in a sum, and neither its model, its mass, its turn nor the cache is a vote."""
     if isinstance(ballot, Flagged):
-        return structs.replace(ballot, cost_usd=None, mass=None, said="", why="")
-    return structs.replace(ballot, cost_usd=None, fallback="", mass=None, turn=None)
+        return structs.replace(ballot, cost_usd=None, mass=None, said="", why="", cached=None)
+    return structs.replace(ballot, cost_usd=None, fallback="", mass=None, turn=None, cached=None)
 
 
 def _count_ballots(ballots: Sequence[Ballot | Flagged]) -> tuple[int, dict[str, int]]:

@@ -23,6 +23,7 @@ from microagents.journal.tables import (
     ReplyRow,
     SampleRow,
 )
+from microagents.replies.chat import Cached
 from microagents.replies.masses import Mass
 from microagents.replies.turns import Turn
 
@@ -130,9 +131,9 @@ def key_range(place_id: int) -> tuple[int, int]:
 def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) -> str | None:
     """Ballots as a JSON array in launch order; None if all of them are votes for the decided value.
 
-    An entry is ``true`` for the decided value, a string for a red flag, an array of the flag, its mass and the words of a refusal for
-    one that has more, an array for a reply with more than its value (``true`` for the decided one), and any other JSON for a different
-    reply.
+    An entry is ``true`` for the decided value, a string for a red flag, an array of the flag, its mass, the words of a refusal and tokens
+    in a cache for one that has more, an array for a reply with more than its value (``true`` for the decided one), and any other JSON for
+    a different reply.
     """
     if value is not None and all(
         isinstance(each, Ballot) and each.value == value and _is_plain(each) for each in ballots
@@ -143,27 +144,29 @@ def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) ->
 
 def _encode_entry(ballot: Ballot | Flagged, value: bytes | None) -> str:
     if isinstance(ballot, Flagged):
-        parts: tuple[object, ...] = (
-            (ballot.flag, ballot.mass, ballot.said) if ballot.said else (ballot.flag, ballot.mass)
-        )
-        return msgspec.json.encode(ballot.flag if parts == (ballot.flag, None) else parts).decode()
+        return _written_flag(ballot) or msgspec.json.encode(ballot.flag).decode()
     # Unambiguous: a reply is a struct, so its JSON is neither `true` nor a string nor an array.
     written = b"true" if ballot.value == value else ballot.value
     return written_ballot(structs.replace(ballot, value=written, turn=None))
 
 
 def written_ballot(ballot: Ballot) -> str:
-    """A ballot as JSON: its reply, or an array of the reply, the shares of options, the fallback that gave it, its mass, and its turn."""
+    """A ballot as JSON: its reply, or an array of the reply and more of it, as `_Written` has it."""
     if _is_plain(ballot) and ballot.turn is None:
         return ballot.value.decode()
-    more = [ballot.shares, ballot.fallback, ballot.mass, ballot.turn]
-    while len(more) > 2 and more[-1] is None:  # noqa: PLR2004
-        more.pop()
-    return msgspec.json.encode((msgspec.Raw(ballot.value), *more)).decode()
+    return _array_of(msgspec.Raw(ballot.value), ballot.shares, ballot.fallback, ballot.mass, ballot.turn, ballot.cached)
+
+
+def _array_of(*parts: object) -> str:
+    """Write parts as a JSON array, without the empty ones at the end."""
+    kept = list(parts)
+    while not kept[-1]:
+        kept.pop()
+    return msgspec.json.encode(kept).decode()
 
 
 def _is_plain(ballot: Ballot) -> bool:
-    return not ballot.shares and not ballot.fallback and ballot.mass is None
+    return not ballot.shares and not ballot.fallback and ballot.mass is None and ballot.cached is None
 
 
 def read_ballot(seq: int, written: bytes, cost_usd: float | None = None, *, winner: bytes | None = None) -> Ballot:
@@ -182,6 +185,7 @@ def read_ballot(seq: int, written: bytes, cost_usd: float | None = None, *, winn
         fallback=read.fallback,
         mass=read.mass,
         turn=read.turn,
+        cached=read.cached,
     )
 
 
@@ -194,6 +198,7 @@ class _Written(msgspec.Struct, array_like=True):
     fallback: str = ""
     mass: Mass | None = None
     turn: Turn | None = None
+    cached: Cached | None = None
 
 
 _written = msgspec.json.Decoder(_Written)
@@ -201,21 +206,26 @@ _written = msgspec.json.Decoder(_Written)
 
 class _WrittenFlag(msgspec.Struct, array_like=True):
     flag: str
-    mass: Mass | None
+    mass: Mass | None = None
     said: str = ""
+    cached: Cached | None = None
 
 
-def written_of_flag(flagged: Flagged) -> str | None:
-    """Return the value of the row of a flagged sample, as JSON: its mass, and the words of a refusal; None without either."""
-    if flagged.mass is None and not flagged.said:
+def _written_flag(flagged: Flagged) -> str | None:
+    """Write an array of the name of a flag and more of it, as `_WrittenFlag` has it; None if there is no more."""
+    if flagged.mass is None and not flagged.said and flagged.cached is None:
         return None
-    return msgspec.json.encode((flagged.mass, flagged.said)).decode()
+    return _array_of(flagged.flag, flagged.mass, flagged.said, flagged.cached)
 
 
-def read_flag(seq: int, flag: str, written: str | None, cost_usd: float | None) -> Flagged:
-    """Return a flagged sample from its row."""
-    mass, said = (None, "") if written is None else msgspec.json.decode(written, type=tuple[Mass | None, str])
-    return Flagged(seq=seq, flag=flag, cost_usd=cost_usd, mass=mass, said=said)
+def read_flag(seq: int, flag: str, written: str | bytes | None = None, cost_usd: float | None = None) -> Flagged:
+    """Return a flagged sample from the name of its flag, and what there is more of it.
+
+    Raises:
+        msgspec.MsgspecError: the row contains values that this program never writes.
+    """
+    read = _WrittenFlag(flag) if written is None else msgspec.json.decode(written, type=_WrittenFlag)
+    return Flagged(seq=seq, flag=flag, cost_usd=cost_usd, mass=read.mass, said=read.said, cached=read.cached)
 
 
 def recalled(row: DecidedRow) -> Recalled:
@@ -242,10 +252,9 @@ def recalled(row: DecidedRow) -> Recalled:
 
 def _decode_entry(seq: int, entry: bytes, winner: bytes | None) -> Ballot | Flagged:
     if entry.startswith(b'"'):
-        return Flagged(seq=seq, flag=msgspec.json.decode(entry, type=str))
+        return read_flag(seq, msgspec.json.decode(entry, type=str))
     if entry.startswith(b'["'):
-        read = msgspec.json.decode(entry, type=_WrittenFlag)
-        return Flagged(seq=seq, flag=read.flag, mass=read.mass, said=read.said)
+        return read_flag(seq, msgspec.json.decode(entry, type=_WrittenFlag).flag, entry)
     return read_ballot(seq, entry, winner=winner)
 
 
@@ -288,7 +297,7 @@ def sample_row(key: int, record: RecordSample) -> SampleRow:
         row.seq += len(ballot.replies) * REJECTED_SEQ
         row.value, row.flag = msgspec.json.encode(ballot.replies[-1]).decode(), UNVERIFIED
     elif isinstance(ballot, Flagged):
-        row.value, row.flag = written_of_flag(ballot), ballot.flag
+        row.value, row.flag = _written_flag(ballot), ballot.flag
     else:
         row.value = written_ballot(ballot)
     return row

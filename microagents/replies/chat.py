@@ -149,6 +149,15 @@ class Sampling(Struct, frozen=True, kw_only=True):
         return self.temperature
 
 
+class Cached(Struct, frozen=True, kw_only=True):
+    """Input tokens in a provider's cache."""
+
+    read: int
+    """Number of tokens that were read from it."""
+    written: int
+    """Number of tokens that were written into it for a higher price."""
+
+
 class Usage(Struct, frozen=True, kw_only=True):
     """Tokens and cost of one reply by the provider's count; None if the provider gives none."""
 
@@ -163,6 +172,13 @@ class Usage(Struct, frozen=True, kw_only=True):
     """Number of the input tokens that it wrote into its cache for a higher price; 0 if it does not say."""
     flaw: str = ""
     """A number that cannot be right, and is left out. The call then counts at the most that it can have used."""
+
+    @property
+    def cached(self) -> Cached | None:
+        """Its input tokens in the provider's cache; None if there are none."""
+        if not self.cached_tokens and not self.cache_write_tokens:
+            return None
+        return Cached(read=self.cached_tokens, written=self.cache_write_tokens)
 
     @property
     def visible_tokens(self) -> int | None:

@@ -34,7 +34,8 @@ class RedFlagger(Role):
     @eager
     async def screen(self, request: Screen) -> Ballot | Flagged | Wanted:
         """Screen a sample. The order of flags is: cut off, too long, empty, malformed, no such choice, its own flaw, the task's."""
-        seq, cost_usd = request.id.seq, request.sample.usage.cost_usd
+        seq, usage = request.id.seq, request.sample.usage
+        cost_usd, cached = usage.cost_usd, usage.cached
         path, mass = request.id.election.path, None if request.sample.fallback else request.sample.mass
         of_input = input_of(path)
         task = self.context.task_of(of_input, request.handed)
@@ -42,10 +43,10 @@ class RedFlagger(Role):
             screened = _screened(request, task)
         except Malformed as error:
             why = visible(str(error)[:MAX_WHY])
-            return Flagged(seq=seq, flag=MALFORMED, cost_usd=cost_usd, mass=mass, why=why)
+            return Flagged(seq=seq, flag=MALFORMED, cost_usd=cost_usd, mass=mass, why=why, cached=cached)
         if isinstance(screened, str):
             said = refusal_in(request.sample)
-            return Flagged(seq=seq, flag=screened, cost_usd=cost_usd, mass=mass, said=said)
+            return Flagged(seq=seq, flag=screened, cost_usd=cost_usd, mass=mass, said=said, cached=cached)
         if isinstance(screened, Turn):
             return Wanted(seq=seq, turn=screened, cost_usd=cost_usd)
         value = encode_reply(screened)
@@ -58,7 +59,7 @@ class RedFlagger(Role):
             judged[key] = flag
         flag = judged[key]
         if flag is not None:
-            return Flagged(seq=seq, flag=flag, cost_usd=cost_usd, mass=mass)
+            return Flagged(seq=seq, flag=flag, cost_usd=cost_usd, mass=mass, cached=cached)
         sample = request.sample
         turn = None
         if sample.turn is not None and sample.turn.items and isinstance(screened, Calls):
@@ -71,6 +72,7 @@ class RedFlagger(Role):
             fallback=sample.fallback,
             mass=mass,
             turn=turn,
+            cached=cached,
         )
 
 

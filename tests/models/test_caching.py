@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -13,12 +14,13 @@ from msgspec import structs
 
 from microagents import AgentTask, ChainTask, Prompt, Result, run, tool
 from microagents.base.errors import ModelUnavailable
+from microagents.cli.views.decision import print_decision
 from microagents.elections.election import Question
 from microagents.elections.rules import FirstTo
 from microagents.models.http.staggering import MAX_WAIT_S, Staggering
 from microagents.models.model import ModelSpec
 from microagents.models.openai import OpenAIModel
-from microagents.replies.chat import Sample, Sampling
+from microagents.replies.chat import Cached, Sample, Sampling
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.agents.agent import AgentAnswer
 from microagents.tasks.drift import Onward, Place
@@ -30,6 +32,7 @@ from tests.doubles.prefix_cache import PrefixCache
 from tests.doubles.strict_wires import StrictWires, strict_wires
 from tests.models import server as scripted
 from tests.models.server import Connection, Received, serving
+from tests.models.test_weighing import shown
 from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider, a_call, asking
 
 MODELS = {OPENAI: "gpt-6-luna", RESPONSES: "gpt-6-luna", ANTHROPIC: "claude-haiku-5-5"}
@@ -73,7 +76,7 @@ def changing_text(provider: Provider, sent: Any) -> str:
     return last if isinstance(last, str) else str(last[-1]["text"])
 
 
-async def counted(provider: Provider, task: Counting) -> tuple[Result, list[Received]]:
+async def counted(provider: Provider, task: Counting, runs_dir: Path | None = None) -> tuple[Result, list[Received]]:
     def told(connection: Connection) -> Awaitable[None]:
         sent = server.received[-1].json
         body = provider.good(f"number = {int(changing_text(provider, sent).rpartition(' ')[2]) + 1}")
@@ -93,7 +96,7 @@ async def counted(provider: Provider, task: Counting) -> tuple[Result, list[Rece
     async with serving(told) as server:
         name = f"{provider.name}:{MODELS[provider]}"
         spec = f"{name}@base_url={server.url}"
-        result = await run(task, models=spec, prices={name: RATES}, k=2, runs_dir=None, run_id="the-run")
+        result = await run(task, models=spec, prices={name: RATES}, k=2, runs_dir=runs_dir, run_id="the-run")
     assert (result.outcome, result.recorded) == ("completed", {"number": 5, "steps_done": 4})
     return result, server.received
 
@@ -179,6 +182,23 @@ EVENTS = [
     b"data: " + json.dumps({"choices": [{"index": 0, "delta": delta, "finish_reason": end}]}).encode() + b"\n\n"
     for delta, end in (({"content": "x = "}, None), ({"content": "1"}, "stop"))
 ]
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("wire", [OPENAI, ANTHROPIC], ids=lambda wire: wire.name)
+async def test_the_tokens_of_each_reply_in_a_cache_stand_beside_its_cost(
+    wire: Provider, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result, _ = await counted(wire, Counting(), Path("runs"))
+    steps = [await shown("the-run", f"0/step/{number}") for number in range(4)]
+    of_steps = [each.cached for each in steps if each.cached]
+    account = result.account
+    assert sum(each.written for each in of_steps) == account.cache_write_tokens == 1900
+    assert 0 < sum(each.read for each in of_steps) <= account.cached_tokens
+    assert steps[1].replies[0].cached == Cached(read=1900, written=0)
+    assert msgspec.to_builtins(steps[1])["replies"][0]["cached"] == {"read": 1900, "written": 0}
+    print_decision(steps[0])
+    assert "reply 0: agrees, 0 tokens read from the cache, 1,900 written" in capsys.readouterr().out
 
 
 class Writing:

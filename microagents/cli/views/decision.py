@@ -8,6 +8,7 @@ from microagents.base.foreign_text import told_apart
 from microagents.cli.reporting import json_text
 from microagents.cli.views.agent import print_calls
 from microagents.cli.views.parts import Sections
+from microagents.replies.chat import Cached
 from microagents.runs.accuracy import in_words
 from microagents.runs.inspection.decision import InspectedDecision, RecordedReply
 from microagents.runs.words.money import prices_of
@@ -27,6 +28,7 @@ def print_decision(shown: InspectedDecision) -> None:
         parts.add(f"user prompt{several}", shown.user)
     for reply in shown.replies:
         cost = "" if reply.cost_usd is None else f", {price(reply.cost_usd)}"
+        cost += _cached_text(reply.cached)
         cost += "" if reply.model is None else f", by {reply.model}"
         text = NOT_KEPT if reply.text is None else f"{reply.text}{CUT if reply.text_is_cut else ''}"
         if reply.rollout is not None:
@@ -49,8 +51,16 @@ def print_decision(shown: InspectedDecision) -> None:
     lines += _remarks(shown)
     is_predicted = any(reply.rollout is not None for reply in shown.replies)
     paid = "predictions, paid as rollouts" if is_predicted else f"samples, {price(shown.cost_usd)}"
+    paid += _cached_text(shown.cached)
     parts.add(f"{shown.outcome}{settled}{checked}; {len(shown.replies)} {paid}", "", "\n".join(lines))
     print_calls(parts, [] if shown.action is None else shown.action.calls)
+
+
+def _cached_text(cached: Cached | None) -> str:
+    """Say how many tokens were in a cache, behind a cost; empty for none."""
+    if cached is None:
+        return ""
+    return f", {cached.read:,} tokens read from the cache, {cached.written:,} written"
 
 
 def _remarks(shown: InspectedDecision) -> Iterator[str]:

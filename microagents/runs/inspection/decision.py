@@ -24,7 +24,7 @@ from microagents.elections.rules import ByField
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import KeptText, Reader
 from microagents.journal.requests import PersonDecision, settlement
-from microagents.replies.chat import Reply, decoder_of
+from microagents.replies.chat import Cached, Reply, decoder_of
 from microagents.replies.parsing import malformed_reason
 from microagents.replies.persons import PERSON_REPLIES
 from microagents.runs.accuracy import Confusion, confusions, wrong_pairs
@@ -59,6 +59,8 @@ class RecordedReply(Struct, frozen=True, kw_only=True):
     """Whether the journal keeps only the beginning of the text."""
     cost_usd: float | None
     """Cost of this sample, while the election is open. Of a decided one the journal keeps the sum."""
+    cached: Cached | None = None
+    """Tokens of its last request in the provider's cache; None if there are none."""
     model: str | None = None
     """Spec of the model that gave it, of a pool or a fallback; None for the only model of the question, and if that is unknown."""
     shares: dict[str, float] = {}
@@ -102,6 +104,8 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     wrong: tuple[Confusion, ...]
     """The wrong fields of a row that is voted on by field."""
     cost_usd: float | None
+    cached: Cached | None
+    """Tokens of its replies in the provider's cache; None if there are none."""
     price: str
     """``simulated`` if the models are, or ``partly simulated``; else empty."""
     began_at: str
@@ -195,6 +199,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         right=right,
         wrong=wrong,
         cost_usd=total_usd(costs),
+        cached=_cached_of(ballots),
         price=prices_of(specs_in(settings_of(reader.experiment)["models"])).mark,
         began_at=reader.created_at,
         ended_at=reader.ended_at(input_of(path)),
@@ -292,9 +297,17 @@ def _replies(
                 text=None if text is None else text.text,
                 text_is_cut=text is not None and text.is_cut,
                 cost_usd=ballot.cost_usd,
+                cached=ballot.cached,
             )
         )
     return replies
+
+
+def _cached_of(ballots: Sequence[Ballot | Flagged]) -> Cached | None:
+    found = [each.cached for each in ballots if each.cached is not None]
+    if not found:
+        return None
+    return Cached(read=sum(each.read for each in found), written=sum(each.written for each in found))
 
 
 def _model_of(election: ElectionId, ballot: Ballot | Flagged, question: Question | None) -> str | None:

@@ -1,5 +1,5 @@
 // The pages: each has a path of its own, and reads what it shows from the journal.
-import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, money, moment, outcomeMark, plural, post, priceAs, quoted, runUrl, said, say, section, table, verdictMark } from "./dom.js";
+import { api, apiUrl, bytes, cachedText, count, decisionUrl, fact, firstOf, h, money, moment, outcomeMark, plural, post, priceAs, quoted, runUrl, said, say, section, table, verdictMark } from "./dom.js";
 import { overTime, race, undecidedByRound } from "./charts.js";
 import { accountOf, briefMark, decisionsOf, flagsOf, headOf, legendOfSamples, modelsText, STRIP_FROM, withoutResult } from "./facts.js";
 import { grid } from "./grid.js";
@@ -267,7 +267,7 @@ async function decisionPage(run, path, signal, given = null) {
   const text = (reply) => (reply.text === null ? null : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]);
   const samples = found.replies.map((reply, i) => h("div", { class: "row" },
     h("h3", null, `sample ${reply.seq}: `, h("span", { class: reply.flag ? "flagged" : reply.agrees === false ? "outvoted" : "" }, said(reply.flag ? `▲ red flag ${reply.flag}` : { true: "● agrees", false: "◆ differs" }[reply.agrees] ?? "valid")),
-      h("span", { class: "soft" }, raced ? ` ${reply.flag ? "no vote" : `votes ${raced.letter(reply)}`}; the lead is ${raced.leads[i]}` : "", reply.cost_usd === null ? "" : `, ${money(reply.cost_usd)}`, reply.model ? [", by ", said(reply.model)] : "")),
+      h("span", { class: "soft" }, raced ? ` ${reply.flag ? "no vote" : `votes ${raced.letter(reply)}`}; the lead is ${raced.leads[i]}` : "", reply.cost_usd === null ? "" : `, ${money(reply.cost_usd)}`, reply.cached ? `, ${cachedText(reply.cached)}` : "", reply.model ? [", by ", said(reply.model)] : "")),
     reply.why ? h("p", null, said(reply.why)) : null,
     reply.rollout ? h("p", null, "predicted by the rollout at ", h("a", { href: decisionUrl(run, reply.rollout) }, said(reply.rollout))) : null,
     Object.keys(reply.shares ?? {}).length ? table("Probabilities", [["probability", "number"], ["option", "text"]], Object.entries(reply.shares).map(([option, part]) => [part.toFixed(4), said(option)])) : null,
@@ -277,7 +277,7 @@ async function decisionPage(run, path, signal, given = null) {
   const decided = found.person && section("Decided", h("p", { class: "answered" }, decidedBy(found.person)), fieldsOf(JSON.parse(found.person.value)), resumption(run, await api(apiUrl(run), { signal })));
   const settled = found.settled_by ?? (found.person ? "a person, once it is resumed" : mayDecide ? "nobody yet" : isVote ? "the vote" : null);
   show(row ? `Row ${count(row.input)}` : path, beside, row ? section(null, rowFacts(row), rowPanel(run, row)) : null, section("Decision", h("dl", { class: "facts" }, fact("outcome", found.person ? h("span", { class: "mark answered" }, "✎ decided") : outcomeMark(found.outcome)), settled ? fact("settled by", said(settled), found.settled_at ? moment(found.settled_at) : null) : null, checked ? fact("oracle", checked) : null,
-    isVote ? [fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd))] : null, found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
+    isVote ? [fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd), cachedText(found.cached))] : null, found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
     found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null)),
   waits?.goal, waits?.asked, decided, mayDecide && !(hasCells && row.waits) ? decisionForm(run, path, found, route) : null, waits?.votes,
   row || !tally.length || (tally.length === 1 && found.action?.calls.length) ? null : h("div", { class: "columns" }, h("div", null, section(tally.length > 1 ? "Replies" : "Reply", repliesOf(tally, head, found.right))), raced && found.replies.some((reply) => reply.agrees !== true) ? h("div", null, section("Race", raced.chart)) : null), waits?.before,

@@ -25,6 +25,9 @@ export function money(usd, price = mark) {
   return price ? `${plainMoney(usd)} ${price}` : plainMoney(usd);
 }
 
+// Behind a cost: the tokens of a reply, or of a vote, in the provider's cache.
+export const cachedText = (cached) => (cached ? `${count(cached.read)} tokens read from the cache, ${count(cached.written)} written` : null);
+
 export function duration(seconds) {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
   if (seconds < 10) return `${seconds.toPrecision(2)} s`;
