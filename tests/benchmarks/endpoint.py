@@ -31,7 +31,9 @@ from microagents.web.endpoint.server import Endpoint, serving
 from tests.benchmarks.endpoint_bodies import measure_bodies
 from tests.benchmarks.endpoint_clients import Loop, clients
 from tests.benchmarks.endpoint_kills import measure_kills, measure_soak, server
-from tests.benchmarks.endpoint_turns import measure_agent, measure_compaction, measure_times
+from tests.benchmarks.endpoint_laws import law_of
+from tests.benchmarks.endpoint_times import measure_times
+from tests.benchmarks.endpoint_turns import measure_agent, measure_compaction
 from tests.benchmarks.harness import options_of
 from tests.benchmarks.quick_server import quick_server
 from tests.doubles.dialects import Call, Said
@@ -84,25 +86,6 @@ async def is_right(loop: Loop, url: str) -> bool:
     return made == list(range(STEPS))
 
 
-def law_of(k: int) -> float:
-    """Return the chance of a right loop where all wrong replies are alike.
-
-    A call is decided by a lead of k votes; after 4 k votes the leader is taken, and of two the first.
-    """
-    right = 0.0
-    for first, share in ((1, 1 - WRONG), (-1, WRONG)):
-        leads = {first: share}
-        for _ in range(4 * k - 1):
-            right += leads.pop(k, 0.0)
-            leads.pop(-k, None)
-            leads = {
-                lead: leads.get(lead - 1, 0.0) * (1 - WRONG) + leads.get(lead + 1, 0.0) * WRONG
-                for lead in range(-k, k + 1)
-            }
-        right += sum(each for lead, each in leads.items() if lead > 0 or (lead == 0 and first > 0))
-    return float(right**STEPS)
-
-
 async def measure_loops(loops: int, ks: list[int], only: str, *, alike: bool) -> None:
     """Print the share of loops that are right by client and k, and the samples that a call took."""
     found, missing = clients()
@@ -130,7 +113,7 @@ async def measure_loops(loops: int, ks: list[int], only: str, *, alike: bool) ->
     pooled = "; ".join(f"k = {k}: {right[k] / total[k]:.3f}" for k in ks)
     print(f"all {len(found)} clients: {pooled}; 0 requests refused by the double")
     if alike:
-        print("the law of two replies:", "; ".join(f"k = {k}: {law_of(k):.3f}" for k in ks))
+        print("the law of two replies:", "; ".join(f"k = {k}: {law_of(k, WRONG, 1).right ** STEPS:.3f}" for k in ks))
 
 
 async def measure_cap(runs: int, callers: int = 20, usd: float = 0.5) -> None:
@@ -241,7 +224,7 @@ def main() -> int:
     if "compaction" in given.part:
         asyncio.run(measure_compaction())
     if "times" in given.part:
-        asyncio.run(measure_times(given.at_once, given.wrong))
+        code |= asyncio.run(measure_times(given.at_once, given.wrong))
     if "bodies" in given.part:
         asyncio.run(measure_bodies(given.peer))
     if "cap" in given.part:

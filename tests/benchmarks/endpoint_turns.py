@@ -1,12 +1,10 @@
-"""Loops of an agent through the endpoint: their time, the cost of their prompts, their bill, and when their context is compacted."""
+"""Loops of an agent through the endpoint: their bill without a policy, and when their context is compacted."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import tempfile
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import groupby, pairwise
@@ -19,16 +17,12 @@ from microagents.web.endpoint.callers import Caller
 from microagents.web.endpoint.policy import Policy, ToolPolicy
 from microagents.web.endpoint.server import Endpoint, serving
 from tests.benchmarks.endpoint_bodies import large_clients
-from tests.benchmarks.endpoint_clients import SDKS, chat
+from tests.benchmarks.endpoint_clients import chat
 from tests.doubles.acting import Acting, Answer, Request, Said, acting
 
 STEPS = 10
 WRONG = 0.2
 ALTERNATIVES = 4
-FIRST_S, REST_S = 0.4, 0.6
-"""Seconds to the first event of a reply, and from it to the last."""
-WRITE, READ = 1.25, 0.1
-"""Price of a token that is written to the cache, and of one that is read from it."""
 TOOLS = ("bash", *(f"tool_{number}" for number in range(1, 12)))
 WORDINGS = 50
 TURNS = 30
@@ -68,62 +62,6 @@ def steps_of(random: Random, wrong: float = WRONG) -> Callable[[Request], int]:
         return results_in(request) + (100 * random.randint(1, ALTERNATIVES) if is_wrong else 0)
 
     return number
-
-
-# -- time, and the cost of prompts -------------------------------------------------------------------------------------
-
-
-def shared(prompt: str, held: str) -> int:
-    """Count the characters with which both begin."""
-    return next(
-        (at for at, (a, b) in enumerate(zip(prompt, held, strict=False)) if a != b), min(len(prompt), len(held))
-    )
-
-
-class Cache:
-    """A provider's cache, of prompts whose replies have begun: it reads what both have in front, or equal prompts only."""
-
-    def __init__(self) -> None:
-        self.held: list[str] = []
-        self.cost = 0.0
-        self.whole_cost = 0.0
-        """Cost where only equal prompts are read."""
-
-    def ask(self, prompt: str) -> None:
-        """Add the price of a prompt."""
-        read = max((shared(prompt, each) for each in self.held), default=0)
-        self.cost += READ * read + WRITE * (len(prompt) - read)
-        self.whole_cost += (READ if prompt in self.held else WRITE) * len(prompt)
-
-
-async def measure_times(loops: int, wrong: float) -> None:
-    """Print the time of loops and the cost of their prompts, beside those of one sample a call."""
-    for name, (_, loop) in SDKS.items():
-        if not name.endswith("streamed"):
-            continue
-        shown, one = list[str](), (1.0, 1.0, 1.0)
-        for title, k, stagger in (("one sample", 0, "off"), ("at once", 3, "off"), ("staggered", 3, "on")):
-            next_step, cache = steps_of(Random(title), wrong), Cache()
-
-            async def answer(request: Request, next_step: Any = next_step, cache: Cache = cache) -> Said:
-                asked = request.json
-                prompt = json.dumps(asked.get("messages", asked.get("input")))[:-1]
-                cache.ask(prompt)
-                await asyncio.sleep(FIRST_S)
-                cache.held.append(prompt)
-                if results_in(request) >= STEPS:
-                    return "All steps are done."
-                return [("step", {"number": next_step(request)})]
-
-            async with acting(answer) as double, voted(double, k, stagger=stagger) as url:
-                double.pause_s = REST_S
-                began_s = time.monotonic()
-                await asyncio.gather(*[loop(url, lambda _: "done") for _ in range(loops)])
-                took_s = (time.monotonic() - began_s) / (STEPS + 1)
-            one = one if k else (took_s, cache.cost, cache.whole_cost)
-            costs = f"prompts {cache.cost / one[1]:.2f}, or {cache.whole_cost / one[2]:.2f} of whole ones"
-            shown.append(f"{title} {took_s:.2f} s a call, {took_s / one[0]:.2f}; {costs}")
-        print(f"{name:<30} {'  |  '.join(shown)}", flush=True)
 
 
 # -- a coding agent without a policy -----------------------------------------------------------------------------------

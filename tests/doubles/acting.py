@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -84,12 +84,13 @@ class Acting:
         if not asked.json.get("stream"):
             return web.json_response(whole)
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-        await response.prepare(request)
-        await response.write(next(events))
-        await asyncio.sleep(self.pause_s)
-        for event in events:
-            await response.write(event)
-        await response.write_eof()
+        with suppress(ConnectionResetError):  # of a client that leaves
+            await response.prepare(request)
+            await response.write(next(events))
+            await asyncio.sleep(self.pause_s)
+            for event in events:
+                await response.write(event)
+            await response.write_eof()
         return response
 
 

@@ -145,6 +145,6 @@ async def _serve(given: dict[str, Any], *, as_json: bool) -> None:
             echo(f"    ANTHROPIC_BASE_URL={served.url}")
         with rare_garbage_collection():
             await ended.wait()
-    counts, cost = served.counts, money(served.cost_usd)
+    counts, cost = served.counts, money(served.caps.cost_usd)
     left = f"; {counts['not elected']} not elected" if counts["not elected"] else ""
     typer.echo(f"answered {counts['elections']} of {counted(counts['requests'], 'request')}, {cost}{left}", err=True)

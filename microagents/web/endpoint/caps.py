@@ -79,6 +79,8 @@ class Caps:
     """
 
     def __init__(self, limits: Mapping[str, CostLimit], ledger: Ledger) -> None:
+        self.cost_usd: float | None = 0.0
+        """Cost of all replies; None if a price is unknown."""
         self._ledger = ledger
         self._caps: dict[str, Cap] = {}
         for name, limit in limits.items():

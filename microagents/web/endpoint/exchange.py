@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import codecs
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import Any
 
 from msgspec import Struct, structs
 
+from microagents.base.aio import TaskScope
 from microagents.base.errors import ModelUnavailable
+from microagents.elections.election import total_usd
 from microagents.models.http.events import StreamedReply
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.refusals import failure_kind, plain, retry_after_s, status_told, words_in
@@ -24,7 +27,7 @@ from microagents.roles.limits.reservations import units
 from microagents.roles.solver.gates import MAY_BE_BILLED
 from microagents.web.endpoint.acts import UNREAD, vote_text
 from microagents.web.endpoint.asked import LISTED, SEALED, ForwardedRequest
-from microagents.web.endpoint.caps import Caps
+from microagents.web.endpoint.caps import Caps, Reserved
 from microagents.web.endpoint.certificates import law_of, mass_in
 from microagents.web.endpoint.policy import Policy
 from microagents.web.endpoint.wires import MESSAGES, RESPONSES, Withheld
@@ -68,6 +71,8 @@ class Exchange:
         """Keeps the reply of a sample."""
         self.replies: dict[int, ForwardedReply] = {}
         """Replies by their place in the order of launches."""
+        self.in_flight = 0
+        """Number of samples that were sent and have not ended."""
         self.refusal: Response | None = None
         """The last answer of a provider that is no reply."""
         self.over_cap: Withheld | None = None
@@ -152,6 +157,8 @@ class ForwardingModel(Model):
         """Further parts of replies that it refuses."""
         self._provider = provider
         self._exchanges = exchanges
+        self._scope = TaskScope()
+        """The samples in flight. A hedge that the decision does without ends in its own time: it is paid, and its cost is then known."""
         self.priced = provider.priced
         self.max_in_flight = provider.max_in_flight
 
@@ -201,23 +208,39 @@ class ForwardingModel(Model):
             return [call.id.election.path]
         return []
 
+    async def close(self) -> None:
+        """Cancel the samples in flight."""
+        await self._scope.close()
+
     async def _paid(self, exchange: Exchange, call: Call, begin: Begin | None) -> ForwardedReply:
         """Forward the request once the caps have room for its cost, and note the cost."""
         most_usd = self.at_most(call).cost_usd or 0.0
-        try:
-            async with self._caps.reserved(exchange.asked.caller, most_usd) as reserved:
-                try:
-                    reply = await self._forwarded(exchange, call, begin)
-                except ModelUnavailable as error:
-                    if error.kind not in MAY_BE_BILLED:
-                        reserved.spent = 0
-                    raise
-                if reply.usage.cost_usd is not None:
-                    reserved.spent = units(reply.usage.cost_usd)
-                return reply
-        except Withheld as reached:
-            exchange.over_cap = reached
-            raise ModelUnavailable("refused", str(reached)) from None
+        async with AsyncExitStack() as room:
+            try:
+                reserved = await room.enter_async_context(self._caps.reserved(exchange.asked.caller, most_usd))
+            except Withheld as reached:
+                exchange.over_cap = reached
+                raise ModelUnavailable("refused", str(reached)) from None
+            sending = self._scope.start(self._sent(exchange, call, begin, reserved, room.pop_all()))
+        return await asyncio.shield(sending)
+
+    async def _sent(
+        self, exchange: Exchange, call: Call, begin: Begin | None, reserved: Reserved, room: AsyncExitStack
+    ) -> ForwardedReply:
+        exchange.in_flight += 1
+        async with room:
+            try:
+                reply = await self._forwarded(exchange, call, begin)
+            except ModelUnavailable as error:
+                if error.kind not in MAY_BE_BILLED:
+                    reserved.spent = 0
+                raise
+            finally:
+                exchange.in_flight -= 1
+            if reply.usage.cost_usd is not None:
+                reserved.spent = units(reply.usage.cost_usd)
+            self._caps.cost_usd = total_usd([self._caps.cost_usd, reply.usage.cost_usd])
+            return reply
 
     def law_of(self, exchange: Exchange) -> LawOfMass | None:
         """Return the law of the masses of the replies to a request; None if they have none."""

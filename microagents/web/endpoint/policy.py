@@ -19,6 +19,7 @@ MARGINS: Mapping[Effect, int] = {"read_only": 1, "idempotent": 2, "destructive":
 """Votes by which a call leads every other one, by the harm that it can do: as of the actions of agents."""
 PATIENCE = 4
 """Times the margin of the leading reply, in votes, after which an election ends without a decision."""
+MOST_HEDGE = 20
 TEXT = ""
 """Stands for the name of a tool in the vote of a reply without calls."""
 _SHIPPED = files("microagents.web.endpoint") / "policies"
@@ -46,6 +47,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Temperature of the repeats of a request that names a lower one. The first sample is asked for as the client wrote it."""
     keep_bodies: bool = False
     """Whether the journal keeps the bodies of requests whole, each at the path of its election and ``/body``; else their digests."""
+    hedge: Annotated[int, Meta(ge=0, le=MOST_HEDGE)] = 0
+    """Samples in flight beyond those that can decide, while these are two or more: a second round of samples is rarer, and each costs."""
     tools: dict[str, ToolPolicy] = {}
     """By the name of the tool."""
 
@@ -59,7 +62,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         margins = {name: MARGINS[each.effect] for name, each in self.tools.items() if each.effect is not None}
         if is_settled:
             margins[TEXT] = 1
-        return AheadOrLeading(margins=margins, otherwise=k)
+        return AheadOrLeading(margins=margins, otherwise=k, hedge=self.hedge)
 
     @property
     def unvoted(self) -> dict[str, tuple[str, ...]]:
@@ -78,14 +81,19 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class AheadOrLeading(AheadByHarm, frozen=True):
     """Decided like `AheadByHarm`; `argmax` once the votes are four times the margin of the leading reply."""
 
+    hedge: int = 0
+    """Votes asked for beyond the fewest that can decide, while these are two or more. They change no decision."""
+
     @property
     def most(self) -> int:
         """Votes after which any election is over."""
         return PATIENCE * max((*self.margins.values(), self.otherwise))
 
     def votes_needed(self, tally: Tally) -> int:
-        """Fewest votes with which a reply has its margin, or after which the leader is taken."""
+        """Fewest votes with which a reply has its margin, or after which the leader is taken; and the hedge."""
         missing = super().votes_needed(tally)
+        if missing > 1:
+            missing += self.hedge
         if not tally.counted:
             return missing
         leader: Hashable = tally.plurality

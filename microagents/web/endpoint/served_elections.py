@@ -117,6 +117,7 @@ class ElectedReply(Struct, frozen=True, kw_only=True, dict=True):
             "elected": self.is_elected,
             "votes": self.votes,
             "samples": len(usages),
+            "in_flight": self.exchange.in_flight,
             "input_tokens": sum(each.input_tokens or 0 for each in usages),
             "output_tokens": sum(each.output_tokens or 0 for each in usages),
             "cost_usd": None if cost_usd is None else round(cost_usd, 9),

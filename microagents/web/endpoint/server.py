@@ -64,7 +64,7 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
         stack.push_async_callback(held.close)
         debts = Debts(held.hold, ledger)
         stack.push_async_callback(debts.close)
-        served = Serving(endpoint, held, debts, has_caps=caps.are_set)
+        served = Serving(endpoint, held, debts, caps)
         application = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[served.admit])
         application.router.add_get("/v1/models", served.models)
         application.router.add_post(COUNT_TOKENS, served.count_tokens)
@@ -81,10 +81,10 @@ class Serving:
         endpoint: its models and settings.
         held: holds the elections.
         debts: the replies that are owed.
-        has_caps: whether a cap bounds the cost.
+        caps: bound the cost of all samples.
     """
 
-    def __init__(self, endpoint: Endpoint, held: ServedElections, debts: Debts, *, has_caps: bool) -> None:
+    def __init__(self, endpoint: Endpoint, held: ServedElections, debts: Debts, caps: Caps) -> None:
         self._endpoint = endpoint
         self._elections = held
         self.debts = debts
@@ -92,10 +92,9 @@ class Serving:
         """Its address, such as ``http://127.0.0.1:8399``."""
         self.counts = Counter[str]()
         """Requests, elections, and replies that were not elected."""
-        self.cost_usd: float | None = 0.0
-        """Cost of all samples; None if a price is unknown."""
+        self.caps = caps
         self._ceiling = endpoint.ceiling
-        if self._ceiling is None and has_caps:
+        if self._ceiling is None and caps.are_set:
             self._ceiling = CAPPED_TOKENS
         self._bytes_in_hand = 0
 
@@ -212,9 +211,6 @@ class Serving:
         self.counts["elections"] += 1
         if not elected.is_elected:
             self.counts["not elected"] += 1
-        if self.cost_usd is not None:
-            cost_usd: float | None = sums["cost_usd"]
-            self.cost_usd = None if cost_usd is None else self.cost_usd + cost_usd
         log().info("answered", wire=elected.exchange.asked.wire.name, **sums)
         return headers_of(sums)
 

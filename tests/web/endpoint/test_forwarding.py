@@ -80,6 +80,7 @@ async def test_the_call_with_the_votes_wins_and_its_reply_comes_back_as_it_was_g
         "elected": True,
         "votes": "4 of 5",
         "samples": 5,
+        "in_flight": 0,
         "input_tokens": 500,
         "output_tokens": 50,
         "cost_usd": None,

@@ -1,4 +1,4 @@
-"""Staggered samples: the others begin with the first event of the first, so that they read its prompt from the provider's cache."""
+"""When samples begin: with the first event of the first, whose prompt is then in the provider's cache; or more of them than can decide."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 
 from microagents.base.errors import InvalidUsage
 from microagents.web.endpoint.callers import Caller
+from microagents.web.endpoint.policy import Policy, ToolPolicy
 from microagents.web.endpoint.server import Endpoint, serving
-from tests.doubles.acting import acting
-from tests.web.endpoint.test_forwarding import ANY, ASKED, posted, saying, voted
+from tests.doubles.acting import Request, Said, acting
+from tests.web.endpoint.test_caps import DEAR, SAMPLE_USD
+from tests.web.endpoint.test_forwarding import ANY, ASKED, READ, posted, saying, voted
 from tests.web.endpoint.test_owed import until
 
 
@@ -56,3 +58,27 @@ async def test_auto_waits_where_the_client_has_the_prompt_cached_and_reading_it_
             double.gate.set()
             assert (await asking)[0] == 200
     assert len(double.requests) == 3
+
+
+async def test_a_hedge_begins_at_once_and_ends_behind_the_reply_with_its_cost() -> None:
+    held = asyncio.Event()
+
+    async def answer(request: Request) -> Said:
+        if request.json["seed"] >= 3:
+            await held.wait()
+        return [READ]
+
+    async with asyncio.timeout(20), voted(answer, Policy(hedge=2), option=DEAR) as (double, served):
+        status, _, headers = await posted(served, "chat/completions", {**ASKED, "seed": 0})
+        assert (status, headers["x-microagents-votes"], headers["x-microagents-in-flight"]) == (200, "3 of 3", "2")
+        assert served.caps.cost_usd == pytest.approx(3 * SAMPLE_USD)
+        held.set()
+        await until(lambda: served.caps.cost_usd == pytest.approx(len(double.requests) * SAMPLE_USD))
+    assert len(double.requests) == 5
+
+
+async def test_a_call_that_one_vote_decides_has_no_hedge() -> None:
+    policy = Policy(hedge=2, tools={"read": ToolPolicy(effect="read_only")})
+    async with voted(saying([READ]), policy) as (double, served):
+        await posted(served, "chat/completions", ASKED)
+    assert len(double.requests) == 1
