@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from functools import lru_cache
 from math import sqrt
 from typing import NamedTuple
@@ -68,9 +68,9 @@ def law_of(k: int, wrong: float, alternatives: int, hedge: int = 0) -> Law:
         hedge: samples in flight beyond those that are missing, while two or more are.
     """
     right = at_once = rounds = squares = samples = 0.0
-    states = Counter({State(begun=(1,) * (k + hedge)): 1.0})
+    states = {State(begun=(1,) * (k + hedge)): 1.0}
     while states:
-        later = Counter[State]()
+        later = defaultdict[State, float](float)
         for state, chance in states.items():
             for found, share in state.cast(wrong, alternatives):
                 p, missing = chance * share, found.missing(k)
