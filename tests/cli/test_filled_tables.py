@@ -259,9 +259,9 @@ def test_a_person_decides_the_open_cells_of_a_row_and_the_others_stay_as_they_le
     shown = microagents("show", "r", "0/step/0")
     assert "open: code: 1 x 0, 1 x 1, 1 x 2" in shown.out
     assert 'state: 5 x "a", 1 x "b"' in shown.out
-    queue = microagents("decide", "r", stdin='{"cod": 1}\n{"code": 12}\n')
+    queue = microagents("decide", "r", stdin="cod=1\ncode=12\n")
     assert "there is no field of Filled called 'cod'; did you mean 'code'?" in queue.out
-    assert 'Say the open fields as JSON, such as {"code":0}; the others stay as they lead.' in queue.out
+    assert "Say the open fields, such as code=0; the others stay as they lead." in queue.out
     resumed = microagents("resume", "r")
     assert resumed.code == COMPLETED, resumed.err
     with Path("out.csv").open(encoding="utf-8-sig", newline="") as file:

@@ -29,7 +29,8 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="[VALUE]...",
-            help="The reply to decide for, as a JSON object. Of an agent's call: approve, reject TEXT, done VALUE, not-done, answer TEXT.",
+            help="The reply to decide for: FIELD=VALUE for each of its fields, or JSON. "
+            "Of an agent's call: approve, reject TEXT, done VALUE, not-done, answer TEXT.",
         ),
     ] = None,
     audit: Annotated[

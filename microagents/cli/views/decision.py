@@ -39,7 +39,7 @@ def print_decision(shown: InspectedDecision) -> None:
         parts.add(
             f"reply {reply.seq}: {_read(reply, shown)}{cost}",
             text,
-            "" if reply.flag else f"=> {vote} {json_text(reply.vote)}",
+            "" if reply.flag else f"=> {vote} {json_text(shown.behind(reply.vote))}",
         )
     checked = {None: "", True: ", right by the task's own oracle", False: ", WRONG by the task's own oracle"}[
         shown.correct
@@ -68,7 +68,7 @@ def _remarks(shown: InspectedDecision) -> Iterator[str]:
     if shown.right is not None:
         yield f"right is {json_text(shown.right)}"
     if shown.replies and shown.value is not None and shown.value not in [value for value, _ in shown.tally]:
-        yield f"decided for {json_text(shown.value)}"
+        yield f"decided for {json_text(shown.behind(shown.value))}"
     if shown.person is not None:
         yield f"{decided_text(shown.person)}: {shown.person.value}"
     yield f"asked of {', '.join(shown.models)}; the run began at {shown.began_at}{_end(shown)}; a decision has no time of its own"
@@ -84,7 +84,7 @@ def _votes(shown: InspectedDecision) -> list[str]:
     if shown.cells:
         wrong = [f"wrong: {in_words(shown.wrong)} (right -> given)"]
         return cell_lines(shown) + wrong * bool(shown.wrong)
-    values = told_apart([json_text(value) for value, _ in shown.tally])
+    values = told_apart([json_text(shown.behind(value)) for value, _ in shown.tally])
     lines = [f"{count} x {value}" for value, (_, count) in zip(values, shown.tally, strict=True)]
     return lines or ["no valid reply" if shown.replies else json_text(shown.value)]
 

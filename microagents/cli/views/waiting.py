@@ -88,15 +88,16 @@ def _show_vote(shown: InspectedDecision) -> dict[str, str]:
     if shown.open_fields:
         return _show_cells(shown)
     for number, (value, votes) in enumerate(shown.tally, 1):
-        echo(printable(f"{number}: {counted(votes, 'vote')} for {json_text(value)}"))
-    echo("Say the number of a reply, or another reply as JSON; Enter leaves it open, q ends.")
+        echo(printable(f"{number}: {counted(votes, 'vote')} for {json_text(shown.behind(value))}"))
+    other = " ".join(f"{name}=VALUE" for name in shown.fields) or "JSON"
+    echo(printable(f"Say the number of a reply, or another reply as {other}; Enter leaves it open, q ends."))
     return {str(number): json_text(value) for number, (value, _) in enumerate(shown.tally, 1)}
 
 
 def _show_cells(shown: InspectedDecision) -> dict[str, str]:
     for line in cell_lines(shown):
         echo(printable(line))
-    example = {name: shown.cells[name][0][0] for name in shown.open_fields}
-    echo(printable(f"Say the open fields as JSON, such as {json_text(example)}; the others stay as they lead."))
+    example = " ".join(f"{name}={shown.cells[name][0][0]}" for name in shown.open_fields)
+    echo(printable(f"Say the open fields, such as {example}; the others stay as they lead."))
     echo("Enter leaves them open, q ends.")
     return {}

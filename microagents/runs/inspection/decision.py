@@ -27,6 +27,7 @@ from microagents.journal.requests import PersonDecision, settlement
 from microagents.replies.chat import Cached, Reply, decoder_of
 from microagents.replies.parsing import malformed_reason
 from microagents.replies.persons import PERSON_REPLIES
+from microagents.replies.typed import fields_of
 from microagents.runs.accuracy import Confusion, confusions, wrong_pairs
 from microagents.runs.cells import cells_in
 from microagents.runs.inspection.climbs import step_of
@@ -96,7 +97,7 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     """Number of kept replies to other questions at this path: of wrong guesses, and of questions before an accepted change."""
     tally: list[tuple[Any, int]]
     """For each distinct vote its first-launched reply and its count. If the prompt cannot be rebuilt, replies that differ only in
-    fields without a vote stand apart."""
+    fields without a vote stand apart. Candidates without a vote are there, too."""
     correct: bool | None
     """Whether the task's oracle accepts the value; None without a value, an oracle or the state of the step."""
     right: Any
@@ -128,8 +129,16 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     """Votes on each field, the most frequent value first, if each is voted on by itself; else empty."""
     open_fields: list[str] = []
     """Fields without a decision, of such a vote that is undecided or open."""
+    fields: tuple[str, ...] = ()
+    """Fields of a reply that a person may give here; empty if the prompt cannot be rebuilt."""
+    candidates: dict[str, Any] = {}
+    """The replies behind the labels that its votes name, as JSON-like values; empty of other votes."""
     action: ActionRecord | None = None
     """What came of the calls, if it is an action of an agent; None for any other decision."""
+
+    def behind(self, vote: Any) -> Any:
+        """Return the reply that a vote names by its label; of other votes the vote itself."""
+        return self.candidates.get(_label_in(vote), vote)
 
 
 def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
@@ -179,7 +188,11 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     costs = [each.cost_usd for each in more]
     if row is not None:
         costs.append(row.cost_usd)
-    tally = _tally(election, ballots, None if asked is None else asked.question)
+    counted = _tally(election, ballots, None if asked is None else asked.question)
+    tally = [(msgspec.json.decode(each), votes) for each, votes in counted]
+    candidates = {} if asked is None else _behind_labels(asked.question)
+    named = [_label_in(vote) for vote, _ in tally]
+    tally += [({"choice": label}, 0) for label in candidates if label not in named]
     return InspectedDecision(
         run_id=run_id,
         path=path,
@@ -193,7 +206,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         models=models,
         replies=replies,
         other_replies=sum(each.question_digest != digest for each in texts),
-        tally=[(msgspec.json.decode(each), votes) for each, votes in tally],
+        tally=tally,
         probability=None if voted is None else voted.probability,
         correct=correct,
         right=right,
@@ -210,8 +223,41 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         asked=_asked_of_person(reader, path),
         cells=cells_in(ballots) if voted is not None and voted.by_field else {},
         open_fields=[] if voted is None or value is not None else [*chain.from_iterable(voted.open_fields)],
+        fields=() if asked is None else fields_of(resolve(asked.question.reply, Reply)),
+        candidates=candidates,
         action=_action(reader, path),
     )
+
+
+def _label_in(vote: Any) -> str:
+    """Read the label that a vote on candidates names; empty of another vote."""
+    if not isinstance(vote, dict):
+        return ""
+    return str(vote.get("choice", "")).strip().upper()
+
+
+class _Labelled(Struct):
+    """Part of a prompt."""
+
+    label: str
+    reply: Any
+
+
+class _Candidates(Struct):
+    """Part of the prompt of a vote on candidates."""
+
+    candidates: list[_Labelled]
+
+
+def _behind_labels(question: Question) -> dict[str, Any]:
+    """Read the candidates of a vote on labels from its prompt."""
+    if not question.choices:
+        return {}
+    try:
+        found = msgspec.json.decode(question.prompts[0].user_parts[1], type=_Candidates)
+    except msgspec.MsgspecError:  # the labels of other votes, such as rankings
+        return {}
+    return {each.label: each.reply for each in found.candidates}
 
 
 def _asked_of_person(reader: Reader, path: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,8 +25,9 @@ from microagents.journal.messages import RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import SUFFIX, Reader, journal_of, reader_of
 from microagents.journal.requests import Decide, PersonDecision, decided_already, pause_among, said_by
-from microagents.replies.chat import Reply, decoder_of, encode_reply, json_form
+from microagents.replies.chat import Reply, decoder_of, json_form
 from microagents.replies.persons import ANSWERED, CustomerAnswer, PersonReply
+from microagents.replies.typed import fields_in, fields_of, reply_json
 from microagents.runs.accuracy import Accuracy
 from microagents.runs.cells import cells_in
 from microagents.runs.inspection.rebuilding import asked_at
@@ -227,15 +228,17 @@ class PersonDecided(NamedTuple):
     """Another decision of a person there, which this one replaces."""
 
 
-def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = False) -> PersonDecided:
+def decide(
+    runs_dir: Path, run_id: str, path: str, value: str | Mapping[str, str], *, again: bool = False
+) -> PersonDecided:
     """Decide an undecided election: for the next `resume`, or in a run that is under way also an open one.
 
     Args:
         runs_dir: the folder of journals.
         run_id: name of the run.
         path: place of the decision. A short one, such as ``step/7``, names the item that waits there.
-        value: the reply as JSON, or in words if only a person can give it, such as ``approve``. Of a row some of its fields are enough:
-            the others are those that lead.
+        value: the reply: as texts by its fields, also in one text as ``FIELD=VALUE FIELD=VALUE``, as JSON, or in words if only a person
+            can give it, such as ``approve``. Of a row some of its fields are enough: the others are those that lead.
         again: whether to replace a different decision of a person. A customer's answer is never replaced.
 
     Raises:
@@ -247,20 +250,21 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = 
         path = _place_of(reader, path)
         before = reader.persons().get(path)
         if before is not None and path.endswith(ANSWERED):
-            reply = _parse_reply(value, CustomerAnswer)
+            reply = _parse_reply(_one_text(value, CustomerAnswer), CustomerAnswer)
             if msgspec.json.encode(reply).decode() != before.value:
                 raise AlreadyDecided(decided_already(path, before))
             return PersonDecided(path, reply, recorded_result(reader, whole=False).go_on)
         undecided = _decidable(reader, path, is_live=is_live)
         task = plan_of(reader).tasks[input_of(path)]  # this imports the module of the reply class, too
         kind = resolve(undecided.reply, Reply)
+        value = _one_text(value, kind)
         if isinstance(task, RowTask):
             value = _with_leading_cells(reader, path, value)
         reply = task.as_declared(_parse_reply(value, kind))
         if undecided.choices and reply.vote() not in undecided.choices:
             raise InvalidUsage(
                 f"{value!r:.100} names none of the candidates at {path!r}; they are {', '.join(undecided.choices)}, and `microagents show "
-                f"{run_id} --json` shows the reply behind each label; nothing was changed"
+                f"{run_id} {path}` shows their replies; nothing was changed"
             )
         if not isinstance(reply, PersonReply) and (flag := flag_of(task, reply, undecided.state.encode())) is not None:
             raise InvalidUsage(
@@ -382,6 +386,16 @@ def _with_leading_cells(reader: Reader, path: str, value: str) -> str:
     return value
 
 
+def _one_text(value: str | Mapping[str, str], kind: type[Reply]) -> str:
+    """Return words, or JSON, of a reply whose fields a person may have typed."""
+    if isinstance(value, str) and (value.startswith("{") or issubclass(kind, PersonReply)):
+        return value
+    texts = fields_in(value, kind) if isinstance(value, str) else value
+    if not texts:
+        return str(value)
+    return reply_json(texts, kind)
+
+
 def _parse_reply(value: str, kind: type[Reply]) -> Reply:
     if issubclass(kind, PersonReply):
         try:
@@ -394,14 +408,17 @@ def _parse_reply(value: str, kind: type[Reply]) -> Reply:
             raise InvalidUsage(
                 f"say {' or '.join(f'`{each}`' for each in kind.words)} there, not {value!r:.100}; nothing was changed"
             )
+    known = fields_of(kind)
     try:
+        given = msgspec.json.decode(value)
+        # msgspec ignores fields that it does not know; in a decision by hand they are typos.
+        unknown_fields = [name for name in given if name not in known] if isinstance(given, dict) else []
+        if unknown_fields:
+            raise InvalidUsage(unknown(f"field of {kind.__name__} called", unknown_fields[0], known))
         reply: Reply = decoder_of(kind).decode(value)
-        given, known = msgspec.json.decode(value), msgspec.json.decode(encode_reply(reply))
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        words = " ".join(f"{name}=VALUE" for name in known)
         raise InvalidUsage(
-            f"{value!r:.100} is no {kind.__name__}: {error}; write it as JSON, of the form {json_form(kind)}"
+            f"{value!r:.100} is no {kind.__name__}: {error}; write {words} or as JSON, of the form {json_form(kind)}"
         ) from None
-    # msgspec ignores fields that it does not know; in a decision by hand they are typos.
-    if unknown_fields := sorted(set(given) - set(known)):
-        raise InvalidUsage(unknown(f"field of {kind.__name__} called", unknown_fields[0], list(known)))
     return reply

@@ -431,7 +431,8 @@ class _Decision(msgspec.Struct):
     """A decision of a person, as the page sends it."""
 
     path: str
-    value: str
+    value: str | dict[str, str]
+    """Words or JSON, or the texts of the fields of a reply."""
     again: bool = False
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from microagents import resume, run
 from microagents.base.errors import InvalidUsage, ModelUnavailable
-from microagents.replies.chat import write
+from microagents.journal.reading import reader_of
+from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
 from microagents.runs.inspection.runs import decide
 from microagents.tasks.multiplication import Multiplication
 from tests.systems.scripted import CUT, Script, four, label, noted_draws, rows, solved
@@ -52,6 +54,11 @@ async def test_a_tie_is_broken_in_the_same_way_when_the_run_is_taken_up_again() 
     assert rows()["solve/1/answer/vote"] == ("argmax", {"choice": label(b, a, b, c).choice})
 
 
+def _shown(path: str) -> InspectedDecision:
+    with reader_of(Path("runs"), "solved") as reader:
+        return inspect_decision(reader, path)
+
+
 async def test_a_person_can_only_decide_for_a_candidate() -> None:
     a, b = four("A"), four("B")
     await solved({"solve/answer": [a, b, b], "solve/answer/vote": ["?"] * 7}, depth=0, strategy={"max_draws": 7})
@@ -59,7 +66,9 @@ async def test_a_person_can_only_decide_for_a_candidate() -> None:
         InvalidUsage, match=r"names none of the candidates at '0/solve/answer/vote'; they are [A-Z2-7]{4}, [A-Z2-7]{4}"
     ):
         decide(Path("runs"), "solved", "0/solve/answer/vote", '{"choice": "ZZZZ"}')
-    decide(Path("runs"), "solved", "0/solve/answer/vote", write(label(b, a, b), "json"))
+    shown = await asyncio.to_thread(_shown, "0/solve/answer/vote")
+    assert [shown.behind(vote)["answer"] for vote, votes in shown.tally if votes == 0] == ["A", "B"]
+    decide(Path("runs"), "solved", "0/solve/answer/vote", f"choice={label(b, a, b).choice}")
     result = await resume("solved")
     assert (result.value["answer"], result.account.settled_at) == ({"answer": "B"}, {"0/solve/answer/vote": "person"})
 

@@ -256,11 +256,18 @@ def test_a_person_decides_on_the_page(visit: Callable[..., Any]) -> None:
         page.get_by_role("link", name="0/step/0").first.click()
         assert TOKEN not in page.url
         page.get_by_role("button", name="Reply 1").click()
+        field = page.get_by_label("number", exact=True)
+        assert field.input_value().isdecimal()
+        field.fill("many")
+        page.get_by_role("button", name="Decide", exact=True).click()
+        page.wait_for_selector("text=number=VALUE")
+        field.fill("7")
         page.get_by_role("button", name="Decide", exact=True).click()
         page.wait_for_selector("text=not yet resumed")
         page.get_by_role("button", name="Resume").wait_for()
     started("resume", "r")
-    assert started("show", "r", "0/step/0", "--json").json["outcome"] == "person"
+    shown = started("show", "r", "0/step/0", "--json").json
+    assert (shown["outcome"], shown["value"]) == ("person", {"number": 7})
 
 
 def test_right_replies_stand_beside_the_wrong_ones_one_click_from_the_headline(visit: Callable[..., Any]) -> None:

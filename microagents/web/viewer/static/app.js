@@ -164,6 +164,9 @@ async function runPage(run, signal) {
   if (!signal.aborted) say(`This run is ${found.outcome}: ${found.verdict.text}.`);
 }
 
+// The reply that a vote names by its label; of other votes the vote itself.
+const behind = (found, vote) => found.candidates[typeof vote?.choice === "string" ? vote.choice.trim().toUpperCase() : ""] ?? vote;
+
 // What a person may say here: of a call the words that fit as buttons, else one of the replies, or another one.
 function decisionForm(run, path, found, after) {
   const answer = h("p", { role: "status" }), words = found.asked.slice(1);
@@ -176,9 +179,13 @@ function decisionForm(run, path, found, after) {
     } catch (error) { again = error.status === 409; answer.textContent = error.message; }
   };
   const verb = (word, i) => h("button", { type: "button", class: i ? "large" : "large main", "data-key": word[0], onclick: () => send(/ (TEXT|VALUE)$/.test(word) ? `${word.split(" ")[0]} ${value.value}`.trim() : word) }, word.split(" ")[0].replace(/^./, (letter) => letter.toUpperCase()));
-  const choose = ([reply, votes], i) => h("div", { class: "choice" }, h("button", { type: "button", "data-key": String(i + 1), onclick: () => { value.value = JSON.stringify(reply); } }, `Reply ${i + 1}`), h("span", { class: "soft" }, ` ${plural(votes, "vote")} `), said(shortWords(reply, 300)));
-  return section("Decide it", h("form", { onsubmit: (event) => { event.preventDefault(); if (!words.length) send(value.value); } }, h("p", null, said(words.length ? found.asked[0] : "Which reply is right?")),
-    words.length ? [h("div", { class: "tools" }, words.map(verb)), value] : [found.tally.map(choose), value, h("div", { class: "tools" }, h("button", { class: "large main", "data-key": "d" }, "Decide"))], answer));
+  // A reply is filled in field by field, of a label with the reply behind it; without a known form as it was recorded.
+  const inputs = found.fields.map((name) => [name, h("textarea", { rows: "1", "aria-label": name })]), typed = (each) => (typeof each === "string" ? each : JSON.stringify(each));
+  const fill = (reply) => { value.value = JSON.stringify(reply); for (const [name, input] of inputs) input.value = reply[name] === undefined ? "" : typed(reply[name]); };
+  const given = () => (inputs.length ? Object.fromEntries(inputs.filter(([, input]) => input.value !== "").map(([name, input]) => [name, input.value])) : value.value);
+  const choose = ([reply, votes], i) => h("div", { class: "choice" }, h("button", { type: "button", "data-key": String(i + 1), onclick: () => fill(reply) }, `Reply ${i + 1}`), h("span", { class: "soft" }, ` ${plural(votes, "vote")} `), said(shortWords(behind(found, reply), 300)));
+  return section("Decide it", h("form", { onsubmit: (event) => { event.preventDefault(); if (!words.length) send(given()); } }, h("p", null, said(words.length ? found.asked[0] : "Which reply is right?")),
+    words.length ? [h("div", { class: "tools" }, words.map(verb)), value] : [found.tally.map(choose), inputs.length ? h("dl", { class: "list" }, inputs.map(([name, input]) => [h("dt", null, said(name)), h("dd", null, input)])) : value, h("div", { class: "tools" }, h("button", { class: "large main", "data-key": "d" }, "Decide"))], answer));
 }
 
 async function waitingPage(signal) {
@@ -211,9 +218,9 @@ async function waitingPage(signal) {
 
 const VOTED = 6;
 // The different replies beside each other, those with most votes first; `head` says more of each.
-function repliesOf(tally, head = (_, i, votes) => plural(votes, "vote"), right = null) {
+function repliesOf(tally, head = (_, i, votes) => plural(votes, "vote"), right = null, shownAs = (value) => value) {
   const ordered = tally.toSorted((a, b) => b[1] - a[1]), more = right === null ? [] : [[right, h("span", { class: "right" }, "● right is")]];
-  const columns = (shown) => [...shown.map(([value, votes], i) => [value, head(value, i, votes)]), ...more];
+  const columns = (shown) => [...shown.map(([value, votes], i) => [shownAs(value), head(value, i, votes)]), ...more];
   const draw = (all) => (all.length === 1 ? [h("p", { class: "soft" }, all[0][1]), fieldsOf(all[0][0])] : compared("Replies", all.map(([value]) => value), all.map(([, title]) => title)));
   return firstOf(ordered, (shown) => draw(columns(shown)), VOTED);
 }
@@ -270,8 +277,8 @@ async function decisionPage(run, path, signal, given = null) {
       h("span", { class: "soft" }, raced ? ` ${reply.flag ? "no vote" : `votes ${raced.letter(reply)}`}; the lead is ${raced.leads[i]}` : "", reply.cost_usd === null ? "" : `, ${money(reply.cost_usd)}`, reply.cached ? `, ${cachedText(reply.cached)}` : "", reply.model ? [", by ", said(reply.model)] : "")),
     reply.why ? h("p", null, said(reply.why)) : null,
     reply.rollout ? h("p", null, "predicted by the rollout at ", h("a", { href: decisionUrl(run, reply.rollout) }, said(reply.rollout))) : null,
-    Object.keys(reply.shares ?? {}).length ? table("Probabilities", [["probability", "number"], ["option", "text"]], Object.entries(reply.shares).map(([option, part]) => [part.toFixed(4), said(option)])) : null,
-    reply.flag || isCounted(reply) || isSame(reply.vote, found.value) ? null : fieldsOf(reply.vote), reply.flag ? text(reply) : reply.text === null ? null : h("details", null, h("summary", null, "its text"), text(reply))));
+    Object.keys(reply.shares ?? {}).length ? table("Probabilities", [["probability", "number"], ["option", "text"]], Object.entries(reply.shares).map(([option, part]) => [part.toFixed(4), said(shortWords(found.candidates[option] ?? option))])) : null,
+    reply.flag || isCounted(reply) || isSame(reply.vote, found.value) ? null : fieldsOf(behind(found, reply.vote)), reply.flag ? text(reply) : reply.text === null ? null : h("details", null, h("summary", null, "its text"), text(reply))));
   const unkept = found.replies.filter((reply) => reply.text === null).length;
   const mayDecide = ["open", "undecided", "contested", "refused"].includes(found.outcome) && !found.settled_by && !found.person;
   const decided = found.person && section("Decided", h("p", { class: "answered" }, decidedBy(found.person)), fieldsOf(JSON.parse(found.person.value)), resumption(run, await api(apiUrl(run), { signal })));
@@ -280,7 +287,7 @@ async function decisionPage(run, path, signal, given = null) {
     isVote ? [fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd), cachedText(found.cached))] : null, found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
     found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null)),
   waits?.goal, waits?.asked, decided, mayDecide && !(hasCells && row.waits) ? decisionForm(run, path, found, route) : null, waits?.votes,
-  row || !tally.length || (tally.length === 1 && found.action?.calls.length) ? null : h("div", { class: "columns" }, h("div", null, section(tally.length > 1 ? "Replies" : "Reply", repliesOf(tally, head, found.right))), raced && found.replies.some((reply) => reply.agrees !== true) ? h("div", null, section("Race", raced.chart)) : null), waits?.before,
+  row || !tally.length || (tally.length === 1 && found.action?.calls.length) ? null : h("div", { class: "columns" }, h("div", null, section(tally.length > 1 ? "Replies" : "Reply", repliesOf(tally, head, found.right, (vote) => behind(found, vote)))), raced && found.replies.some((reply) => reply.agrees !== true) ? h("div", null, section("Race", raced.chart)) : null), waits?.before,
   found.action ? section("Calls", found.action.calls.map((each, i) => callOf(each, decisionUrl(run, `${path}/call/${i}`)))) : null,
   waits ? null : section("Prompt", found.user === null ? h("p", null, said(found.note ?? "unknown")) : [found.system ? quoted(found.system) : null, quoted(found.user), found.prompts > 1 ? h("p", { class: "note" }, `The first of ${found.prompts} through which samples cycle.`) : null]),
   isVote ? section("Samples in launch order", samples, unkept ? h("p", { class: "note" }, `${plural(unkept, "text")} not kept: `, h("code", null, "--keep-texts all"), " keeps each") : null) : null);
