@@ -28,7 +28,7 @@ from microagents.elections.dissent import alpha_of, is_improbable
 from microagents.elections.election import input_of
 from microagents.elections.rules import FirstToAheadBy, Tally
 from microagents.journal.messages import Account
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.models.tiny.trained import TinyModel
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.rollouts import rollout_of

@@ -17,7 +17,7 @@ import pytest
 
 from microagents import Call, Result, run_sync
 from microagents.actors.registry import RUNTIMES
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.runs.inspection.runs import solution_of
 from microagents.systems import Recursive
 from microagents.systems.questions import ProblemNode
@@ -146,7 +146,7 @@ def test_all_runtimes_decide_the_same_from_the_same_ballots(examples: dict[str, 
 def test_each_command_of_the_chooser_of_ray_works(tmp_path: Path) -> None:
     chooser = (EXAMPLES.parent / "ray.md").read_text(encoding="utf-8").partition("\n\nA run has")[0]
     commands = re.findall(r"`((?:microagents|python) [^`]+)`", chooser)
-    assert len(commands) == 3
+    assert len(commands) == 4
     for name in ("places.py", "places.csv", "elected.py"):
         (tmp_path / name).write_text((EXAMPLES / name).read_text(encoding="utf-8"), encoding="utf-8")
     for command in commands:

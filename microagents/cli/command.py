@@ -34,11 +34,11 @@ MAX_DEFAULT_CHARS = 60
 GROUPS: Mapping[str, Sequence[str]] = {
     "Steps": ("tool", "step", "speculate", "on_undecided", "stream", "share"),
     "Limits": ("max_calls", "max_tokens", "max_time_s", "max_outage_s", "max_wait_effects_s", "concurrency"),
-    "Promise": ("wrong_at_most", "confidence"),
+    "Promise": ("wrong_at_most", "confidence", "label"),
     "Models": ("from_", "seed", "batch", "batch_then", "batch_within", "fallback", "resend_stragglers", "prices"),
     "Replies": ("max_output_tokens", "flag_above_tokens", "format", "reasoning", "reading"),
     "Journal": ("runs_dir", "no_journal", "accept_change", "durability", "keep_texts", "reuse"),
-    "Places": ("runtime", "address", "insecure", "deploy", "lanes", "detach"),
+    "Places": ("runtime", "address", "insecure", "deploy", "lanes", "shards", "detach"),
     "Files, logs": ("output", "gold", "gold_file", "trust_columns", "config", "trust_folder", "yes"),
 }
 """Parameters that `--help` of a command with many options only names."""

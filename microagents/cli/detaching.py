@@ -72,7 +72,7 @@ def begin_detached(run_id: str, runs_dir: Path) -> None:
 
 
 def _has_begun(run_id: str, runs_dir: Path, pid: int) -> bool:
-    from microagents.journal.reading import reader_of
+    from microagents.journal.sharded import reader_of
 
     with suppress(InvalidUsage), reader_of(runs_dir, run_id) as reader:  # there is no journal at first
         holder, account = reader.lease().holder, reader.account()

@@ -18,7 +18,8 @@ from microagents.base.packages import require_package
 from microagents.base.printing import results
 from microagents.cli.commands.export import Format
 from microagents.cli.reporting import json_text
-from microagents.journal.reading import Reader, reader_of
+from microagents.journal.reading import Reader
+from microagents.journal.sharded import reader_of
 from microagents.runs.inspection.export import (
     ActionRow,
     DecisionRow,

@@ -23,7 +23,8 @@ from microagents.cli.views.row_queue import judge_rows
 from microagents.cli.watching import ALL_ENDED, Watched, kept_in, run_in_terminal, show_and_exit
 from microagents.elections.promises import LabelledRow
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import journal_of, reader_of
+from microagents.journal.reading import journal_of
+from microagents.journal.sharded import reader_of
 from microagents.runs.driver.begin import run
 from microagents.runs.driver.keywords import RunControl
 from microagents.runs.plan import plan_of

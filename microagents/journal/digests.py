@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
@@ -20,6 +21,14 @@ def with_entry(digest: str, *entry: object) -> str:
     """
     added = sha256(_pack(entry))
     total = int(digest or "0", 16) + int.from_bytes(added.digest(), "big")
+    return f"{total % _MODULUS:0{_DIGITS}x}"
+
+
+def sum_of_digests(digests: Sequence[str]) -> str:
+    """Return the digest of the entries of several digests, which is empty without an entry."""
+    if not any(digests):
+        return ""
+    total = sum(int(each or "0", 16) for each in digests)
     return f"{total % _MODULUS:0{_DIGITS}x}"
 
 

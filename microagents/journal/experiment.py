@@ -71,6 +71,15 @@ class Experiment(Struct, frozen=True, kw_only=True):
     """Name of a unit of progress."""
     listed: bool = False
     """Whether the run has a list of inputs. The journal then has a row for each, with the options that differ from the first."""
+    shards: int = 0
+    """Number of the runs that do the inputs; 0 of a run that does them itself."""
+    of_inputs: int | None = None
+    """Of one of these: the inputs of all, whose numbers its own ones have; None of any other run."""
+
+    @property
+    def numbered(self) -> int:
+        """Number that all numbers of inputs are below."""
+        return self.inputs if self.of_inputs is None else self.of_inputs
 
     def changes(self, given: Experiment, accepted: Sequence[str]) -> list[Change]:
         """Return the differences of another experiment from this recorded one, all of them accepted. A higher cap of draws always is.
@@ -88,6 +97,9 @@ class Experiment(Struct, frozen=True, kw_only=True):
             raise InvalidUsage(
                 f"this run was started with {before}, now it is {now}; nothing was changed; begin another run"
             )
+        if self.shards != given.shards:
+            before = f"{self.shards} shards" if self.shards else "one process"
+            raise InvalidUsage(f"this run was begun in {before}; nothing was changed; continue it with `resume`")
         fields = list(dict.fromkeys([*self.identity, *given.identity, QUESTION]))
         for name in accepted:
             if name not in fields and name not in [field.rpartition(".")[2] for field in fields]:
@@ -112,8 +124,8 @@ class Experiment(Struct, frozen=True, kw_only=True):
             InvalidUsage: no input has one of these numbers.
         """
         for each in inputs:
-            if not 0 <= each < self.inputs:
-                there = f"inputs 0 to {self.inputs - 1}" if self.inputs > 1 else "only input 0"
+            if not 0 <= each < self.numbered:
+                there = f"inputs 0 to {self.numbered - 1}" if self.numbered > 1 else "only input 0"
                 raise InvalidUsage(f"there is no input {each} in run {self.run_id}: it has {there}")
 
 

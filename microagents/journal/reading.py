@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sqlite3
 import zlib
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.base.errors import InputMismatch, InvalidUsage, JournalMismatch
-from microagents.base.trust import JOURNALS, without_code_of
+from microagents.base.trust import JOURNALS
 from microagents.elections.sample_batches import SampleBatch
 from microagents.journal.books import AccountRecord, UndecidedElection
 from microagents.journal.encoding import MAX_DIGITS, MAX_TEXT_BYTES, UNREADABLE, key_at, recalled
@@ -29,7 +28,7 @@ from microagents.journal.messages import (
     OpenElection,
     Recalled,
 )
-from microagents.journal.opening import connect_to_read, holds_nothing, unreadable, watch_unclear
+from microagents.journal.opening import connect_to_read, holds_nothing, unreadable
 from microagents.journal.overview import (
     read_differences,
     read_equal_inputs,
@@ -105,7 +104,7 @@ class Reader:
             with self._reading():
                 self.created_at = self._rows.only(RunRecord).created_at
                 """Start time of the run, in UTC."""
-                self._began_s = began_s(self._rows)  # a damaged time fails here, not in the caller
+                self.began_s = began_s(self._rows)  # a damaged time fails here, not in the caller
                 self.experiment = read_experiment(self._rows)
                 self._first_record = first_record(self._rows)
         except BaseException:
@@ -131,6 +130,10 @@ class Reader:
     def trust(self) -> None:
         """Let the journal count as one of this user's from now on."""
         JOURNALS.add(self.path, self._first_record)
+
+    def holding(self, path: str) -> Reader:  # noqa: ARG002 - one in shards needs it
+        """Return the journal that has a place: itself, unless the run is in shards."""
+        return self
 
     def lease(self) -> Lease:
         """Return the lease of the writing process."""
@@ -204,12 +207,12 @@ class Reader:
     def inputs_overview(self) -> bytes:
         """Return a byte for each input, as `microagents.journal.overview` has them."""
         with self._reading():
-            return read_inputs(self._rows, self.experiment.inputs)
+            return read_inputs(self._rows, self.experiment.numbered)
 
     def input_sums(self) -> bytes:
         """Return the cost of each input, as `microagents.journal.overview` has it."""
         with self._reading():
-            return read_input_sums(self._rows, self.experiment.inputs)
+            return read_input_sums(self._rows, self.experiment.numbered)
 
     def row_elections(self) -> Iterator[tuple[int, Recalled | None]]:
         """Yield the elections of the rows of a table, as `microagents.journal.overview` has them."""
@@ -237,6 +240,9 @@ class Reader:
 
     def differences(self, other: Reader, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
         """Yield the paths at which another run decided otherwise, and both values as JSON; None for no decision."""
+        return self._differences(other.holding(str(of_input)), of_input)
+
+    def _differences(self, other: Reader, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
         with self._reading(), other._reading():
             yield from read_differences(self._rows, other._rows, of_input)
 
@@ -248,7 +254,7 @@ class Reader:
     def input_endings(self, *, unsolved: int | None = None) -> Iterator[InputEnding]:
         """Yield the endings of inputs, in the order of their numbers: all, or the first ones of inputs that did not complete."""
         with self._reading():
-            yield from read_endings(self._rows, self.experiment.inputs, unsolved=unsolved)
+            yield from read_endings(self._rows, self.experiment.numbered, unsolved=unsolved)
 
     def input_ending(self, number: int) -> InputEnding | None:
         """Return how one of many inputs ended; None if it has not."""
@@ -377,7 +383,7 @@ class Reader:
     def moment(self, after_ms: int) -> str:
         """Return the time ``after_ms`` after the start of the run, in UTC."""
         with self._reading():
-            return moment(self._began_s, after_ms)
+            return moment(self.began_s, after_ms)
 
     def ended_at(self, number: int) -> str | None:
         """Return the time at which an input ended, in UTC; None if it has not."""
@@ -413,8 +419,12 @@ class Reader:
     def verify(self) -> list[str]:
         """Compare every row with the recorded totals and digests; returns a sentence for each difference."""
         with self._reading():
-            found = list(damage(self._rows))
-            return found or list(differences_from_rows(self._rows, self.experiment, self.account()))
+            return self.damage() or list(differences_from_rows(self._rows, self.experiment, self.account()))
+
+    def damage(self) -> list[str]:
+        """Read every page and row of the file; returns a sentence for each damage."""
+        with self._reading():
+            return list(damage(self._rows))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -462,44 +472,3 @@ def journal_of(runs_dir: Path, run_id: str) -> Path:
             f"{run_id!r} is not a valid run id: it may not begin with a dot or contain a slash; name the folder with --runs-dir"
         )
     return runs_dir / f"{run_id}{SUFFIX}"
-
-
-def _refuse_file(runs_dir: Path, given: str) -> None:
-    """Refuse the file of a journal in place of the name of its run, and name the run."""
-    for file in (Path(given), runs_dir / given):
-        if file.suffix == SUFFIX and os.path.exists(file) and not os.path.exists(runs_dir / f"{given}{SUFFIX}"):
-            elsewhere = os.path.realpath(file.parent) != os.path.realpath(runs_dir)
-            folder = f" --runs-dir {shlex.quote(str(file.parent))}" if elsewhere else ""
-            raise InvalidUsage(f"{given!r} is the file of a journal; name its run: {file.stem}{folder}")
-
-
-@contextmanager
-def reader_of(runs_dir: Path, run_id: str, *, trust: bool = False, watched: bool = False) -> Iterator[Reader]:
-    """Open the journal of a run for reading. Of one that is not this user's, no code is imported inside the block.
-
-    Args:
-        runs_dir: the folder of journals.
-        run_id: name of the run.
-        trust: whether to trust it from now on.
-        watched: whether to wait until it is clear whether the run is under way, see `watch_unclear`.
-
-    Raises:
-        InvalidUsage: the journal is missing, cannot be read, or belongs to another run.
-    """
-    _refuse_file(runs_dir, run_id)
-    path = journal_of(runs_dir, run_id)
-    if not os.path.exists(path):
-        raise InvalidUsage(
-            f"there is no run {run_id!r} in {os.path.realpath(runs_dir)!r}; `microagents list` shows the runs of a folder"
-        )
-    if watched:
-        watch_unclear([path])
-    with Reader(path) as reader:
-        if reader.experiment.run_id != run_id:
-            raise InvalidUsage(
-                f"{str(path)!r} is the journal of run {reader.experiment.run_id}; rename the file to {reader.experiment.run_id}{SUFFIX}"
-            )
-        if trust:
-            reader.trust()
-        with nullcontext() if reader.is_known else without_code_of(run_id):
-            yield reader

@@ -37,13 +37,14 @@ Samples = dict[int, dict[tuple[bytes, int], int]]
 class RecordRows:
     """Writes records as rows, in the transactions of its caller, and adds them to the books.
 
-    The run took ``wall_s`` seconds before this sitting.
+    The run took ``wall_s`` seconds before this sitting; its inputs have numbers below ``numbered``.
     """
 
-    def __init__(self, rows: Rows, places: Places, books: Books, wall_s: float) -> None:
+    def __init__(self, rows: Rows, places: Places, books: Books, wall_s: float, numbered: int) -> None:
         self._rows = rows
         self._places = places
         self._books = books
+        self._numbered = numbered
         # Rows that are to be deleted are not read for their checksums: after each row this thread may wait 5 ms for the interpreter.
         self._samples: Samples = {}
         for row in rows.select(SampleRow):
@@ -76,7 +77,7 @@ class RecordRows:
 
     def outcomes_of_inputs(self) -> bytes:
         """Return the codes of the outcomes of all inputs."""
-        found = read_outcomes(self._rows, self._books.inputs)
+        found = read_outcomes(self._rows, self._numbered)
         for number, row in self._inputs.items():
             found[number] = ENDED_AS.index(row.outcome)
         return bytes(found)

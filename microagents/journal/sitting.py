@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -52,6 +52,8 @@ class JournalConfig(Struct, frozen=True, kw_only=True):
     experiment: Experiment
     own: Sequence[str] = ()
     """For each input its options that differ from the first one's, as JSON; empty for a single input."""
+    numbers: Sequence[int] | None = None
+    """Numbers of these inputs; None for all from 0 on."""
     accepted: tuple[str, ...] = ()
     """Fields that may differ from the recorded experiment; the last part of a name is enough."""
     reused: Reused = Reused()
@@ -148,8 +150,10 @@ class Sitting:
             JOURNALS.add(self._config.path, first_record(rows))
 
     def _insert_inputs(self, rows: Rows, totals: Totals) -> None:
-        numbered = enumerate(self._config.own or ["{}"])
-        while some := list(islice(numbered, INPUTS_PER_INSERT)):  # there may be a million
+        config = self._config
+        numbers = itertools.count() if config.numbers is None else config.numbers
+        numbered = zip(numbers, config.own or ["{}"], strict=False)
+        while some := list(itertools.islice(numbered, INPUTS_PER_INSERT)):  # there may be a million
             new = [InputRow(input=number, options=options) for number, options in some]
             rows.insert(new)
             totals.rows += sum(each.digest for each in new)

@@ -84,7 +84,9 @@ class Store:
                 self._found = found = self._sitting.read(self._rows)
                 self.books = Books(config.experiment.inputs, found.totals)
                 self._places = Places(self._db)
-                self.records = RecordRows(self._rows, self._places, self.books, found.wall_s)
+                self.records = RecordRows(
+                    self._rows, self._places, self.books, found.wall_s, config.experiment.numbered
+                )
                 self._persons = persons_in(self._rows)
                 self.inbox = Inbox(config.path, {row.id for row in self._rows.select(LogRow)})
                 self.books.totals.lose_all()

@@ -52,12 +52,21 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     settings: Settings
     model_objects: Mapping[str, ModelObject] = {}
     """Models that were given as objects, by their spec in the settings."""
+    shards: int = 0
+    """Number of the runs that do the inputs; 0 for this one."""
+    of_inputs: int | None = None
+    """Of one of these: the number of the inputs of all."""
 
     def __post_init__(self) -> None:
         given = {name: self.settings[name] for name in FORM}
         form: dict[str, object] = {name: value for name, value in given.items() if value is not None}
         if form:
             structs.force_setattr(self, "tasks", asked_in(self.tasks, form))
+
+    @property
+    def numbers(self) -> Sequence[int] | None:
+        """Numbers of the inputs, if they are some of those of a larger run; else None."""
+        return self.tasks.numbers if isinstance(self.tasks, TaskList) else None
 
     def context(self) -> Context:
         """Everything that the roles of the run are built from."""
@@ -126,6 +135,8 @@ def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
         draws_solution=strategy.draws_solution,
         unit=type(task).progress_unit,
         listed=plan.listed,
+        shards=plan.shards,
+        of_inputs=plan.of_inputs,
     )
     return experiment, own
 
@@ -140,7 +151,7 @@ class _RecordedOptions(Sequence[str]):
         return self._reader.experiment.inputs
 
     def __getitem__(self, index: Any) -> Any:
-        return self._reader.own_options(index)
+        return "{}" if index == 0 else self._reader.own_options(index)
 
 
 def plan_of(reader: Reader, *, whole: bool = False) -> RunPlan:
@@ -169,7 +180,14 @@ def plan_of(reader: Reader, *, whole: bool = False) -> RunPlan:
                 tasks = list(each)
     kind_of_strategy = STRATEGIES.find(recipe.strategy, Strategy)
     chosen = strategy_of(validated(kind_of_strategy, recipe.strategy, recipe.strategy_options), tasks[0], {})
-    return RunPlan(tasks=tasks, listed=experiment.listed, strategy=chosen, settings=settings_of(experiment))
+    return RunPlan(
+        tasks=tasks,
+        listed=experiment.listed,
+        strategy=chosen,
+        settings=settings_of(experiment),
+        shards=experiment.shards,
+        of_inputs=experiment.of_inputs,
+    )
 
 
 def what_stranger_names(reader: Reader) -> str | None:

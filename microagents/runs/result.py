@@ -21,6 +21,7 @@ from microagents.journal.ending import RunEnding
 from microagents.journal.messages import InputEnding, RecordedDecision, recorded_decision
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
+from microagents.journal.sharded import open_run
 from microagents.replies.persons import PERSON_REPLIES, PersonReply
 from microagents.replies.tool_calls import Calls, ToolCall
 from microagents.runs.cells import OURS, TrustColumns
@@ -139,7 +140,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
                 f"run {self.run_id} kept no journal, so its decisions cannot be read; run it again with a runs_dir"
             )
         settled, kind = self.account.settled_at, self._task_at_hand()
-        with Reader(self.journal) as reader:
+        with open_run(self.journal) as reader:
             for path, row in reader.decisions():
                 if row.value is None or row.outcome == "climbed":
                     continue
@@ -162,7 +163,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
         """
         if self.journal is None:
             raise InvalidUsage(f"run {self.run_id} kept no journal, so nothing can wait; run it again with a runs_dir")
-        with Reader(self.journal) as reader:
+        with open_run(self.journal) as reader:
             return tuple(calls_waiting_in(reader))
 
     def rows(self, *, as_json: bool = False, trust: bool = False) -> Iterator[dict[str, Any]]:
@@ -179,7 +180,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
         """
         if self.journal is None:
             raise InvalidUsage(f"run {self.run_id} kept no journal, so it has no rows; run it again with a runs_dir")
-        with Reader(self.journal) as reader, closing(reader.options()) as options:
+        with open_run(self.journal) as reader, closing(reader.options()) as options:
             listed, whole = reader.experiment.listed, reader.ending()
             if listed:
                 endings = reader.input_endings()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -26,7 +27,8 @@ MAX_BUILT = 4096
 class TaskList(Sequence[Task]):
     """A sequence of tasks that are built on access: a hundred thousand built tasks take fifty megabytes.
 
-    Each has ``own`` options, as JSON, that differ from the first one's, and the ``form`` of replies that the run asks for.
+    Each has ``own`` options, as JSON, that differ from the first one's, and the ``form`` of replies that the run asks for. With ``numbers``
+    they are some of the inputs of a larger run, and have its numbers, in their order; number 0 is its first task in any case.
     """
 
     def __init__(
@@ -35,8 +37,10 @@ class TaskList(Sequence[Task]):
         first: dict[str, Any],
         own: Sequence[str],
         form: Mapping[str, object] = MappingProxyType({}),
+        numbers: Sequence[int] | None = None,
     ) -> None:
         self._kind = kind
+        self.numbers = numbers
         self.first = first
         self.own = own
         self._form = form
@@ -56,16 +60,29 @@ class TaskList(Sequence[Task]):
             return [self[each] for each in range(len(self))[index]]
         found = self._built.get(index)
         if found is None:
-            (options,) = options_of(self.first, [self.own[index]])
+            (options,) = options_of(self.first, [self._own(index)])
             found = self._built[index] = validated(self._kind, f"input {index}", options)
             vars(found).update(self._form)
             if len(self._built) > MAX_BUILT:
                 self._built.popitem(last=False)
         return found
 
+    def _own(self, index: int) -> str:
+        if self.numbers is None:
+            return self.own[index]
+        if index == 0:
+            return "{}"
+        return self.own[bisect_left(self.numbers, index)]
+
     def asked_in(self, form: Mapping[str, object]) -> TaskList:
         """Return the same tasks, their replies in another form."""
-        return TaskList(self._kind, self.first, self.own, form)
+        return TaskList(self._kind, self.first, self.own, form, self.numbers)
+
+
+def numbers_of(tasks: Sequence[Task]) -> Sequence[int]:
+    """Return the numbers of tasks, in their order."""
+    numbers = tasks.numbers if isinstance(tasks, TaskList) else None
+    return range(len(tasks)) if numbers is None else numbers
 
 
 def asked_in(tasks: Sequence[Task], form: Mapping[str, object]) -> Sequence[Task]:

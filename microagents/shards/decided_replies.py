@@ -16,13 +16,11 @@ from microagents.base.files import replacing
 from microagents.base.logs import log
 from microagents.journal.reading import SUFFIX, Reader
 from microagents.runs.driver.shared_questions import SharedQuestions
-from microagents.shards.file_locks import locked_if_free
+from microagents.shards.file_locks import LOCK, locked_if_free
 from microagents.systems.chains.row_task import RowTask
 
 REPLIES = ".replies"
 """Ending of the file beside a journal that holds the decided replies of its run, once that has ended."""
-LOCK = ".lock"
-"""Ending of the file that an attempt at a run holds."""
 KEY_BYTES = 12
 Reply = tuple[bytes, str]
 """The key of a question, and the decided reply as JSON."""

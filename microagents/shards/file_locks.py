@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+LOCK = ".lock"
+"""Ending of the file that an attempt at a run holds, beside its journal."""
+
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:

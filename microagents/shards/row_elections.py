@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -14,26 +13,17 @@ import msgspec
 
 from microagents.base.errors import MicroagentsError
 from microagents.journal.experiment import FIRST_PROMPT, INPUTS
-from microagents.journal.messages import Account
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
 from microagents.runs.driver.begin import RunKeywords, new_plan, run_sync
 from microagents.runs.plan import RunPlan, experiment_of
 from microagents.runs.result import flagged_inputs, state_of
 from microagents.runs.strategies import Models
-from microagents.shards.decided_replies import LOCK, DecidedReplies, question_keys
-from microagents.shards.file_locks import locked, locked_if_free
-from microagents.shards.shared_cap import SharedCap
+from microagents.shards.capped_sittings import NO_LIMITS, CappedSittings
+from microagents.shards.decided_replies import DecidedReplies, question_keys
+from microagents.shards.file_locks import LOCK, locked
 from microagents.systems.chains.row_task import RowTask
 
-CAP = "cap.marks"
-"""Name of the file of marks."""
-NO_LIMITS = {"max_calls": None, "max_cost_usd": None}
-"""Keywords of the limits that runs share."""
-WAIT_S = 0.2
-"""Time between two looks whether other runs have given back a part of the cap."""
-OF_A_LIMIT = "--max-"
-"""Beginning of the reason of a run that its limit has stopped."""
 NAME_BYTES = 16
 
 
@@ -71,9 +61,7 @@ class RowElections:
         self._kind, self._models, self._output = kind, models, output
         caps = {name: given.get(name) for name in NO_LIMITS}
         self._given = {name: value for name, value in given.items() if name not in caps}
-        self._cap = None
-        if any(value is not None for value in caps.values()):
-            self._cap = SharedCap(output / CAP, **caps)
+        self._sittings = CappedSittings(output, **caps)
         self._replies: DecidedReplies | None = None
         self._folder = output
 
@@ -118,10 +106,7 @@ class RowElections:
 
     def _run(self, run: str, tasks: Sequence[RowTask[Any]], numbers: Sequence[int]) -> dict[int, RowEnding]:
         """Conduct some rows of a batch to their end; returns it by their number."""
-        if self._cap is None:
-            reason = self._sit(run, tasks, numbers, {})
-        else:
-            reason = self._run_under(self._cap, run, tasks, numbers)
+        reason = self._sittings.hold(f"{self._folder.name}/{run}", partial(self._sit, run, tasks, numbers))
         endings, flagged = {}, set[int]()
         journal = journal_of(self._folder, run)
         if not holds_nothing(journal):
@@ -151,42 +136,3 @@ class RowElections:
             return run_sync(tasks, models=self._models, share="off", **named).reason
         except MicroagentsError as error:
             return str(error)
-
-    def _run_under(self, cap: SharedCap, run: str, tasks: Sequence[RowTask[Any]], numbers: Sequence[int]) -> str | None:
-        """Hold sittings until one ends by itself, or the cap is reached. Between two of them a run holds no part, so none waits for it."""
-        place = f"{self._folder.name}/{run}"
-        while True:
-            before, reason = self._account(place), OF_A_LIMIT
-            part = cap.take(place, before)
-            if part.limits:
-                reason = self._sit(run, tasks, numbers, part.limits) or ""
-            after = self._account(place)
-            cap.settle(place, after)
-            if not reason.startswith(OF_A_LIMIT):
-                return reason
-            if after.calls > before.calls:
-                continue
-            if part.is_last:
-                return f"the cap of all runs, {cap.text}, is reached: do it again with a higher one"
-            self._settle_dead(cap)
-            time.sleep(WAIT_S)
-
-    def _settle_dead(self, cap: SharedCap) -> None:
-        """Give back the parts of runs whose process has died."""
-        for place in cap.holders():
-            with suppress(MicroagentsError, OSError), locked_if_free(self._output / f"{place}{LOCK}") as is_free:
-                if is_free:
-                    cap.settle(place, self._account(place))
-
-    def _account(self, place: str) -> Account:
-        """Return the account of a run that is not under way. Calls that were in flight when it was killed count.
-
-        Raises:
-            InvalidUsage: its journal cannot be read.
-        """
-        folder, _, run = place.partition("/")
-        journal = journal_of(self._output / folder, run)
-        if holds_nothing(journal):
-            return Account()
-        with Reader(journal) as reader:
-            return reader.account(is_cut_off=True)

@@ -17,7 +17,8 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.user_code import called
 from microagents.elections.election import Flagged
 from microagents.elections.red_flags import MALFORMED, TOO_LONG
-from microagents.journal.reading import Reader, reader_of
+from microagents.journal.reading import Reader
+from microagents.journal.sharded import reader_of
 from microagents.replies.chat import Reading, Reply
 from microagents.replies.parsing import Malformed, parse
 from microagents.studies.measured import ModelMeasurement

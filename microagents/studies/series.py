@@ -12,7 +12,8 @@ from msgspec import structs
 
 from microagents.base.errors import InvalidUsage, JournalMismatch, MicroagentsError
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import journal_of, reader_of
+from microagents.journal.reading import journal_of
+from microagents.journal.sharded import reader_of
 from microagents.runs.driver.budget import Budget
 from microagents.runs.driver.execute import execute_plan
 from microagents.runs.driver.forecast import forecast_of, total_of

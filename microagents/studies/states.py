@@ -13,7 +13,7 @@ from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
 from microagents.base.user_code import called
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.runs.inspection.rebuilding import decided_steps
 from microagents.studies.measuring import GivenState, chosen_among
 from microagents.task import ChainTask, Task, chain_types

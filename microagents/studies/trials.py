@@ -18,7 +18,8 @@ from microagents.elections.laws import Proportion, proportion
 from microagents.elections.race_tables import ERRORS, Array, Raced, uneven_races
 from microagents.elections.rules import BestOf, Rule
 from microagents.elections.step_rates import SeenStep, StepRates, ends_of
-from microagents.journal.reading import Reader, reader_of
+from microagents.journal.reading import Reader
+from microagents.journal.sharded import reader_of
 from microagents.replies.chat import decoder_of
 from microagents.runs.plan import plan_of
 from microagents.runs.result import Result

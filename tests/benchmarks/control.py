@@ -23,7 +23,7 @@ from statistics import median
 
 from microagents.base.errors import InvalidUsage
 from microagents.journal.inbox import leave_request
-from microagents.journal.reading import journal_of, reader_of
+from microagents.journal.reading import journal_of
 from microagents.journal.requests import (
     Ask,
     EndRun,
@@ -33,6 +33,7 @@ from microagents.journal.requests import (
     pause_among,
     request_of,
 )
+from microagents.journal.sharded import reader_of
 from microagents.journal.tables import LogRow
 from microagents.runs.inspection.control import status_of
 from microagents.runs.plan import settings_of

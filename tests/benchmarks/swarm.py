@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents import run
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.runs.inspection.runs import solution_of
 from microagents.systems.swarm.notes import StepRecord, SwarmRecord
 from microagents.systems.swarm.steps import StepResult

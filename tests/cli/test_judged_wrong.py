@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.web.viewer import pages
 from tests.cli.commands import COMPLETED, WRONG, microagents, write
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.runs.inspection.decision import NOTHING_ASKED, inspect_decision
 from tests.cli.commands import COMPLETED, PAPERS, STOPPED, WRONG_USAGE, microagents, started, write
 from tests.cli.test_resuming import ASIDE

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from microagents import InvalidUsage
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import decide, inspect_run
 from tests.benchmarks.damage import USES, Left, damaged, journals, used

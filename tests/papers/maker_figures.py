@@ -7,7 +7,7 @@ from typing import NamedTuple
 from microagents import run
 from microagents.elections.election import Ballot
 from microagents.elections.laws import k_min, p_full, race_won, wilson_interval
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.models.simulation.profiles import PROFILES
 from microagents.systems import Maker
 from microagents.systems.questions.recursive import Recursive

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from microagents import Call, Reply, Result, run
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.replies.chat import write
 from microagents.roles.matcher import Match, ToMatch
 from microagents.runtimes.virtual import run_virtual

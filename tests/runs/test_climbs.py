@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.runs.inspection.climbs import Climb, climbs_of
 from tests.cli.commands import microagents, write
 

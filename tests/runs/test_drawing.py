@@ -10,7 +10,7 @@ import pytest
 from msgspec import Struct
 
 from microagents import Conductor, InvalidUsage, Strategy, Work, run
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.runs.inspection.runs import solution_of
 from microagents.systems.agents.act import Act
 from microagents.systems.questions.recursive import Recursive

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runs.words.summary import FACTS
 from microagents.web.viewer import pages

@@ -11,8 +11,9 @@ import pytest
 
 from microagents.journal.messages import Account
 from microagents.runs.inspection.runs import inspect_run
+from microagents.shards.capped_sittings import CAP
 from microagents.shards.file_locks import locked, locked_if_free
-from microagents.shards.row_elections import CAP, RowElections
+from microagents.shards.row_elections import RowElections
 from microagents.shards.shared_cap import SharedCap
 from tests.shards.towns import SPEC, Towns, asked
 

@@ -14,7 +14,7 @@ from msgspec import structs
 from microagents import Call, InvalidUsage, MicroagentsError, Problem, Reply, Strategy, compare, run_sync
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Account
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.replies.chat import Prompt, write
 from microagents.runs.inspection.runs import recorded_result
 from microagents.studies.comparison import Comparison, row_of

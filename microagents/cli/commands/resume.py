@@ -73,10 +73,12 @@ def command(
     """
     from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
     from microagents.journal.interventions import forget_unsettled as forget
-    from microagents.journal.reading import journal_of, reader_of
+    from microagents.journal.reading import journal_of
+    from microagents.journal.sharded import reader_of
     from microagents.runs.driver.begin import resume
     from microagents.runs.plan import settings_of, what_stranger_names
     from microagents.runs.words.money import specs_in
+    from microagents.shards.sharded_run import resume_in_shards
 
     of_experiment = with_output(of_experiment, output, changed)
     if of_experiment:
@@ -90,6 +92,7 @@ def command(
             reader.trust()
         experiment = reader.experiment
         check_stream(stream, as_json=as_json, is_listed=experiment.listed)
+        again = resume_in_shards if experiment.shards else resume
         options_of_strategy = options.fitting(experiment.recipe.strategy_options.__contains__)
         watched = Watched(run, experiment.unit, specs_in(settings_of(experiment)["models"]), kept_in(run, runs_dir))
 
@@ -104,7 +107,7 @@ def command(
         typer.echo(printable(said), err=True)
     result = run_in_terminal(
         watched,
-        lambda control, _: resume(
+        lambda control, _: again(
             run,
             runs_dir=runs_dir,
             inputs=only or None,
@@ -116,5 +119,5 @@ def command(
         stream=stream,
         yes=yes,
     )
-    result = answered_in_terminal(watched, result, runs_dir, stream=stream)
+    result = answered_in_terminal(watched, result, runs_dir, again, stream=stream)
     show_and_exit(result, as_json=as_json, stream=stream)

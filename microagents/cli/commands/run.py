@@ -41,6 +41,7 @@ from microagents.cli.reporting import echo
 from microagents.elections.promises import CONFIDENCE
 
 if TYPE_CHECKING:
+    from microagents.cli.inputs import Given
     from microagents.runs.driver.keywords import RunControl
     from microagents.runs.result import Result
 
@@ -50,6 +51,16 @@ class Where(StrEnum):
 
     terminal = auto()
     browser = auto()
+
+
+Shards = Annotated[
+    str | None,
+    typer.Option(
+        "--shards",
+        metavar="N|auto",
+        help="Deal many inputs to N runs, each a process with its own journal, under one --max-calls and --max-cost; `auto` is one a CPU.",
+    ),
+]
 
 
 @with_settings
@@ -79,6 +90,7 @@ def command(
     ] = False,
     accept_change: AcceptChange = [],  # noqa: B006
     inputs: InputsFile = None,
+    shards: Shards = None,
     gold: GoldColumns = [],  # noqa: B006
     gold_file: Annotated[
         Path | None,
@@ -134,8 +146,6 @@ def command(
     """
     from microagents.cli.inputs import given_by
     from microagents.cli.promising import Promising, promised_strategy
-    from microagents.cli.views.first_rows import done_rows
-    from microagents.cli.views.tables import report_text
     from microagents.cli.watching import (
         FirstRowsWanted,
         Watched,
@@ -144,13 +154,14 @@ def command(
         run_in_terminal,
         show_and_exit,
     )
-    from microagents.runs.driver.begin import new_run_id, run
+    from microagents.runs.driver.begin import new_run_id
     from microagents.runs.words.money import specs_in
-    from microagents.runs.words.verdict import resume_command
+    from microagents.shards.sharded_run import engine_of
     from microagents.studies.measure import model_measured
     from microagents.studies.promised import WantedPromise
     from microagents.systems.chains.row_task import FIRST_ROWS, RowTask
 
+    begin, again = engine_of(shards)
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
     option = with_output(option, output, changed)
     given = given_by(task, with_tools(option, tool), inputs, gold, is_labelled=wrong_at_most is None)
@@ -195,7 +206,7 @@ def command(
         watched = Watched(task, type(given.first).progress_unit, specs_in(models), kept)
 
         def start(only: Sequence[int] | None, control: RunControl) -> Coroutine[None, None, Result]:
-            return run(
+            return begin(
                 given.work,
                 models=models,
                 strategy=chosen,
@@ -208,7 +219,8 @@ def command(
                 **changed,
             )
 
-        may_show = isinstance(given.first, RowTask) and not no_journal and len(given.numbers) > FIRST_ROWS
+        many = not no_journal and shards is None and len(given.numbers) > FIRST_ROWS
+        may_show = isinstance(given.first, RowTask) and many
         try:
             result = run_in_terminal(
                 watched, lambda control, _: start(None, control), stream=stream, yes=yes, offers_rows=may_show
@@ -217,9 +229,18 @@ def command(
             result = run_in_terminal(
                 watched, lambda control, _: start(range(FIRST_ROWS), control), stream=stream, yes=True
             )
-            assert isinstance(given.work, Sequence)
-            echo(report_text([done_rows(result, given.work[:FIRST_ROWS])]), err=True)
-            echo(f"microagents: these rows are kept; all others: {resume_command(named, runs_dir)}", err=True)
+            _show_first_rows(result, given, runs_dir)
             result = run_in_terminal(watched, lambda control, _: start(None, control), stream=stream)
-    result = answered_in_terminal(watched, result, runs_dir, stream=stream)
+    result = answered_in_terminal(watched, result, runs_dir, again, stream=stream)
     show_and_exit(result, as_json=as_json, stream=stream)
+
+
+def _show_first_rows(result: Result, given: Given, runs_dir: Path) -> None:
+    from microagents.cli.views.first_rows import done_rows
+    from microagents.cli.views.tables import report_text
+    from microagents.runs.words.verdict import resume_command
+    from microagents.systems.chains.row_task import FIRST_ROWS
+
+    assert isinstance(given.work, Sequence)
+    echo(report_text([done_rows(result, given.work[:FIRST_ROWS])]), err=True)
+    echo(f"microagents: these rows are kept; all others: {resume_command(result.run_id, runs_dir)}", err=True)

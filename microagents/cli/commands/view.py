@@ -51,7 +51,7 @@ def command(
     The file of -o opens in a browser without a network: it has no code but its own, and asks nothing of any host. An existing file is
     replaced.
     """
-    from microagents.journal.reading import reader_of
+    from microagents.journal.sharded import reader_of
     from microagents.web.viewer.pages import strip
 
     if output is not None:
@@ -69,7 +69,7 @@ def command(
 
 
 def _write(run: str, runs_dir: Path, file: Path, *, code: bool) -> None:
-    from microagents.journal.reading import reader_of
+    from microagents.journal.sharded import reader_of
     from microagents.web.viewer.report import report
 
     with reader_of(runs_dir, run, trust=code) as reader:

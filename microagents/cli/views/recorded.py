@@ -24,7 +24,8 @@ from microagents.cli.views.document import draw_document
 from microagents.cli.views.swarm import draw_swarm
 from microagents.cli.views.tree import draw_tree
 from microagents.cli.watching import show_and_exit
-from microagents.journal.reading import Reader, reader_of
+from microagents.journal.reading import Reader
+from microagents.journal.sharded import reader_of
 from microagents.journal.tables import LogRow
 from microagents.runs.inspection.climbs import Climb, climbs_of
 from microagents.runs.inspection.control import request_text, status_of

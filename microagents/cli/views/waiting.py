@@ -12,7 +12,7 @@ from microagents.cli.reporting import echo, json_text
 from microagents.cli.views.agent import call_text, draw_agent
 from microagents.cli.views.decision import cell_lines
 from microagents.elections.election import input_of
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
 from microagents.runs.inspection.runs import WaitingPlace, decide, solution_of, waiting_in
 from microagents.runs.result import calls_waiting_in

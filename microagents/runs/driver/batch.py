@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -38,6 +38,7 @@ from microagents.journal.reading import Reader
 from microagents.roles.executor import EndEffects
 from microagents.runs.driver.shared_questions import SharedQuestions, may_share, shared_ending
 from microagents.runs.plan import RunPlan
+from microagents.runs.task_list import numbers_of
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.work.conductor import Conduct
 
@@ -47,7 +48,8 @@ MAX_OPEN = 1024
 """Maximum number of inputs that are open at a time, in a run without a bound of calls in flight."""
 MAX_OPEN_IN_BATCHES = 10_000
 """The same if calls go in batches: the draws of all open inputs go out together."""
-UNSOLVED: tuple[Literal["undecided", "failed", "refused"], ...] = ("undecided", "failed", "refused")
+Unsolved = Literal["undecided", "failed", "refused"]
+UNSOLVED: tuple[Unsolved, ...] = ("undecided", "failed", "refused")
 """Outcomes of inputs without a result. The run has the first that one of its inputs has."""
 REFUSES_ALL = (401, 402, 403, 404)
 """HTTP statuses by which a provider refuses the key or the model, and thereby every call."""
@@ -69,6 +71,7 @@ class Batch:
     ) -> None:
         self._journal = journal
         self._total = len(plan.tasks)
+        self._numbers = numbers_of(plan.tasks)
         self._run_id = plan.settings["run_id"]
         self._only = only
         most = MAX_OPEN_IN_BATCHES if plan.context().is_in_batches else MAX_OPEN
@@ -100,10 +103,10 @@ class Batch:
         """Yield the inputs that are not completed, and take note of the questions of all."""
         if all(ENDED_AS[code] == "completed" for code in ended):
             return
-        for number, code in enumerate(ended):
+        for number in self._numbers:
             if self._shared is not None:
                 self._shared.note(number)
-            if ENDED_AS[code] != "completed":
+            if ENDED_AS[ended[number]] != "completed":
                 yield number
 
     async def _conduct_each(self, messenger: RoleMessenger, remaining: Iterator[int], *, recalls: bool = False) -> None:
@@ -207,17 +210,10 @@ class Batch:
         ended = (await messenger.ask(Recall())).ended
         unsolved = [number for number, code in enumerate(ended) if ENDED_AS[code] in UNSOLVED]
         numbers = {state: ended.count(ENDED_AS.index(state)) for state in UNSOLVED}
-        left = self._total - account.inputs_done - len(unsolved)
-        if not unsolved and not left:
-            return "completed", None
-        counts = ", ".join(f"{count:,} {state}" for state, count in (*numbers.items(), ("not done yet", left)) if count)
+        first = ""
         if unsolved:
             first = f"; input {unsolved[0]}: {await self._reason(messenger, unsolved[0])}"
-        else:
-            first = ""
-        others = ", the others are completed" if account.inputs_done else ""
-        reason = f"of {self._total:,} inputs {counts}{others}{first}; resume the run to do what is not completed"
-        return next((state for state in UNSOLVED if numbers[state]), "stopped"), reason
+        return outcome_of(self._total, account.inputs_done, numbers, first)
 
     async def _ending(self, messenger: RoleMessenger, number: int) -> InputEnding | None:
         if number in self._endings:
@@ -231,6 +227,24 @@ class Batch:
         if ending is None:
             return None
         return ending.reason
+
+
+def outcome_of(total: int, done: int, unsolved: Mapping[Unsolved, int], first: str) -> tuple[RunOutcome, str | None]:
+    """Return the outcome of a run on many inputs, and the reason in one sentence.
+
+    Args:
+        total: number of its inputs.
+        done: number of completed ones.
+        unsolved: numbers of inputs that ended otherwise, by their outcome.
+        first: words on the first of these, behind a semicolon.
+    """
+    left = total - done - sum(unsolved.values())
+    if not left and not any(unsolved.values()):
+        return "completed", None
+    counts = ", ".join(f"{count:,} {state}" for state, count in (*unsolved.items(), ("not done yet", left)) if count)
+    others = ", the others are completed" if done else ""
+    reason = f"of {total:,} inputs {counts}{others}{first}; resume the run to do what is not completed"
+    return next((state for state in UNSOLVED if unsolved.get(state)), "stopped"), reason
 
 
 async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, request: Conduct) -> InputEnding:

@@ -13,7 +13,7 @@ from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import Any, Protocol, Unpack, overload
 
 from msgspec import structs
 
@@ -25,7 +25,8 @@ from microagents.base.logs import log
 from microagents.base.messages import address_of
 from microagents.base.trust import JOURNALS
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import Reader, journal_of, reader_of
+from microagents.journal.reading import Reader, journal_of
+from microagents.journal.sharded import reader_of
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.conducting import unless_ended
 from microagents.runs.driver.execute import execute_plan
@@ -105,7 +106,7 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
         raise InvalidUsage(
             f"inputs must be numbers of a list of tasks, counted from 0, not {only!r:.100}; nothing was started"
         )
-    return await _execute(plan, given, runs_dir=runs_dir, only=only, accepted=accepted)
+    return await carry_out(plan, given, runs_dir=runs_dir, only=only, accepted=accepted)
 
 
 def new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> RunPlan:
@@ -134,6 +135,21 @@ def new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) ->
     )
 
 
+class Engine(Protocol):
+    """Executes a plan until its run ends: in this process, or in shards."""
+
+    async def __call__(
+        self,
+        plan: RunPlan,
+        journal: Path | None,
+        *,
+        only: Sequence[int] | None = None,
+        accepted: Sequence[str] = (),
+        control: RunControl,
+    ) -> Result:
+        """Return the result."""
+
+
 async def resume(
     run_id: str,
     *,
@@ -142,6 +158,7 @@ async def resume(
     accept_changes: Sequence[str] = (),
     trust_journal: bool = False,
     answers: Mapping[str, str] | None = None,
+    execute: Engine = execute_plan,
     **changed: Unpack[ResumeKeywords],
 ) -> Result:
     """Continue a run from nothing but its journal.
@@ -153,6 +170,7 @@ async def resume(
         accept_changes: names of fields that may differ from the recorded experiment.
         trust_journal: whether the journal of a run that this user did not begin here may name the code and the hosts to use.
         answers: customers' answers by the places that wait for them (`Result.waiting`). One that was given before is no second one.
+        execute: `execute_in_shards` for a run in shards.
         changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; options of the strategy;
             and callbacks, as for `run`.
 
@@ -191,7 +209,7 @@ async def resume(
         else:
             calls_before = None
         plan = _changed_plan(plan_of(reader, whole=True), changed)
-    result = await _execute(plan, changed, runs_dir=runs_dir, only=inputs, accepted=accept_changes)
+    result = await carry_out(plan, changed, runs_dir=runs_dir, only=inputs, accepted=accept_changes, execute=execute)
     if result.outcome in WAITS and result.calls == calls_before:
         return structs.replace(result, reason=f"{result.reason}; {NOTHING_NEW}")
     return result
@@ -216,15 +234,16 @@ def _changed_plan(plan: RunPlan, changed: ResumeKeywords) -> RunPlan:
     )
 
 
-async def _execute(
+async def carry_out(
     plan: RunPlan,
     control: RunControl,
     *,
     runs_dir: str | Path | None,
     only: Sequence[int] | None = None,
     accepted: Sequence[str],
+    execute: Engine = execute_plan,
 ) -> Result:
-    """Execute a run. In a notebook its progress is shown, unless the caller has a callback for it."""
+    """Engine a run. In a notebook its progress is shown, unless the caller has a callback for it."""
     listed = await unless_ended(with_tools_of_servers(plan), control)
     if listed is None:
         raise Interrupted("interrupted while the tools of MCP servers were read; nothing was started")
@@ -243,7 +262,7 @@ async def _execute(
             raise InvalidUsage("an output of rows is read from the journal; give a runs_dir, or leave the output out")
         if holds_nothing(journal):
             check_new(Path(table))
-    result = await execute_plan(plan, journal, only=only, accepted=accepted, control=outputs.listening(control))
+    result = await execute(plan, journal, only=only, accepted=accepted, control=outputs.listening(control))
     if show is not None:
         show(result.account)
     result = outputs.finished(result)

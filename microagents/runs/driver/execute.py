@@ -35,6 +35,7 @@ from microagents.journal.experiment import Experiment
 from microagents.journal.messages import Account, InputEnding, Report
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
+from microagents.journal.sharded import open_run
 from microagents.journal.sitting import JournalConfig
 from microagents.roles.keeper import End, Keeper
 from microagents.runs.driver.batch import Batch, conduct_single_input, leave_effects, undecided_elections
@@ -78,10 +79,14 @@ async def execute_plan(
 
     Among many inputs it does those that are not completed, or ``only`` some; ``accepted`` fields may differ from the recorded experiment.
     """
+    if plan.shards:
+        raise InvalidUsage(
+            f"run {plan.settings['run_id']} is in {plan.shards} shards; `microagents resume` continues it, or `resume_in_shards`"
+        )
     experiment, own = experiment_of(plan)
-    if journal is not None and (completed := _completed(journal, experiment, own, accepted)) is not None:
+    if journal is not None and (completed := completed_result(journal, experiment, own, accepted)) is not None:
         return structs.replace(completed, source=type(plan.tasks[0]))
-    _check(plan, journal)
+    check_plan(plan, journal)
     forecast, on_forecast = forecast_of(plan, journal, control.get("measurement")), control.get("on_forecast")
     if forecast is not None and on_forecast is not None:
         on_forecast(forecast)
@@ -105,6 +110,7 @@ async def execute_plan(
             path=journal,
             experiment=experiment,
             own=own,
+            numbers=plan.numbers,
             accepted=tuple(accepted),
             reused=reused_samples(plan, journal),
             full=_needs_full_durability(plan),
@@ -135,18 +141,20 @@ async def execute_plan(
     return _result(plan, kept, end, account, (), sitting_s=sitting_s, needs_program=needs_program)
 
 
-def _completed(journal: Path, experiment: Experiment, own: Sequence[str], accepted: Sequence[str]) -> Result | None:
+def completed_result(
+    journal: Path, experiment: Experiment, own: Sequence[str], accepted: Sequence[str]
+) -> Result | None:
     """Return the recorded result of a completed run; None if the run is not completed, or is changed now."""
     if holds_nothing(journal):
         return None
-    with Reader(journal) as reader:
+    with open_run(journal) as reader:
         changes, ending = reader.changes_to(experiment, own, accepted), reader.ending()
         if ending is not None and ending.outcome == "completed" and not changes:
             return recorded_result(reader)
         return None
 
 
-def _check(plan: RunPlan, journal: Path | None) -> None:
+def check_plan(plan: RunPlan, journal: Path | None) -> None:
     """Refuse the impossible, and warn of likely mistakes that may be meant."""
     # Ray removes the folder that a job was submitted with, after the job.
     if journal is not None and "runtime_resources" in Path(os.path.realpath(runs_dir := journal.parent)).parts:
@@ -329,8 +337,11 @@ def _result(
             Reader(journal) as reader,
         ):
             created_at, wall_s = reader.created_at, reader.wall_s()
-    value, failed, accuracy = msgspec.json.decode(given or b"null"), None, None
-    if plan.listed:
+    value, accuracy = msgspec.json.decode(given or b"null"), None
+    failed: tuple[InputEnding, ...] | None = None
+    if plan.numbers is not None:
+        failed = ()  # the whole run has the results
+    elif plan.listed:
         value, failed = results_of(endings, len(plan.tasks))
         accuracy = accuracy_of(plan.tasks, value)
     return Result(

@@ -27,6 +27,7 @@ from microagents.runs.driver.budget import stops_again
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import own_prices
 from microagents.runs.step_counts import steps_of
+from microagents.runs.task_list import numbers_of
 from microagents.runs.words.money import money, prices_of, specs_in
 from microagents.runs.words.summary import promised_chance
 from microagents.systems.chains.maker import Maker
@@ -242,7 +243,7 @@ def _calls(strategy: Strategy, tasks: Sequence[Task]) -> float | None:
 def _some(tasks: Sequence[Task]) -> list[Task]:
     """Take at most some `MAX_ASKED` tasks, evenly spaced."""
     every = max(1, len(tasks) // MAX_ASKED)
-    return [tasks[number] for number in range(0, len(tasks), every)]
+    return [tasks[number] for number in numbers_of(tasks)[::every]]
 
 
 def mean_if_known(numbers: Sequence[float | None]) -> float | None:

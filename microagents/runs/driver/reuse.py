@@ -16,7 +16,8 @@ from microagents.elections.election import Ballot, Flagged, Question, SampleId, 
 from microagents.elections.rules import FirstValid
 from microagents.journal.messages import RecordSample
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import Reader, reader_of
+from microagents.journal.reading import Reader
+from microagents.journal.sharded import reader_of
 from microagents.journal.sitting import Reused
 from microagents.models.model import ModelSpec, without_options
 from microagents.runs.driver.shared_questions import SharedQuestions, may_share

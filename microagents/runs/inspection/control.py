@@ -13,8 +13,9 @@ from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage
 from microagents.journal.interventions import ask_live
 from microagents.journal.messages import Account
-from microagents.journal.reading import Reader, reader_of
+from microagents.journal.reading import Reader
 from microagents.journal.requests import Ask, EndRun, PauseRun, ResumeRun, SetRun, pause_among
+from microagents.journal.sharded import reader_of
 from microagents.journal.tables import LogRow
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, plan_of

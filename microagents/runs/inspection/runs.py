@@ -23,8 +23,9 @@ from microagents.journal.interventions import ask_live, decide_in, remove
 from microagents.journal.lease import Lease
 from microagents.journal.messages import RunOutcome
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import SUFFIX, Reader, journal_of, reader_of
+from microagents.journal.reading import SUFFIX, Reader, journal_of
 from microagents.journal.requests import Decide, PersonDecision, decided_already, pause_among, said_by
+from microagents.journal.sharded import open_run, reader_of
 from microagents.replies.chat import Reply, decoder_of, json_form
 from microagents.replies.persons import ANSWERED, CustomerAnswer, PersonReply
 from microagents.replies.typed import fields_in, fields_of, reply_json
@@ -182,7 +183,7 @@ def runs_in(
         if _last_write_s(path) < since_s:
             continue
         try:
-            with Reader(path) as reader:
+            with open_run(path) as reader:
                 yield path.stem, recorded_result(reader, whole=whole)
         except InvalidUsage as error:
             yield path.stem, error
@@ -246,8 +247,8 @@ def decide(
         InvalidUsage: no election is undecided there, or the value is not a valid reply.
     """
     with reader_of(runs_dir, run_id, watched=True) as reader:
-        is_live, journal = not reader.lease().is_free, reader.path
         path = _place_of(reader, path)
+        is_live, journal = not reader.lease().is_free, reader.holding(path).path
         before = reader.persons().get(path)
         if before is not None and path.endswith(ANSWERED):
             reply = _parse_reply(_one_text(value, CustomerAnswer), CustomerAnswer)

@@ -15,7 +15,8 @@ from msgspec import Struct, structs
 from microagents.base.errors import InvalidUsage
 from microagents.elections.election import Flagged
 from microagents.journal.experiment import Recipe
-from microagents.journal.reading import Reader, reader_of
+from microagents.journal.reading import Reader
+from microagents.journal.sharded import reader_of
 from microagents.runs.driver.graph import graph_of
 from microagents.runs.driver.role_pictures import svg_of, totals_by_role
 from microagents.runs.inspection.climbs import climbs_of

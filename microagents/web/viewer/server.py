@@ -19,7 +19,8 @@ import msgspec
 from aiohttp import web
 
 from microagents.base.errors import AlreadyDecided, InvalidUsage, MicroagentsError
-from microagents.journal.reading import Reader, reader_of
+from microagents.journal.reading import Reader
+from microagents.journal.sharded import reader_of
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.row_queue import RowQueue, judge_next
 from microagents.runs.inspection.row_table import row_agreements, table_rows

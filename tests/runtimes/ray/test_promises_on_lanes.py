@@ -16,8 +16,8 @@ from structlog.testing import capture_logs
 
 from microagents import Result, run
 from microagents.actors.registry import TASKS
-from microagents.journal.reading import reader_of
 from microagents.journal.requests import SetRun
+from microagents.journal.sharded import reader_of
 from microagents.models.simulation.simulated import Purchases
 from microagents.runs.driver import batch
 from microagents.runs.inspection.control import ask_run, status_of

@@ -20,8 +20,8 @@ from microagents import AgentTask, Prompt, Prose, Reply, Result, ask, resume, ru
 from microagents.base.errors import AlreadyDecided, InvalidUsage
 from microagents.base.foreign_text import fenced_in
 from microagents.journal.interventions import ask_live, decide_in
-from microagents.journal.reading import reader_of
 from microagents.journal.requests import Decide
+from microagents.journal.sharded import reader_of
 from microagents.journal.sitting import Sitting
 from microagents.replies.persons import MAX_ANSWER_CHARS
 from microagents.replies.tool_calls import ToolCall

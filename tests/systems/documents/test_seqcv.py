@@ -13,7 +13,7 @@ import pytest
 
 from microagents import Result, Strategy, resume, run
 from microagents.base.errors import InvalidUsage
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.models.simulation.scripted import ScriptLine
 from microagents.models.simulation.simulated import Purchases
 from microagents.replies.chat import Reply, write

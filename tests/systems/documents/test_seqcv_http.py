@@ -12,7 +12,7 @@ import pytest
 
 from microagents import Result, run
 from microagents.base.errors import ModelUnavailable
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.roles.solver import outages
 from microagents.runs.inspection.runs import solution_of
 from microagents.systems.documents import Part, Parts, Segment, ToSplit, ToValidate, ToWrite, Validation, seqcv

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from microagents import Result, resume, run
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.runs.inspection.runs import solution_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.documents.notes import DocumentRecord

@@ -9,7 +9,7 @@ import pytest
 
 from microagents import resume, run
 from microagents.base.errors import InvalidUsage, ModelUnavailable
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
 from microagents.runs.inspection.runs import decide
 from microagents.tasks.multiplication import Multiplication

@@ -17,7 +17,7 @@ from msgspec import structs
 from microagents import Prompt, Reply, Result, resume, run
 from microagents.elections.election import Ballot, ElectionId, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.replies.chat import Sampling
 from microagents.runs.inspection.runs import decide, solution_of
 from microagents.systems.questions.notes import BegunTurn, ProblemNotes

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from microagents import Call, Reply, Result, resume, run
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.replies.chat import write
 from microagents.runs.inspection.runs import solution_of
 from microagents.runtimes.virtual import run_virtual

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from microagents.base.errors import InvalidUsage
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.web.endpoint.callers import CostLimit
 from microagents.web.endpoint.server import Endpoint, serving
 from tests.doubles.acting import acting

@@ -22,7 +22,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from microagents.base.errors import InvalidUsage
-from microagents.journal.reading import reader_of
+from microagents.journal.sharded import reader_of
 from microagents.telemetry.prometheus import CONTENT_TYPE
 from microagents.web.viewer import server as viewer
 from microagents.web.viewer.server import viewing

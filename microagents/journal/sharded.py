@@ -1,0 +1,335 @@
+"""A run in shards, read as one: its journal has the inputs and the ending, the journals of its shards have the work.
+
+These lie in a folder beside it, and have the places and the numbers of inputs of the whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from heapq import merge
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec import structs
+
+from microagents.base.errors import InvalidUsage
+from microagents.base.files import replacing
+from microagents.base.trust import without_code_of
+from microagents.elections.sample_batches import SampleBatch
+from microagents.journal.books import UndecidedElection
+from microagents.journal.digests import in_order
+from microagents.journal.messages import Account, InputEnding, OpenElection, Recalled
+from microagents.journal.opening import holds_nothing, watch_unclear
+from microagents.journal.queries import Row
+from microagents.journal.reading import SUFFIX, KeptText, Reader, journal_of
+from microagents.journal.requests import PersonDecision
+from microagents.journal.shard_sums import with_shards
+
+FOLDER = ".shards"
+"""Ending of the folder beside the journal of a run in shards."""
+DEALT = "dealt"
+"""Name of the file with the shard of each input: numbers of two bytes."""
+MOST_SHARDS = 1 << 10
+
+
+def shard_name(run_id: str, shard: int) -> str:
+    """Name the run of a shard."""
+    return f"{run_id}-{shard}"
+
+
+def shard_journal(journal: Path, shard: int) -> Path:
+    """Path of the journal of a shard."""
+    return journal.with_suffix(FOLDER) / f"{shard_name(journal.stem, shard)}{SUFFIX}"
+
+
+def write_dealt(journal: Path, shards: array[int]) -> None:
+    """Record the shard of each input, durably.
+
+    Raises:
+        OSError: there is no room for it.
+    """
+    with replacing(journal.with_suffix(FOLDER) / DEALT) as new:
+        new.write_bytes(shards.tobytes())
+
+
+def read_dealt(journal: Path, inputs: int) -> array[int]:
+    """Return the shard of each input.
+
+    Raises:
+        InvalidUsage: the file is missing, or it is of other inputs.
+    """
+    path, found = journal.with_suffix(FOLDER) / DEALT, array("H")
+    try:
+        found.frombytes(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InvalidUsage(f"the shards of the inputs of run {journal.stem} cannot be read: {error}") from None
+    if len(found) != inputs:
+        raise InvalidUsage(f"{str(path)!r} has the shards of {len(found):,} inputs, and the run has {inputs:,}")
+    return found
+
+
+class ShardedReader(Reader):
+    """The journals of a run in shards, opened for reading. A shard that was not begun has nothing to say.
+
+    Raises:
+        InvalidUsage: as of a `Reader`; or the file with the shards of the inputs is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._closing = ExitStack()
+        self._opened: dict[int, Reader] = {}
+        self._own: Reader | None = None
+        """The journal of the whole alone."""
+        try:
+            self._dealt = read_dealt(path, self.experiment.inputs)
+        except BaseException:
+            self._db.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.close()
+        super().__exit__(kind, error, trace)
+
+    # -- the shards -------------------------------------------------------------------------------------------------------------------
+
+    def _shard(self, number: int) -> Reader | None:
+        """Return a shard; None if it was not begun."""
+        found = self._opened.get(number)
+        if found is None:
+            path = shard_journal(self.path, number)
+            if holds_nothing(path):
+                return None
+            found = self._opened[number] = self._closing.enter_context(Reader(path))
+        return found
+
+    def _shards(self) -> list[Reader]:
+        """Return the shards that were begun, in their order."""
+        found = [self._shard(number) for number in range(self.experiment.shards)]
+        return [each for each in found if each is not None]
+
+    def holding(self, path: str) -> Reader:
+        """Return the shard of a place; the journal of the whole, which has nothing there, if it was not begun or there is none."""
+        number, shard = path.partition("/")[0], None
+        if number.isdecimal() and int(number) < len(self._dealt):
+            shard = self._shard(self._dealt[int(number)])
+        if shard is not None:
+            return shard
+        if self._own is None:
+            self._own = self._closing.enter_context(Reader(self.path))
+        return self._own
+
+    # -- sums over all ----------------------------------------------------------------------------------------------------------------
+
+    def account(self, *, is_cut_off: bool = False) -> Account:
+        """Return the sum of the accounts. Calls that were in flight in a process that was killed are lost."""
+        parts = [each.account(is_cut_off=is_cut_off or each.lease().is_free) for each in self._shards()]
+        return with_shards(super().account(), parts)
+
+    def series(self, points: int) -> list[tuple[float, int, int, float]]:
+        """Return the longest series of a shard, with the sums of all in parts of its length."""
+        every = [each.series(points) for each in self._shards()]
+        longest = max(every, key=lambda each: each[-1][0] if each else 0.0, default=[])
+        found = [[end_s, 0, 0, 0.0] for end_s, *_ in longest]
+        for end_s, *sums in [part for each in every for part in each]:
+            place = min(int(end_s / found[0][0] - 0.5), len(found) - 1)
+            found[place][1:] = [before + more for before, more in zip(found[place][1:], sums, strict=True)]
+        return [(end_s, int(decisions), int(samples), cost) for end_s, decisions, samples, cost in found]
+
+    def inputs_overview(self) -> bytes:
+        """Return a byte for each input; the shards of the others have zeros."""
+        return _overlaid([each.inputs_overview() for each in self._shards()], self.experiment.inputs)
+
+    def input_sums(self) -> bytes:
+        """Return the sums of each input; the shards of the others have zeros."""
+        return _overlaid([each.input_sums() for each in self._shards()], 12 * self.experiment.inputs)
+
+    def row_elections(self) -> Iterator[tuple[int, Recalled | None]]:
+        """Yield the elections of the rows of a table."""
+        for each in self._shards():
+            yield from each.row_elections()
+
+    def equal_inputs(self, words: str) -> list[tuple[int, int]]:
+        """Return the inputs whose reason begins with some words, and the input that these name."""
+        return sorted(pair for each in self._shards() for pair in each.equal_inputs(words))
+
+    def rows_with(self, text: str) -> list[int]:
+        """Return the inputs with a text in their row, their reply or their reason."""
+        return sorted(number for each in self._shards() for number in each.rows_with(text))
+
+    def input_endings(self, *, unsolved: int | None = None) -> Iterator[InputEnding]:
+        """Yield the endings of inputs, in the order of their numbers."""
+        every = [each.input_endings(unsolved=unsolved) for each in self._shards()]
+        yield from islice(merge(*every, key=lambda each: each.input), unsolved)
+
+    def inputs(self, numbers: Sequence[int] | None = None) -> Iterator[tuple[int, dict[str, Any], InputEnding | None]]:
+        """Yield many inputs: number, options, and how it ended; None if it has not."""
+        if numbers is not None:
+            for number, options, _ in super().inputs(numbers):
+                yield number, options, self.input_ending(number)
+            return
+        endings = self.input_endings()
+        following = next(endings, None)
+        for number, options, _ in super().inputs():
+            if following is not None and following.input == number:
+                yield number, options, following
+                following = next(endings, None)
+            else:
+                yield number, options, None
+
+    def decisions(self, of_input: int | None = None) -> Iterator[Row]:
+        """Every decision and answer, of all inputs or of one, in the order of paths."""
+        if of_input is not None:
+            shard = self.holding(str(of_input))
+            yield from self._timed(shard, shard.decisions(of_input))
+            return
+        every = [self._timed(each, each.decisions()) for each in self._shards()]
+        yield from merge(*every, key=lambda row: in_order(row[0]))
+
+    def _timed(self, shard: Reader, rows: Iterator[Row]) -> Iterator[Row]:
+        """Count the time of rows from the start of the whole."""
+        later_ms = round((shard.began_s - self.began_s) * 1000)
+        for path, row in rows:
+            yield path, structs.replace(row, after_ms=max(0, row.after_ms + later_ms))
+
+    def open_elections(self, path: str | None = None) -> list[OpenElection]:
+        """Return the elections without a verdict, or those at a path."""
+        if path is None:
+            return [election for each in self._shards() for election in each.open_elections()]
+        return self.holding(path).open_elections(path)
+
+    def last_batches(self, number: int) -> list[SampleBatch]:
+        """Return at most this number of batches of samples of each shard."""
+        return [batch for each in self._shards() for batch in each.last_batches(number)]
+
+    def persons(self) -> dict[str, PersonDecision]:
+        """Return the decisions of persons, by path."""
+        return {path: person for each in self._shards() for path, person in each.persons().items()}
+
+    def undecided(self) -> dict[str, UndecidedElection]:
+        """Elections that are undecided and not settled, by path."""
+        return {path: election for each in self._shards() for path, election in each.undecided().items()}
+
+    def settled_at(self) -> dict[str, str]:
+        """Return by path who or which model settled a decision that the vote left open."""
+        return {path: who for each in self._shards() for path, who in each.settled_at().items()}
+
+    def verify(self) -> list[str]:
+        """Compare every row with the recorded totals and digests; returns a sentence for each difference."""
+        found = self.damage()
+        for each in self._shards():
+            found += [f"shard {each.experiment.run_id}: {problem}" for problem in each.verify()]
+        return found
+
+    def interrupt(self) -> None:
+        """End the query of another thread, if it has not ended."""
+        super().interrupt()
+        for each in [*self._opened.values()]:
+            each.interrupt()
+
+    # -- one place --------------------------------------------------------------------------------------------------------------------
+
+    def overview(self, of_input: int, start: int = 0) -> bytes:
+        """For each step of an input from a number on a byte."""
+        return self.holding(str(of_input)).overview(of_input, start)
+
+    def differences(self, other: Reader, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
+        """Yield the paths at which another run decided otherwise, and both values as JSON; None for no decision."""
+        return self.holding(str(of_input)).differences(other, of_input)
+
+    def input_ending(self, number: int) -> InputEnding | None:
+        """Return how one of many inputs ended; None if it has not."""
+        return self.holding(str(number)).input_ending(number)
+
+    def decisions_below(self, path: str) -> list[Row]:
+        """Return the decisions and answers below a path, in the order of paths, except the numbered ones directly below it."""
+        return self.holding(path).decisions_below(path)
+
+    def decision_at(self, path: str) -> Recalled | None:
+        """Return the decision or the answer at a path; None if there is none."""
+        return self.holding(path).decision_at(path)
+
+    def texts_at(self, path: str) -> list[KeptText]:
+        """Return the texts of replies at a path, as far as they are kept, in launch order."""
+        return self.holding(path).texts_at(path)
+
+    def ended_at(self, number: int) -> str | None:
+        """Return the time at which an input ended, in UTC; None if it has not."""
+        return self.holding(str(number)).ended_at(number)
+
+    def of_input(self, number: int) -> tuple[dict[str, Recalled], list[OpenElection]]:
+        """Return the decisions of one input by path, and its open elections, from one state of the journal."""
+        return self.holding(str(number)).of_input(number)
+
+
+def _overlaid(parts: Sequence[bytes], length: int) -> bytes:
+    """Lay bytes over each other of which at most one part has one at a place."""
+    found = 0
+    for each in parts:
+        found |= int.from_bytes(each)
+    return found.to_bytes(length)
+
+
+def open_run(path: Path) -> Reader:
+    """Open a run for reading by its journal, with its shards if it has some.
+
+    Raises:
+        InvalidUsage: as of a `Reader`.
+    """
+    reader = Reader(path)
+    if not reader.experiment.shards:
+        return reader
+    with reader:
+        return ShardedReader(path)
+
+
+def _refuse_file(runs_dir: Path, given: str) -> None:
+    """Refuse the file of a journal in place of the name of its run, and name the run."""
+    for file in (Path(given), runs_dir / given):
+        if file.suffix == SUFFIX and os.path.exists(file) and not os.path.exists(runs_dir / f"{given}{SUFFIX}"):
+            elsewhere = os.path.realpath(file.parent) != os.path.realpath(runs_dir)
+            folder = f" --runs-dir {shlex.quote(str(file.parent))}" if elsewhere else ""
+            raise InvalidUsage(f"{given!r} is the file of a journal; name its run: {file.stem}{folder}")
+
+
+@contextmanager
+def reader_of(runs_dir: Path, run_id: str, *, trust: bool = False, watched: bool = False) -> Iterator[Reader]:
+    """Open the journal of a run for reading. Of one that is not this user's, no code is imported inside the block.
+
+    Args:
+        runs_dir: the folder of journals.
+        run_id: name of the run.
+        trust: whether to trust it from now on.
+        watched: whether to wait until it is clear whether the run is under way, see `watch_unclear`.
+
+    Raises:
+        InvalidUsage: the journal is missing, cannot be read, or belongs to another run.
+    """
+    _refuse_file(runs_dir, run_id)
+    path = journal_of(runs_dir, run_id)
+    if not os.path.exists(path):
+        raise InvalidUsage(
+            f"there is no run {run_id!r} in {os.path.realpath(runs_dir)!r}; `microagents list` shows the runs of a folder"
+        )
+    if watched:
+        watch_unclear([path])
+    with open_run(path) as reader:
+        if reader.experiment.run_id != run_id:
+            raise InvalidUsage(
+                f"{str(path)!r} is the journal of run {reader.experiment.run_id}; rename the file to {reader.experiment.run_id}{SUFFIX}"
+            )
+        if trust:
+            reader.trust()
+        with nullcontext() if reader.is_known else without_code_of(run_id):
+            yield reader

@@ -1,0 +1,313 @@
+"""A run in shards: its inputs are dealt to runs of the one-process engine, which this process begins, watches and begins again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+
+from msgspec import structs
+
+from microagents.base.aio import TaskScope
+from microagents.base.errors import InvalidUsage, PeerLost
+from microagents.base.logs import log
+from microagents.journal.creating import make_folder
+from microagents.journal.inbox import leave_request
+from microagents.journal.messages import Account, RunOutcome
+from microagents.journal.opening import holds_nothing
+from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, said_by
+from microagents.journal.sharded import FOLDER, MOST_SHARDS, open_run, read_dealt, shard_journal, write_dealt
+from microagents.journal.sitting import JournalConfig
+from microagents.journal.writer import Writer
+from microagents.roles.live_requests import LiveRequests
+from microagents.runs.driver.batch import UNSOLVED, outcome_of
+from microagents.runs.driver.begin import RunKeywords, carry_out, new_plan, resume, run
+from microagents.runs.driver.conducting import INTERRUPTED
+from microagents.runs.driver.execute import check_plan, completed_result
+from microagents.runs.driver.forecast import forecast_of
+from microagents.runs.driver.keywords import RunControl
+from microagents.runs.inspection.runs import recorded_result
+from microagents.runs.plan import RunPlan, experiment_of
+from microagents.runs.result import Result
+from microagents.runs.settings import option_of
+from microagents.runs.strategies import Models
+from microagents.shards.dealing import dealt
+from microagents.shards.one_shard import ShardEnding
+from microagents.shards.shard_processes import ShardPool, ShardProcesses
+from microagents.task import Task
+
+PROGRESS_EVERY_S = 1.0
+"""Interval between sums of the accounts of all shards."""
+MOST_DEATHS = 3
+"""Deaths of a shard's process in a row, without a call between them, after which the run fails."""
+Ending = tuple[RunOutcome, str | None]
+Begin = Callable[..., Coroutine[None, None, Result]]
+"""Begins or continues a run."""
+
+
+async def run_in_shards(
+    task: Task | Sequence[Task], *, shards: int, models: Models, **given: Unpack[RunKeywords]
+) -> Result:
+    """Do many inputs in shards, each a run with a journal of its own; or continue that.
+
+    Args:
+        task: the inputs.
+        shards: their number.
+        models: as for `run`.
+        given: keywords of `run`.
+
+    Raises:
+        InvalidUsage: an argument is wrong, or does not go with shards; nothing was started.
+    """
+    plan = structs.replace(new_plan(task, models, given), shards=shards)
+    return await carry_out(
+        plan,
+        given,
+        runs_dir=given.get("runs_dir", "runs"),
+        only=given.get("inputs"),
+        accepted=given.get("accept_changes", ()),
+        execute=execute_in_shards,
+    )
+
+
+async def resume_in_shards(run_id: str, **given: Any) -> Result:
+    """Continue a run in shards; see `microagents.resume`."""
+    return await resume(run_id, execute=execute_in_shards, **given)
+
+
+async def execute_in_shards(
+    plan: RunPlan,
+    journal: Path | None,
+    *,
+    only: Sequence[int] | None = None,
+    accepted: Sequence[str] = (),
+    control: RunControl,
+    pool: ShardPool | None = None,
+) -> Result:
+    """Begin a run in shards or continue it, until it ends.
+
+    Args:
+        plan: its plan, with the number of shards.
+        journal: the journal of the whole.
+        only: None, since shards do all inputs.
+        accepted: fields that may differ from the recorded experiment.
+        control: of the caller.
+        pool: does the shards; by default processes of this machine.
+
+    Raises:
+        InvalidUsage: the plan cannot be done in shards.
+    """
+    _check(plan, journal, only, control)
+    assert journal is not None
+    experiment, own = experiment_of(plan)
+    if (completed := completed_result(journal, experiment, own, accepted)) is not None:
+        return structs.replace(completed, source=type(plan.tasks[0]))
+    check_plan(plan, journal)
+    forecast, on_forecast = forecast_of(plan, journal, control.get("measurement")), control.get("on_forecast")
+    if forecast is not None and on_forecast is not None:
+        on_forecast(forecast)
+    make_folder(journal.parent)
+    make_folder(journal.with_suffix(FOLDER))
+    if holds_nothing(journal):
+        write_dealt(journal, await asyncio.to_thread(dealt, plan))
+    writer = Writer(JournalConfig(path=journal, experiment=experiment, own=own, accepted=tuple(accepted)))
+    await writer.open()
+    try:
+        await writer.do(lambda store: store.records.begin_work())
+        await writer.do(lambda store: store.commit([]))
+        outcome, reason = await _Shards(plan, journal, writer, pool or ShardProcesses(), control).conduct()
+        await writer.do(lambda store: store.end(outcome, reason, "", None))
+    finally:
+        await writer.close()
+    with open_run(journal) as reader:
+        result = recorded_result(reader, imports=True)
+    return structs.replace(result, source=type(plan.tasks[0]))
+
+
+def _check(plan: RunPlan, journal: Path | None, only: Sequence[int] | None, control: RunControl) -> None:
+    settings = plan.settings
+    if not plan.listed:
+        raise InvalidUsage(
+            "--shards deals many inputs to runs, and this is one task, whose steps follow each other: give --inputs FILE, or leave "
+            "--shards out"
+        )
+    if journal is None:
+        raise InvalidUsage("each shard has a journal: leave --no-journal or --shards out")
+    if plan.model_objects or experiment_of(plan)[0].recipe.needs_program:
+        raise InvalidUsage(
+            "a shard is a process of its own, which must find task, strategy and models by name; leave --shards out"
+        )
+    if only is not None:
+        raise InvalidUsage("shards do all inputs that are not completed; leave --input out")
+    for name in ("max_tokens", "reuse", "batch"):
+        if settings[name] is not None:
+            raise InvalidUsage(
+                f"{option_of(name)} does not go with --shards, which share --max-calls and --max-cost; leave one out"
+            )
+    for name in ("on_decision", "on_ask", "on_ending", "on_solution"):
+        if control.get(name) is not None:
+            raise InvalidUsage(
+                f"shards tell their results at the end, so --stream and {name} do not go with --shards; leave one out"
+            )
+
+
+def engine_of(shards: str | None) -> tuple[Begin, Begin]:
+    """Return the functions that begin and that continue a run.
+
+    Args:
+        shards: the word of the command line: a number, or `auto`; None for one process.
+
+    Raises:
+        InvalidUsage: it is another word.
+    """
+    if shards is None:
+        return run, resume
+    if shards == "auto":
+        number = os.cpu_count() or 1
+    elif shards.isdecimal() and 1 <= int(shards) <= MOST_SHARDS:
+        number = int(shards)
+    else:
+        raise InvalidUsage(f"--shards is a number from 1 to {MOST_SHARDS:,} or `auto`, not {shards!r:.100}")
+    return partial(run_in_shards, shards=number), resume_in_shards
+
+
+class _Shards:
+    """The shards of a sitting.
+
+    Args:
+        plan: the plan of the whole.
+        journal: its journal.
+        writer: the thread that writes it.
+        pool: does the shards.
+        control: of the caller.
+    """
+
+    def __init__(self, plan: RunPlan, journal: Path, writer: Writer, pool: ShardPool, control: RunControl) -> None:
+        self._plan, self._journal, self._control = plan, journal, control
+        self._pool = pool
+        self._ending: Ending | None = None
+        """Why the sitting is ended early; None while it is not."""
+        self._pause: LiveRequest | None = None
+        self._open: set[int] = set()
+        """Shards under way."""
+        self._requests = LiveRequests(writer, self._take, lambda: None, lambda _: None)
+
+    async def conduct(self) -> Ending:
+        """Do all shards; returns the outcome of the whole, and its reason."""
+        shards = sorted({*read_dealt(self._journal, len(self._plan.tasks))})
+        scope = TaskScope()
+        try:
+            await self._requests.start()
+            listening = [self._requests.keep_taking(), self._report(), self._time()]
+            for each in (*listening, self._wait_for("interrupt"), self._wait_for("terminate")):
+                scope.start(each)
+            work = TaskScope()
+            try:
+                endings = [work.start(self._do(shard)) for shard in shards]
+                await asyncio.wait(endings)
+            finally:
+                await work.close(within_s=None)
+        finally:
+            await scope.close()
+        return await asyncio.to_thread(self._outcome, [each.result() for each in endings])
+
+    async def _do(self, shard: int) -> ShardEnding:
+        """Do a shard, again after each death of its process."""
+        deaths, calls = 0, -1
+        while self._ending is None:
+            self._open.add(shard)
+            if self._pause is not None:
+                leave_request(shard_journal(self._journal, shard), self._pause)
+            try:
+                return await self._pool.do(self._journal, shard)
+            except PeerLost as error:
+                before, calls = calls, await asyncio.to_thread(self._calls, shard)
+                deaths = deaths + 1 if calls == before else 1
+                if deaths == MOST_DEATHS:
+                    return ShardEnding(
+                        outcome="failed",
+                        reason=f"{error}, {deaths} times without a call between",
+                    )
+                log().warning(f"{error}; it continues from its journal")
+            finally:
+                self._open.discard(shard)
+        return ShardEnding(outcome="interrupted")
+
+    def _calls(self, shard: int) -> int:
+        journal = shard_journal(self._journal, shard)
+        if holds_nothing(journal):
+            return 0
+        with open_run(journal) as reader:
+            return reader.account().calls
+
+    def _end(self, outcome: RunOutcome, reason: str | None) -> None:
+        self._ending = self._ending or (outcome, reason)
+        self._pool.interrupt()
+
+    def _take(self, request: LiveRequest) -> None:
+        """Pass a request on to the shards."""
+        match request.ask:
+            case PauseRun():
+                self._pause = request
+            case ResumeRun():
+                self._pause = None
+            case EndRun():
+                reason = f"ended {said_by(request)}; resume it to go on"
+                self._ending = self._ending or ("stopped", reason)
+                if request.ask.after == "calls":
+                    self._end("stopped", reason)
+                    return
+        for shard in sorted(self._open):
+            leave_request(shard_journal(self._journal, shard), request)
+
+    async def _wait_for(self, name: str) -> None:
+        event: asyncio.Event | None = self._control.get(name)  # type: ignore[assignment]
+        if event is not None:
+            await event.wait()
+            outcome, reason, _ = INTERRUPTED
+            self._end(outcome, reason)
+
+    async def _time(self) -> None:
+        limit_s = self._plan.settings["max_time_s"]
+        if limit_s is not None:
+            await asyncio.sleep(limit_s)
+            self._end("stopped", f"--max-time {limit_s:g} is reached; resume it to go on")
+
+    async def _report(self) -> None:
+        on_progress = self._control.get("on_progress")
+        while on_progress is not None:
+            await asyncio.sleep(PROGRESS_EVERY_S)
+            on_progress(await asyncio.to_thread(self._account))
+
+    def _account(self) -> Account:
+        with open_run(self._journal) as reader:
+            return reader.account()
+
+    def _outcome(self, endings: Sequence[ShardEnding]) -> Ending:
+        """Return the outcome of the whole, and its reason."""
+        failed = next(
+            (each for each in endings if each.outcome == "failed" and each.reason and not each.is_capped), None
+        )
+        with open_run(self._journal) as reader:
+            account = reader.account()
+            unsolved = list(reader.input_endings(unsolved=account.inputs))
+        if account.inputs_done == account.inputs:
+            return "completed", None
+        if self._ending is not None:
+            return self._ending
+        if any(each.is_capped for each in endings):
+            caps = {name: self._plan.settings[name] for name in ("max_calls", "max_cost_usd")}
+            texts = [f"{option_of(name)} {value:g} is reached" for name, value in caps.items() if value is not None]
+            return "stopped", f"{' or '.join(texts)} over all shards"
+        stopped = next((each for each in endings if each.outcome in ("stopped", "interrupted")), None)
+        if failed is not None and not unsolved:
+            return "failed", failed.reason
+        if stopped is not None:
+            return "stopped", stopped.reason
+        counts = Counter(each.outcome for each in unsolved)
+        first = f"; input {unsolved[0].input}: {unsolved[0].reason}" if unsolved else ""
+        return outcome_of(account.inputs, account.inputs_done, {state: counts[state] for state in UNSOLVED}, first)

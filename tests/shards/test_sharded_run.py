@@ -1,0 +1,133 @@
+"""A run in shards: what it decides and shows is what one process decides and shows, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from microagents import InvalidUsage, Result, run_sync
+from microagents.base.errors import PeerLost
+from microagents.journal.sharded import shard_journal
+from microagents.runs.driver.begin import carry_out, new_plan, resume
+from microagents.runs.inspection.runs import inspect_run
+from microagents.shards.one_shard import ShardEnding, do_shard
+from microagents.shards.sharded_run import execute_in_shards
+from tests.shards.towns import SPEC, Towns, asked
+
+
+class InTurns:
+    """Does shards in this process, one at a time; the first ones die before they begin."""
+
+    def __init__(self, deaths: int = 0) -> None:
+        self._ended = threading.Event()
+        self._deaths = deaths
+        self._turn = asyncio.Lock()
+
+    async def do(self, whole: Path, shard: int) -> ShardEnding:
+        self._deaths -= 1
+        if self._deaths >= 0:
+            raise PeerLost(f"shard {shard}", "its process was killed")
+        async with self._turn:
+            return await asyncio.to_thread(do_shard, whole, shard, self._ended)
+
+    def interrupt(self) -> None:
+        self._ended.set()
+
+
+def towns(number: int, *, equal: int = 0) -> list[Towns]:
+    return Towns.rows([{"town": f"town {each % (number - equal)}", "id": str(each)} for each in range(number)])
+
+
+def sharded(tasks: Any, folder: Path, shards: int, pool: InTurns | None = None, **given: Any) -> Result[Any]:
+    named: Any = {"k": 2, "run_id": "whole", "runs_dir": folder, **given}
+    plan = structs.replace(new_plan(tasks, SPEC.format(log=folder / "log"), named), shards=shards)
+    execute = partial(execute_in_shards, pool=pool or InTurns())
+    return asyncio.run(carry_out(plan, named, runs_dir=folder, accepted=(), execute=execute))
+
+
+def again(folder: Path, **given: Any) -> Result[Any]:
+    execute = partial(execute_in_shards, pool=InTurns())
+    return asyncio.run(resume("whole", runs_dir=folder, execute=execute, **given))
+
+
+def alone(tasks: Sequence[Towns], folder: Path, **given: Any) -> Result[Any]:
+    return run_sync(tasks, models=SPEC.format(log=folder / "log"), k=2, run_id="one", runs_dir=folder, **given)
+
+
+def decided(result: Result[Any]) -> tuple[str, list[Any]]:
+    return result.account.decisions_sha256, list(result.rows(as_json=True))
+
+
+def test_shards_decide_and_write_as_one_process(tmp_path: Path) -> None:
+    one = alone(towns(12, equal=4), tmp_path, output=tmp_path / "one.csv")
+    for shards in (1, 3):
+        folder = tmp_path / str(shards)
+        folder.mkdir()
+        found = sharded(towns(12, equal=4), folder, shards, output=folder / "out.csv")
+        assert decided(found) == decided(one)
+        assert found.account.shared == 4
+        assert (folder / "out.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
+        assert len(asked(folder / "log")) == found.calls == one.calls
+
+
+def test_a_run_in_shards_is_shown_as_one_by_its_journal(tmp_path: Path) -> None:
+    found = sharded(towns(8), tmp_path, 2)
+    shown = inspect_run(tmp_path, "whole")
+    assert shown.as_json() == found.as_json()
+    assert [each.path for each in shown.decisions()] == [f"{number}/step/0" for number in range(8)]
+
+
+def test_a_shard_whose_process_dies_is_begun_again(tmp_path: Path) -> None:
+    assert sharded(towns(4), tmp_path, 2, InTurns(deaths=2)).outcome == "completed"
+
+
+def test_a_shard_that_dies_without_a_call_again_and_again_ends_the_run(tmp_path: Path) -> None:
+    found = sharded(towns(4), tmp_path, 1, InTurns(deaths=9))
+    assert found.outcome == "failed"
+    assert "3 times without a call between" in str(found.reason)
+
+
+def test_one_cap_bounds_all_shards_and_resume_goes_on_with_a_higher_one(tmp_path: Path) -> None:
+    found = sharded(towns(12), tmp_path, 3, max_calls=9)
+    assert (found.outcome, found.reason) == ("stopped", "--max-calls 9 is reached over all shards")
+    assert found.calls == len(asked(tmp_path / "log")) <= 9
+    assert found.go_on == f"microagents resume whole --runs-dir {tmp_path} --max-calls 18"
+    done = again(tmp_path, max_calls=1000)
+    assert decided(done) == decided(alone(towns(12), tmp_path))
+    assert len(asked(tmp_path / "log")) == 2 * done.calls
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"runs_dir": None}, "each shard has a journal"),
+        ({"max_tokens": 100}, "--max-tokens does not go with --shards"),
+        ({"inputs": [0]}, "shards do all inputs"),
+        ({"on_decision": print}, "on_decision"),
+    ],
+)
+def test_options_of_one_process_are_refused(given: dict[str, Any], said: str, tmp_path: Path) -> None:
+    named: Any = {"runs_dir": tmp_path, **given}
+    plan = structs.replace(new_plan(towns(2), "sim:perfect", named), shards=2)
+    only, folder = named.pop("inputs", None), named.pop("runs_dir")
+    with pytest.raises(InvalidUsage, match=said):
+        asyncio.run(carry_out(plan, named, runs_dir=folder, only=only, accepted=(), execute=execute_in_shards))
+
+
+def test_one_task_is_not_dealt(tmp_path: Path) -> None:
+    with pytest.raises(InvalidUsage, match="give --inputs FILE"):
+        sharded(towns(1)[0], tmp_path, 2)
+
+
+def test_a_run_in_shards_is_continued_in_its_shards_only(tmp_path: Path) -> None:
+    sharded(towns(3), tmp_path, 2)
+    with pytest.raises(InvalidUsage, match="was begun in 2 shards"):
+        run_sync(towns(3), models=SPEC.format(log=tmp_path / "log"), k=2, run_id="whole", runs_dir=tmp_path)
+    assert shard_journal(tmp_path / "whole.sqlite", 1).exists()
