@@ -435,6 +435,10 @@ often by its own numbers. `branches` also uses those of other tokens, for work i
         """Expected number of calls that the work on an input takes; None, the default, if it cannot be known beforehand."""
         return None
 
+    def named_calls(self, task: Task) -> dict[str, float]:  # noqa: ARG002 - for strategies to override
+        """Expected number of these calls that go to each model that its options name; the others go to the pools. By default none."""
+        return {}
+
     def drawing(self) -> list[str]:
         """Names of the roles for which ``--model ROLE=SPEC`` can set a pool."""
         names = dict.fromkeys(role.draws_as for role in self._roles())

@@ -222,6 +222,24 @@ GoldColumns = Annotated[
         ),
     ),
 ]
+GoldFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="With --wrong-at-most: file of drawn rows in which you fill the gold columns. [default: OUTPUT.labels.csv]",
+    ),
+]
+WrongAtMost = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help=(
+            "Fill a table by two models, --model cheap=SPEC and --model strong=SPEC, so that at most this share of all rows is wrong; "
+            "rows of which both are unsure stay open for you. It draws the rows to label."
+        ),
+    ),
+]
+Confidence = Annotated[float, typer.Option(metavar="SHARE", help="Probability with which --wrong-at-most is kept.")]
 RowsOut = Annotated[
     Path | None,
     typer.Option(

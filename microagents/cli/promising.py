@@ -25,14 +25,23 @@ from microagents.elections.promises import LabelledRow
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import journal_of
 from microagents.journal.sharded import reader_of
-from microagents.runs.driver.begin import run
+from microagents.runs.driver.begin import new_plan, run
+from microagents.runs.driver.forecast import forecast_of
 from microagents.runs.driver.keywords import RunControl
 from microagents.runs.plan import plan_of
 from microagents.runs.result import Result
 from microagents.runs.settings import check_promised
 from microagents.runs.words.verdict import counted, resume_command
 from microagents.studies.labels import DrawnRows, LabelQueue
-from microagents.studies.promised import KeptPromise, WantedPromise, labelled_rows
+from microagents.studies.measured import ModelMeasurement
+from microagents.studies.promised import (
+    ExpectedCost,
+    KeptPromise,
+    PromisePlan,
+    WantedPromise,
+    labelled_rows,
+    least_open,
+)
 from microagents.studies.series import short_digest
 from microagents.systems.chains.cascade import UNREACHED
 from microagents.systems.chains.row_task import RowTask
@@ -47,13 +56,13 @@ class Promising(Struct, frozen=True, kw_only=True, dict=True):
     options: StrategyOptions
     gold_file: Path | None
     """File of labels; None for the one beside the output."""
-    label: str | None
+    label: str | None = None
     """Where a person labels rows now: `terminal` or `browser`; None for nowhere."""
     runs_dir: Path
-    run_id: str | None
+    run_id: str | None = None
     changed: Mapping[str, Any]
     """Settings of the run."""
-    yes: bool
+    yes: bool = False
 
     def check(self) -> None:
         """Refuse what does not go with a promise.
@@ -110,7 +119,7 @@ def promised_strategy(asked: Promising) -> Strategy:
         judge_rows(queue, asked.runs_dir, in_browser=asked.label == "browser")
     labelled = asked.rows.labelled(likely)
     if len(labelled) < least:
-        _ask_for_labels(asked, len(labelled), likely)
+        _ask_for_labels(asked)
     tested = KeptPromise(wanted=asked.wanted, rows=tuple(_through_cascade(asked, labelled, before)))
     found = tested.found
     if found is None:
@@ -121,21 +130,53 @@ def promised_strategy(asked: Promising) -> Strategy:
         f"{promise}; {paths['cheap']:,} are by the cheap model, {paths['strong']:,} by the strong one, {paths[None]:,} open; "
         f"of new rows at least {tested.least_open:.1%} must stay open"
     )
-    return asked.strategy(cheap_from=at.cheap, strong_from=at.strong, promise=promise)
+    share = 1 - paths["cheap"] / len(tested.rows)
+    return asked.strategy(cheap_from=at.cheap, strong_from=at.strong, strong_share=share, promise=promise)
 
 
-def _ask_for_labels(asked: Promising, labelled: int, wanted: int) -> NoReturn:
-    """Write the rows to label, and exit."""
-    least, rows, total = asked.wanted.labels[0], asked.rows, len(asked.rows.order)
+def promise_plan(asked: Promising, measured: ModelMeasurement | None = None) -> PromisePlan:
+    """Return what the promise takes; with a measurement of the strong model also the rows that must stay open.
+
+    Raises:
+        InvalidUsage: the table has too few rows, or another model was measured.
+    """
+    (least, likely), rows, (strong,) = asked.wanted.labels, asked.rows, asked.models["strong"]
+    total = len(rows.order)
     if total < least:
         raise InvalidUsage(f"{rows.source} has {counted(total, 'row')}, and {asked.wanted} takes {least} labels")
-    rows.write(asked.labels, wanted)
-    votes = asked.strategy().expected_calls(asked.given.first) or 1
-    calls = f"{2 * votes * least:,.0f} calls for {least}, then {votes * total:,.0f} to {2 * votes * total:,.0f} for the table"
+    found = None
+    if measured is not None:
+        if measured.model != strong:
+            raise InvalidUsage(f"the measurement {measured.run_id!r} is of {measured.model}; measure {strong}")
+        k = asked.strategy().strong_rule.k  # type: ignore[attr-defined]
+        found = least_open(measured, rows.rows, k, asked.wanted.wrong_at_most)
+    return PromisePlan(
+        wanted=asked.wanted,
+        labels=(least, likely),
+        labelled=len(rows.labelled(likely)),
+        labelling=_expected(asked, least, cheap_from=UNREACHED),
+        table=(
+            _expected(asked, total, cheap_from=1, strong_share=0),
+            _expected(asked, total, cheap_from=1, strong_share=1),
+        ),
+        least_open=found,
+    )
+
+
+def _expected(asked: Promising, rows: int, **options: float) -> ExpectedCost:
+    given = {"strategy": asked.strategy(**options), **asked.changed}
+    plan = new_plan(asked.rows.rows[:rows], asked.models["cheap"], given)  # type: ignore[arg-type]  # settings of a run
+    calls, forecast = plan.strategy.expected_calls(plan.tasks[0]), forecast_of(plan, None)
+    return ExpectedCost(calls=(calls or 0.0) * rows, usd=None if forecast is None else forecast.cost_usd)
+
+
+def _ask_for_labels(asked: Promising) -> NoReturn:
+    """Write the rows to label, and exit."""
+    found = promise_plan(asked)
+    asked.rows.write(asked.labels, found.labels[1])
     _end(
-        f"no promise yet, and nothing was asked: {asked.wanted} takes {least} to {wanted} labels of rows drawn at random ({calls}); "
-        f"there are {labelled} (labels of the first rows, or chosen by hand, do not count); label {least - labelled} more at least in "
-        f"{asked.labels} ({', '.join(rows.gold)}), from the top and without gaps, and give the same command again"
+        f"no promise yet, and nothing was asked: {found}; label {found.missing} more at least in {asked.labels} "
+        f"({', '.join(asked.rows.gold)}), from the top and without gaps, and give the same command again"
     )
 
 

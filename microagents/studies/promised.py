@@ -25,6 +25,9 @@ from microagents.journal.reading import Reader
 from microagents.runs.inspection.replay import replay_of
 from microagents.runs.judging import verdict_on
 from microagents.runs.plan import plan_of
+from microagents.runs.words.money import money
+from microagents.studies.measured import ModelMeasurement
+from microagents.studies.row_plans import plan_rows
 from microagents.systems.chains.cascade import CascadeConductor, StrongModel, score_of
 from microagents.systems.chains.row_task import RowTask
 from microagents.work.durable import Work
@@ -50,6 +53,58 @@ class WantedPromise(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"at most {100 * self.wrong_at_most:g} % of the rows are wrong ({100 * self.confidence:g} %)"
+
+
+class ExpectedCost(Struct, frozen=True, kw_only=True):
+    """Calls and cost of a part of a promise, by the assumed error rate of `microagents.runs.driver.forecast`."""
+
+    calls: float
+    usd: float | None
+    """None if no price is known."""
+
+
+class PromisePlan(Struct, frozen=True, kw_only=True):
+    """What a promise takes, before anything is bought."""
+
+    wanted: WantedPromise
+    labels: tuple[int, int]
+    """The labels that it takes: at least, and if the cascade is wrong in half of the promised share."""
+    labelled: int
+    """Number of labels that there are."""
+    labelling: ExpectedCost
+    """Both models on the least number of labelled rows."""
+    table: tuple[ExpectedCost, ExpectedCost]
+    """The table, if the cheap model gets every row, and if it gets none."""
+    least_open: float | None
+    """Least share of rows that must stay open, by a measurement of the strong model; None without one."""
+
+    @property
+    def missing(self) -> int:
+        """Number of labels that are missing at least."""
+        return max(0, self.labels[0] - self.labelled)
+
+    def __str__(self) -> str:
+        least, likely = self.labels
+        first, (low, high) = self.labelling, self.table
+        costs = [f", {money(first.usd)}", f", {money(low.usd)} to {money(high.usd)}"]
+        of_labels, of_table = ["", ""] if None in (first.usd, low.usd, high.usd) else costs
+        return (
+            f"{self.wanted} takes {least} to {likely} labels of rows drawn at random ({first.calls:,.0f} calls{of_labels} for {least}, "
+            f"then {low.calls:,.0f} to {high.calls:,.0f}{of_table} for the table); there are {self.labelled} (labels of the first rows, or "
+            "chosen by hand, do not count)"
+        )
+
+
+def least_open(measured: ModelMeasurement, rows: Sequence[RowTask[Any]], k: int, wrong_at_most: float) -> float | None:
+    """Return the least share of rows that must stay open, by a measurement of the strong model; None if nothing judges its replies.
+
+    It is the share that the votes leave open, and the share that they decide wrongly less the promised one.
+    """
+    votes = plan_rows(rows, measured, k=k).votes[-1].votes
+    if votes.right is None:
+        return None
+    wrong = 1 - votes.right.share - votes.open.share
+    return votes.open.share + max(0.0, wrong - wrong_at_most)
 
 
 class KeptPromise(Struct, frozen=True, kw_only=True):

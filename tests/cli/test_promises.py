@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import COMPLETED, UNDECIDED, WRONG_USAGE, microagents, write
+from microagents.elections.laws import expected_votes
+from microagents.runs.driver.forecast import OUTPUT_TOKENS
+from tests.cli.commands import COMPLETED, UNDECIDED, WRONG_USAGE, Ran, microagents, write
 
 WORLD = """
     import json
@@ -157,6 +159,55 @@ def test_models_that_are_too_often_wrong_promise_nothing_whatever_the_labels() -
     assert code == UNDECIDED
     assert "the strong model is too often wrong where its samples agree" in said
     assert not Path("out.csv").exists()
+
+
+PRICED = "openai:m@base_url=http://127.0.0.1:9/v1,price_in=0,price_out="
+
+
+def plan(*words: str, models: list[str]) -> Ran:
+    write("world.py", WORLD)
+    asked = ["rows", "--inputs", "in.csv", "-o", "ask=Double {x}", "-o", "columns=y: int", "--output", "out.csv"]
+    return microagents("plan", *asked, "--gold", "right=y", "--wrong-at-most", ".05", *models, *words)
+
+
+def test_a_plan_of_a_promise_says_labels_calls_and_cost_before_anything_is_bought() -> None:
+    given(1000)
+    models = ["--model", f"cheap={PRICED}1000", "--model", f"strong={PRICED}20000"]
+    ran = plan("--json", "-s", "rule=first-to", "-s", "k_strong=2", models=models)
+    found, (cheap, strong) = ran.json, (expected_votes(0.99, 3), expected_votes(0.99, 2))
+    assert (ran.code, found["labels"], found["labelled"], found["missing"]) == (1, [77, 282], 0, 77)
+    usd = [OUTPUT_TOKENS * price / 1e6 for price in (1000, 20000)]
+    assert found["labelling"] == {
+        "calls": pytest.approx(77 * (cheap + strong)),
+        "usd": pytest.approx(77 * (cheap * usd[0] + strong * usd[1])),
+    }
+    assert [each["calls"] for each in found["table"]] == pytest.approx([1000 * cheap, 1000 * (cheap + strong)])
+    assert [each["usd"] for each in found["table"]] == pytest.approx(
+        [1000 * cheap * usd[0], 1000 * (cheap * usd[0] + strong * usd[1])]
+    )
+    assert found["least_open"] is None
+    assert not LABELS.exists()
+    assert not Path("runs").exists()
+    said = " ".join(plan(models=models).out.split())
+    assert "77 labels are missing at least" in said
+    assert "$" in said
+    given(50)
+    assert "'in.csv' has 50 rows" in plan(models=models).err
+
+
+@pytest.mark.slow
+def test_a_plan_of_a_promise_says_by_a_measurement_how_many_rows_must_stay_open() -> None:
+    given(header="x,right", row="{0},{1}", count=100)
+    asked = ["rows", "--inputs", "in.csv", "-o", "ask=Double {x}", "-o", "columns=y: int", "--gold", "right=y"]
+    write("world.py", WORLD)
+    measured = microagents("measure", *asked, "--model", "world.py:Wrong", "--run-id", "m")
+    assert measured.code == COMPLETED, measured.err
+    models = ["--model", "cheap=world.py:Cheap", "--model", "strong=world.py:Wrong"]
+    ran = plan("--from", "m", models=models)
+    assert ran.code == COMPLETED, ran.err
+    assert "rows that must stay open: at least 95.0%" in ran.out
+    other = plan("--from", "m", models=CHEAP + STRONG)
+    assert (other.code, "the measurement 'm' is of world.py:Wrong; measure world.py:Strong" in other.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from microagents import ChainTask, measure, run
+from microagents import ChainTask, Prompt, Reply, RowTask, measure, run
 from microagents.elections.laws import expected_votes
 from microagents.runs.driver.forecast import CHARS_PER_TOKEN, OUTPUT_TOKENS, Forecast, forecast_of, total_of
 from microagents.runs.plan import RunPlan
@@ -154,3 +154,30 @@ def test_several_forecasts_are_one() -> None:
     assert both is not None
     assert both.cost_usd == pytest.approx((one.cost_usd or 0) + (forecast(k=6).cost_usd or 0))
     assert total_of([None]) is None
+
+
+class Double(Reply, frozen=True):
+    y: int
+
+
+class Rows(RowTask[Double]):
+    def prompt(self, row: dict[str, Any]) -> Prompt:
+        return Prompt(user=str(row["x"]))
+
+
+@pytest.mark.parametrize(
+    ("cheap_from", "calls", "strong_calls"), [(0.9, 3 + 0.2 * 5, 0.2 * 5), (1.5, 8, 5), (2.0, 5, 5)]
+)
+def test_of_a_cascade_the_strong_models_votes_cost_its_own_price(
+    cheap_from: float, calls: float, strong_calls: float
+) -> None:
+    strong = f"openai:strong@{UNREACHABLE},price_in=0,price_out=20000"
+    cascade = {"strong": strong, "k_strong": 5, "strong_share": 0.2, "cheap_from": cheap_from, "rule": "first-to"}
+    cheap = f"openai:m@{UNREACHABLE},price_in=0,price_out=2000"
+    found = forecast(Rows(row={"x": 1}), models=cheap, strategy="cascade", inputs=10, **cascade)
+    of_each = expected_votes(0.99, 3) / 3, expected_votes(0.99, 5) / 5
+    strong_votes, cheap_votes = strong_calls * of_each[1], (calls - strong_calls) * of_each[0]
+    assert found.calls == pytest.approx(10 * (cheap_votes + strong_votes))
+    usd = OUTPUT_TOKENS * (cheap_votes * 2000 + strong_votes * 20000) / 1e6
+    assert found.cost_usd == pytest.approx(10 * usd)
+    assert found.models == (cheap, strong)

@@ -4,12 +4,33 @@ from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from microagents.base.errors import InvalidUsage
-from microagents.cli.options import RUNS, AsJson, Options, RunsDir, Set, pairs, task_of
+from microagents.cli.options import (
+    RUNS,
+    AsJson,
+    Confidence,
+    GoldColumns,
+    GoldFile,
+    ModelSpecs,
+    Options,
+    RowsOut,
+    RunsDir,
+    Set,
+    StrategyOptions,
+    WrongAtMost,
+    models_of,
+    pairs,
+    task_of,
+    with_output,
+)
+from microagents.elections.promises import CONFIDENCE
+
+if TYPE_CHECKING:
+    from microagents.cli.promising import Promising
 
 NO_RUN = 1
 """Exit code if no run reaches the target."""
@@ -91,6 +112,12 @@ def command(
     strategy: Simulated = None,
     set_: Set = [],  # noqa: B006
     repeat: Repeat = 0,
+    wrong_at_most: WrongAtMost = None,
+    confidence: Confidence = CONFIDENCE,
+    model: ModelSpecs = [],  # noqa: B006
+    gold: GoldColumns = [],  # noqa: B006
+    gold_file: GoldFile = None,
+    output: RowsOut = None,
     max_cost: MaxCost = None,
     max_time: MaxTime = None,
     concurrency: Concurrency = None,
@@ -109,10 +136,37 @@ def command(
 
     With --inputs FILE it is the chance that all fields of a row are right, and --max-cost is of the whole table. Equal rows count once.
 
+    With --wrong-at-most, and other words as for run, it says how many labels are missing, the calls and the cost, before anything is
+    bought; with --from of the strong model also how many rows must stay open.
+
     --repeat simulates the marked row, or -k, --strategy and -s, in virtual time: each step has an error rate drawn from the measured ones.
 
     Exit codes: 0 a run reaches the target, 1 none does, 2 wrong usage.
     """
+    if wrong_at_most is not None:
+        unfit = (p, actions, steps, strategy, max_cost, max_time, concurrency, repeat or None)
+        if task is None or inputs is None or any(each is not None for each in unfit) or len(from_) > 1:
+            raise InvalidUsage(
+                "--wrong-at-most goes with a task, --inputs, --gold, --output, --model, -o, -s, -k and one --from; leave out the others"
+            )
+        from microagents.cli.inputs import given_by
+        from microagents.cli.promising import Promising
+        from microagents.studies.promised import WantedPromise
+
+        changed: dict[str, Any] = {"seed": 0}
+        options = with_output(option, output, changed)
+        asked = Promising(
+            wanted=WantedPromise(wrong_at_most=wrong_at_most, confidence=confidence),
+            given=given_by(task, options, inputs, gold, is_labelled=False),
+            models=models_of(model),
+            options=StrategyOptions(pairs("-s", set_) | ({"k": k} if k else {}), {}),
+            gold_file=gold_file,
+            runs_dir=runs_dir,
+            changed=changed,
+        )
+        _plan_promise(asked, from_, as_json=as_json)
+    if gold or model or gold_file is not None or output is not None:
+        raise InvalidUsage("--gold, --gold-file, --model and --output go with --wrong-at-most; leave them out")
     if (p is None) == (not from_):
         raise InvalidUsage("give either what was measured, --from RUN, or rates: --p P")
     if p is None and actions is not None:
@@ -149,6 +203,18 @@ def command(
     )
     print_plan(found, task, work, option, concurrency, max_cost, max_time, as_json=as_json)
     raise typer.Exit(NO_RUN if found.best is None else 0)
+
+
+def _plan_promise(asked: Promising, from_: list[str], *, as_json: bool) -> NoReturn:
+    from microagents.cli.promising import promise_plan
+    from microagents.cli.views.planned_promise import print_promise
+    from microagents.studies.measure import model_measured
+
+    asked.check()
+    measured = model_measured(asked.runs_dir, from_[0], asked.given.first) if from_ else None
+    found = promise_plan(asked, measured)
+    print_promise(found, as_json=as_json)
+    raise typer.Exit(NO_RUN if found.missing else 0)
 
 
 def _plan_table(

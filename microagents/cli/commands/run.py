@@ -16,9 +16,11 @@ from microagents.cli.options import (
     AcceptChange,
     AsJson,
     AsStream,
+    Confidence,
     Config,
     FromMeasurement,
     GoldColumns,
+    GoldFile,
     InputsFile,
     ModelSpecs,
     Options,
@@ -29,6 +31,7 @@ from microagents.cli.options import (
     StrategyOptions,
     TaskName,
     Tools,
+    WrongAtMost,
     Yes,
     check_stream,
     models_of,
@@ -92,34 +95,13 @@ def command(
     inputs: InputsFile = None,
     shards: Shards = None,
     gold: GoldColumns = [],  # noqa: B006
-    gold_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="With --wrong-at-most: file of drawn rows in which you fill the gold columns. [default: OUTPUT.labels.csv]",
-        ),
-    ] = None,
+    gold_file: GoldFile = None,
     label: Annotated[
         Where | None,
         typer.Option(help="With --wrong-at-most: label the drawn rows now, in the terminal or in the browser."),
     ] = None,
-    wrong_at_most: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help=(
-                "Fill a table by two models, --model cheap=SPEC and --model strong=SPEC, so that at most this share of all rows is wrong; "
-                "rows of which both are unsure stay open for you. It draws the rows to label."
-            ),
-        ),
-    ] = None,
-    confidence: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            help="Probability with which --wrong-at-most is kept.",
-        ),
-    ] = CONFIDENCE,
+    wrong_at_most: WrongAtMost = None,
+    confidence: Confidence = CONFIDENCE,
     output: RowsOut = None,
     reuse: Annotated[
         str | None,

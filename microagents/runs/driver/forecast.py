@@ -168,11 +168,12 @@ def _measured(plan: RunPlan, measurement: MeasuredModel) -> Forecast:
 
 def _assumed(plan: RunPlan) -> Forecast | None:
     """Return the forecast by the laws, an assumed error rate, and the length of the first prompt."""
-    tariffs = {spec: _tariff(spec, plan) for spec in dict.fromkeys(specs_in(plan.settings["models"]))}
+    task, pool = plan.tasks[0], specs_in(plan.settings["models"])
+    named = plan.strategy.named_calls(task)
+    tariffs = {spec: _tariff(spec, plan) for spec in dict.fromkeys([*pool, *named])}
     paid = tuple([spec for spec, tariff in tariffs.items() if tariff is not None])
     if not paid:
         return None
-    task = plan.tasks[0]
     try:
         calls, input_tokens = _calls(plan.strategy, plan.tasks), _prompt_tokens(task)
     except MicroagentsError:  # the run itself will say what is wrong with the task
@@ -184,10 +185,15 @@ def _assumed(plan: RunPlan) -> Forecast | None:
     output_tokens = round(joined * min(OUTPUT_TOKENS, cap))
     usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
     # Samples rotate through the pool. Simulated models cost nothing.
-    costs = [0.0 if tariff is None else tariff.cost_usd(usage) or 0.0 for tariff in tariffs.values()]
+    costs = {spec: 0.0 if tariff is None else tariff.cost_usd(usage) or 0.0 for spec, tariff in tariffs.items()}
+    call_usd = fmean([costs[spec] for spec in pool])
+    if calls and named:
+        to_pool = calls / len(plan.tasks) - sum(named.values())
+        input_usd = to_pool * call_usd + sum([number * costs[spec] for spec, number in named.items()])
+        call_usd = input_usd * len(plan.tasks) / calls
     return Forecast(
         calls=calls,
-        call_usd=sum(costs) / len(costs),
+        call_usd=call_usd,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         models=paid,

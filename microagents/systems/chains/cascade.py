@@ -134,6 +134,8 @@ class Cascade(Maker):
     """Least score with which a row is taken from the cheap model; above 1 for no row, and from 2 on it is not even asked."""
     strong_from: Annotated[float, Field(ge=0)] = 0.0
     """Least score with which a row is taken from the strong model."""
+    strong_share: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Share of rows that the strong model is expected to be asked about, for the expected cost."""
     promise: str = ""
     """The promise that the thresholds keep, with its condition; empty for thresholds without one."""
 
@@ -169,6 +171,16 @@ class Cascade(Maker):
     def named_models(self) -> tuple[str, ...]:
         """The strong model."""
         return (self.strong,)
+
+    def expected_calls(self, task: Task) -> float:
+        """Return the expected votes of both models."""
+        cheap = self.votes_by(self.default_rule) if self.asks_cheap else 0.0
+        return cheap + sum(self.named_calls(task).values())
+
+    def named_calls(self, task: Task) -> dict[str, float]:  # noqa: ARG002 - as in any strategy
+        """Return the expected votes of the strong model: of all rows, if none may be taken from the cheap one."""
+        share = self.strong_share if self.cheap_from <= 1 else 1.0
+        return {self.strong: share * self.votes_by(self.strong_rule)}
 
     @property
     def caution(self) -> str | None:

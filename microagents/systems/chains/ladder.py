@@ -156,10 +156,13 @@ or `discard` it."""
     def expected_calls(self, task: Task) -> float | None:
         """Return the votes of every step, if the model is right as often as ``p`` says. A problem is one step. Climbs are left out."""
         steps = called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else 1
-        at_once = Tally(self.default_rule).votes_needed
         if steps is None:
             return None
-        return steps * expected_votes(self.p or RIGHT, max(1, at_once))
+        return steps * self.votes_by(self.default_rule)
+
+    def votes_by(self, rule: Rule) -> float:
+        """Return the expected votes of an election by a rule."""
+        return expected_votes(self.p or RIGHT, max(1, Tally(rule).votes_needed))
 
     @cached_property
     def rungs(self) -> tuple[Rung, ...]:
