@@ -25,6 +25,8 @@ from microagents.models.prices import Tariff
 from microagents.models.rates import Rate
 from microagents.replies.chat import Prompt, Reply, Sample, Usage
 from microagents.replies.masses import Mass
+from microagents.replies.media import Media
+from microagents.replies.turns import without_files
 from microagents.tools.effect_keys import KeyedBy
 
 TEMPLATE_TOKENS = 512
@@ -174,6 +176,10 @@ class Model:
     """Whether it takes pictures and files; a prompt with some is refused in the name of any other model."""
     answers_at_once: bool = False
     """Whether `complete` waits for nothing, so that no call has to be watched for taking too long, or needs a task of its own."""
+
+    def takes(self, file: Media) -> bool:  # noqa: ARG002 - for models that take some kinds
+        """Whether it takes a picture or a file, as far as is known before it is asked."""
+        return self.takes_files
 
     @property
     def refused(self) -> Mapping[str, str | None]:
@@ -350,9 +356,15 @@ ModelObject = Model | Completer | ModelFunction
 def as_taken(call: Call, model: Model) -> Call:
     """Return a call as a model takes it: with the turns and tools of its prompt, or as one text.
 
+    Pictures and files of results that it does not take are left out, with words in their place.
+
     Raises:
         ModelUnavailable: the prompt has pictures or files, and the model takes none.
     """
+    untaken = [file for file in call.prompt.all_files if not model.takes(file)]
+    if untaken:
+        turns = without_files(call.prompt.turns, untaken)
+        call = structs.replace(call, prompt=structs.replace(call.prompt, turns=turns))
     if not model.takes_files and call.prompt.all_files:
         kind = type(model).__name__
         raise ModelUnavailable(

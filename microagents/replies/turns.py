@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import pairwise
@@ -195,6 +195,19 @@ def joined(turns: Iterable[Turn]) -> list[Turn]:
 def files_of(turns: Sequence[Turn]) -> tuple[Media, ...]:
     """Return all files of turns, in their order."""
     return tuple([file for turn in turns for file in turn.files])
+
+
+def without_files(turns: Sequence[Turn], untaken: Collection[Media]) -> tuple[Turn, ...]:
+    """Return turns whose results have none of these files, and say so: a tool may return what a model does not take."""
+    found = []
+    for turn in turns:
+        left_out = [file for file in turn.files if file in untaken and turn.role == "tool"]
+        if left_out:
+            said = f"(left out, since the model takes none: {', '.join(file.shown for file in left_out)})"
+            kept = tuple([file for file in turn.files if file not in untaken])
+            turn = structs.replace(turn, text=f"{turn.text}\n{said}", files=kept)  # noqa: PLW2901 - the same turn
+        found.append(turn)
+    return tuple(found)
 
 
 def native_only(turns: Sequence[Turn], by: str) -> list[Turn]:

@@ -24,8 +24,9 @@ from microagents.elections.admission import PAUSES
 from microagents.elections.election import Ballot, ElectionId, SampleId
 from microagents.journal.messages import Recall, Record, RecordSample, Subscribe
 from microagents.replies.persons import CustomerAnswer, FoundOutcome
-from microagents.tools.calling import Called, LookedUp, Tools
+from microagents.tools.calling import LookedUp, Tools
 from microagents.tools.effect_keys import MAKING
+from microagents.tools.observations import Called
 from microagents.tools.threads import in_thread
 from microagents.tools.tool import EffectKey, Kind, RunInput, ToolSpec
 from microagents.work.durable import DurableRequest, DurableRole, Work

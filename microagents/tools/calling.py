@@ -11,28 +11,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.base.aio import is_cancelled, loop_has_threads, retrieve_exception
 from microagents.base.foreign_text import bounded
 from microagents.base.user_code import described
-from microagents.replies.media import Media
 from microagents.tools.mcp_connections import KEY_NAME, RUN_NAME, McpConnections
-from microagents.tools.observations import files_in, observation_of, without_files
+from microagents.tools.observations import Called, files_in, observation_of, without_files
 from microagents.tools.threads import LoopThread, in_thread
 from microagents.tools.tool import BadArguments, EffectKey, RunInput, called_in
 from microagents.tools.toolbox import Toolbox
-
-
-class Called(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The outcome of one call: its result, refusal or error."""
-
-    outcome: Literal["done", "error", "unknown"]
-    """`done`: it returned. `error`: it failed; a destructive call did nothing. `unknown`: it may have been made, or not."""
-    text: str
-    """What it returned, or why not; bounded, with control characters shown as such."""
-    files: tuple[Media, ...] = ()
-    """Pictures and files that it returned."""
 
 
 class LookedUp(Struct, frozen=True, kw_only=True):
@@ -86,7 +74,7 @@ class Tools:
         outcome: Literal["done", "error", "unknown"]
         if function is None:
             server, own_name = toolbox.server_of[tool]
-            outcome, text = await self._connections.call(
+            called = await self._connections.call(
                 server,
                 own_name,
                 arguments,
@@ -94,7 +82,7 @@ class Tools:
                 timeout_s,
                 acts=acts,
             )
-            return Called(outcome=outcome, text=bounded(text, most_chars))
+            return structs.replace(called, text=bounded(called.text, most_chars))
         try:
             given = function.bind(arguments, key, run)
         except BadArguments as error:

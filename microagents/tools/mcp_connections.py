@@ -20,6 +20,7 @@ from microagents.base.packages import missing_package
 from microagents.base.user_code import described
 from microagents.tools.json_schemas import BadSchema, SchemaCheck
 from microagents.tools.mcp_servers import McpServer
+from microagents.tools.observations import Called
 from microagents.tools.threads import in_thread
 from microagents.tools.tool import MAX_DESCRIPTION_CHARS, ToolSpec
 
@@ -139,28 +140,31 @@ class McpConnections:
         timeout_s: float | None,
         *,
         acts: bool,
-    ) -> tuple[Literal["done", "error", "unknown"], str]:
-        """Make one call, destructive if it ``acts``; returns its outcome, and the tool's result, or the reason why it is unknown."""
+    ) -> Called:
+        """Make one call, destructive if it ``acts``."""
         for is_last in (False, True):
             try:
                 connection = await self._connected(server)
             except Exception as error:  # noqa: BLE001 - a server may fail in any way; nothing was sent to it
-                return "error", f"the server cannot be reached, so the call was not made: {error}"
+                said = f"the server cannot be reached, so the call was not made: {error}"
+                return Called(outcome="error", text=said)
             try:
                 async with asyncio.timeout(timeout_s):
                     with connection.kept_open() if acts else nullcontext():
-                        has_failed, text = await connection.opened.result().call(tool, arguments, meta)
+                        has_failed, text, files = await connection.opened.result().call(tool, arguments, meta)
             except NotMade as error:
                 if is_last or not connection.is_over:
-                    return "error", f"the server did not take the call, so it was not made: {error}"
+                    said = f"the server did not take the call, so it was not made: {error}"
+                    return Called(outcome="error", text=said)
                 log().warning("an MCP server ended its session; a new one begins", server=server.text, why=str(error))
                 continue
             except Exception as error:  # noqa: BLE001 - as above; but it may have been made
                 self._drop(connection)
-                return "unknown", connection.why(error, timeout_s)
-            if not has_failed:
-                return "done", text
-            return "unknown" if acts and server.errors == "unknown" else "error", text
+                return Called(outcome="unknown", text=connection.why(error, timeout_s))
+            outcome: Literal["done", "error", "unknown"] = "done"
+            if has_failed:
+                outcome = "unknown" if acts and server.errors == "unknown" else "error"
+            return Called(outcome=outcome, text=text, files=files)
         raise AssertionError
 
     async def list_tools(self, server: McpServer) -> list[ToolSpec]:

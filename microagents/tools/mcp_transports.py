@@ -29,8 +29,9 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage, NotMade
 from microagents.base.foreign_text import bounded, visible
 from microagents.base.logs import log
+from microagents.replies.media import Media
 from microagents.tools.mcp_servers import McpServer
-from microagents.tools.observations import text_of_result
+from microagents.tools.observations import file_of, taken_files, text_of_result
 
 for _name in ("mcp", "client"):  # of the package's loggers; else Python prints their warnings, with texts of servers
     logging.getLogger(_name).addHandler(logging.NullHandler())
@@ -48,8 +49,8 @@ MAX_LOGGED = 1_000
 """Lines of a server's stderr that are logged."""
 MAX_LINE_CHARS = 500
 END_SESSION_S = 2.0
-FAILED = "io.github.microagents/failed"
-"""Where the simple form of a result says whether the call failed."""
+FAILED, FILES = "io.github.microagents/failed", "io.github.microagents/files"
+"""Where the simple form of a result says whether the call failed, and has its pictures and files."""
 NOT_TAKEN, SESSION_ENDED = -1_404_001, -1_404_002
 """Codes of errors that stand for answers over HTTP: the server did not take the request."""
 _UNTAKEN = (NOT_TAKEN, SESSION_ENDED, mcp_types.METHOD_NOT_FOUND, mcp_types.INVALID_PARAMS, mcp_types.HEADER_MISMATCH)
@@ -115,8 +116,10 @@ class Transport:
             )
         return self._listed[:MAX_TOOLS]
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, str]) -> tuple[bool, str]:
-        """Call a tool; returns whether it failed, and its result.
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, str]
+    ) -> tuple[bool, str, tuple[Media, ...]]:
+        """Call a tool; returns whether it failed, its result, and the pictures and files in it.
 
         Raises:
             NotMade: the server did not take the call.
@@ -131,9 +134,10 @@ class Transport:
                 raise NotMade(why) from error
             if error.code in _UNHEARD and (self.has_ended or self._server.is_remote):
                 raise ConnectionError(why) from error
-            return True, why
+            return True, why, ()
         assert isinstance(result.content[0], mcp_types.TextContent)
-        return (result.meta or {})[FAILED], result.content[0].text
+        facts = result.meta or {}
+        return facts[FAILED], result.content[0].text, tuple(map(file_of, facts[FILES]))
 
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[tuple[Any, Any]]:
@@ -200,12 +204,15 @@ class Transport:
             or result.get("resultType", "complete") != "complete"
         ):
             return result
+        contents, files = result.get("content"), list[str]()
+        if isinstance(contents, list):
+            contents, files = taken_files(contents)
         # All are errors for the client, which would else list the tools, and check the result against the server's schema.
         return {
             "resultType": "complete",
             "isError": True,
-            "content": [{"type": "text", "text": text_of_result(result)}],
-            "_meta": {FAILED: result.get("isError") is True},
+            "content": [{"type": "text", "text": text_of_result({**result, "content": contents})}],
+            "_meta": {FAILED: result.get("isError") is True, FILES: files},
         }
 
     async def _log(self, stream: asyncio.StreamReader, env: Mapping[str, str]) -> None:

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from base64 import b64decode
+from binascii import Error as BinasciiError
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 from pydantic_core import to_json
 
+from microagents.base.errors import InvalidUsage
 from microagents.base.foreign_text import bounded
 from microagents.base.plain_values import plain
 from microagents.base.user_code import shown
-from microagents.replies.media import Media
+from microagents.replies.media import NAMES, File, Media
 
+MAX_RESULT_FILES = 16
+"""Pictures and files that are taken from one result."""
+MAX_TYPE_CHARS = 80
 MAX_OBSERVATION_CHARS = 4_000
 """Characters of an observation; the middle of a longer one is left out."""
+
+
+class Called(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The outcome of one call: its result, refusal or error."""
+
+    outcome: Literal["done", "error", "unknown"]
+    """`done`: it returned. `error`: it failed; a destructive call did nothing. `unknown`: it may have been made, or not."""
+    text: str
+    """What it returned, or why not; bounded, with control characters shown as such."""
+    files: tuple[Media, ...] = ()
+    """Pictures and files that it returned."""
 
 
 def observation_of(value: object, most: int) -> str:
@@ -46,6 +64,62 @@ def without_files(value: object) -> object:
     if isinstance(value, list | tuple) and files_in(value):
         return [without_files(each) for each in value]
     return value
+
+
+def taken_files(contents: Sequence[Any]) -> tuple[list[Any], list[str]]:
+    """Take the pictures and files out of the contents of an MCP tool's result, as base64 for `file_of`.
+
+    Words stand in the place of each, or why it is left out. First bytes decide: what the server calls them may be wrong.
+    """
+    parts, files = list[Any](), list[str]()
+    for part in contents:
+        data, claimed = _blob_in(part)
+        file = None if data is None else _file_or_why(data, len(files))
+        if data is not None and isinstance(file, Media):
+            files.append(data)
+            parts.append({"type": "text", "text": f"({file.shown})"})
+        elif file is not None and claimed:
+            said = f"({bounded(claimed, MAX_TYPE_CHARS)}, left out: {file})"
+            parts.append({"type": "text", "text": said})
+        else:
+            parts.append(part)
+    return parts, files
+
+
+def file_of(data: str) -> Media:
+    """Return the picture or file in base64.
+
+    Raises:
+        InvalidUsage: it is none.
+    """
+    return File(b64decode(data, validate=True))
+
+
+def _file_or_why(data: str, number: int) -> Media | str:
+    """Return the picture or file in base64; or why it is not taken, behind so many."""
+    if number >= MAX_RESULT_FILES:
+        return f"a result has at most {MAX_RESULT_FILES}"
+    try:
+        return file_of(data)
+    except BinasciiError:
+        return "it is not in base64"
+    except InvalidUsage as error:
+        return str(error)
+
+
+def _blob_in(part: Any) -> tuple[str | None, str]:
+    """Return the base64 of a part, None if it has none, and the type of picture or file that its server calls it; empty for another."""
+    if not isinstance(part, dict):
+        return None, ""
+    resource = part.get("resource")
+    facts = resource if isinstance(resource, dict) else part
+    data, named = facts.get("blob", facts.get("data")), facts.get("mimeType")
+    if not isinstance(data, str):
+        return None, ""
+    claimed = named if isinstance(named, str) and (named in NAMES or named.startswith("image/")) else ""
+    if part.get("type") == "image":
+        claimed = claimed or "image"
+    return "".join(data.rpartition("base64,")[2].split()), claimed
 
 
 def text_of_result(result: Mapping[str, Any]) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import sys
 from collections import Counter
 from decimal import Decimal
 from importlib import import_module
@@ -17,6 +19,7 @@ from microagents import (
     File,
     Image,
     InvalidUsage,
+    McpServer,
     ModelUnavailable,
     Prompt,
     ToolCall,
@@ -27,7 +30,7 @@ from microagents import (
 )
 from microagents.journal.contents import folder_of
 from microagents.models.http.provider import HttpModel
-from microagents.models.model import Call
+from microagents.models.model import Call, as_taken
 from microagents.replies import media
 from microagents.replies.media import Media
 from microagents.runs.inspection.runs import remove_run
@@ -43,6 +46,7 @@ from tests.doubles.strict_wires import StrictWires, strict_wires
 from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider, a_call
 
 WIRES = {"chat": OPENAI, "responses": RESPONSES, "messages": ANTHROPIC}
+SHOWING = ("shoot", "report", "forge")
 TOTAL = "Which total does the invoice show?"
 
 
@@ -367,3 +371,57 @@ async def test_the_scanned_pages_of_the_docs_are_read(tmp_path: Path, monkeypatc
         {"number": "A-7", "total": Decimal("12.50")},
         {"number": "B-8", "total": Decimal("3.00")},
     ]
+
+
+# -- results of MCP servers --------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[2]
+PICTURES = McpServer(
+    server=f"env PYTHONPATH={ROOT} {sys.executable} -m tests.tools.picture_server",
+    effects=dict.fromkeys(SHOWING, "read_only"),
+)
+
+
+class Look(AgentTask[AgentAnswer]):
+    """Look at what a server shows."""
+
+    tools: ClassVar[tuple[GivenTool, ...]] = (PICTURES,)
+
+    def statement(self) -> str:
+        return "Say what the server shows."
+
+
+def look_at_all(heard: Heard) -> Said:
+    """Call each tool, and answer with all that was seen."""
+    if heard.steps < len(SHOWING):
+        name = SHOWING[heard.steps]
+        return Said(calls=(dialects.Call(name, {"number": 7} if name == "shoot" else {}),))
+    return Said(calls=(dialects.Call("end", {"answer": " / ".join(heard.seen)}),))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_model_sees_the_pictures_and_files_of_an_mcp_server_by_their_first_bytes(wire: str) -> None:
+    async with strict_wires(look_at_all) as server:
+        spec = server.spec(wire)
+        result = await run(Look(), models=spec, run_id="seen", max_time_s=60)
+        results = " ".join(json.dumps(body) for body in server.bodies)
+    assert server.refused == []
+    assert result.outcome == "completed"
+    assert result.value["result"] == {"answer": "shot 7 / page 1 / page 2 / a JPEG"}
+    assert "(image/png, left out: a file of 10 bytes is no PNG, JPEG, WebP, GIF, PDF by its first bytes" in results
+    assert "(image/png, left out: it is not in base64)" in results
+    kept = folder_of(Path("runs/seen.sqlite"))
+    assert sorted(each.stat().st_mode & 0o777 for each in kept.iterdir()) == [0o600] * 3
+
+
+async def test_a_model_without_pictures_reads_a_sentence_in_the_place_of_one_in_a_result() -> None:
+    called = Turn(role="assistant", calls=(ToolCall("shoot", {}),))
+    shot = Turn(role="tool", text="(PNG, 9 bytes)", files=(Image(picture("shot")), File(pdf(["page"]))))
+    call = with_files(turns=(called, shot))
+    taken, blind = [as_taken(call, OPENAI.open("http://127.0.0.1:1", name)) for name in ("gpt-4o", "gpt-4-turbo")]
+    assert len(taken.prompt.all_files) == 2
+    assert blind.prompt.all_files == ()
+    assert re.search(
+        r"\(left out, since the model takes none: PNG, .* bytes, PDF, .* bytes\)", blind.prompt.turns[1].text
+    )

@@ -20,6 +20,7 @@ from microagents import InvalidUsage
 from microagents.tools import mcp_connections, mcp_transports
 from microagents.tools.mcp_connections import McpConnections
 from microagents.tools.mcp_servers import McpServer
+from microagents.tools.observations import Called
 from microagents.tools.tool import ToolSpec
 from tests.cli.commands import INTERRUPTED, STOPPED, WAIT_S, microagents, write
 from tests.forking import Forked
@@ -60,10 +61,8 @@ async def used(use: Callable[[McpConnections], Awaitable[Any]]) -> Any:
 
 
 async def called(of: McpServer, timeout_s: float = 0.5) -> tuple[str, str]:
-    outcome: tuple[str, str] = await used(
-        lambda connections: connections.call(of, "act", {}, {}, timeout_s, acts=False)
-    )
-    return outcome
+    found: Called = await used(lambda connections: connections.call(of, "act", {}, {}, timeout_s, acts=False))
+    return found.outcome, found.text
 
 
 async def listed(of: McpServer) -> list[ToolSpec]:

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from microagents import InvalidUsage, McpServer
 from microagents.tools import mcp_transports
 from microagents.tools.mcp_connections import McpConnections
-from microagents.tools.observations import text_of_result
+from microagents.tools.observations import MAX_RESULT_FILES, Called, taken_files, text_of_result
 from microagents.tools.toolbox import Toolbox
 from tests.benchmarks import dialects
 from tests.cli.commands import write
@@ -32,6 +32,7 @@ def short_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 TEXT = {"type": "text", "text": "read"}
+DONE = Called(outcome="done", text="read")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,7 @@ async def test_a_call_to_a_server_that_died_meanwhile_is_made_once_on_a_new_one(
     write("result.json", json.dumps({"content": [TEXT]}))
     try:
         for number in range(3):
-            assert await connections.call(given, "act", {}, {}, 30, acts=True) == ("done", "read")
+            assert await connections.call(given, "act", {}, {}, 30, acts=True) == DONE
             assert await asyncio.to_thread(Path("called.txt").read_text) == "act\n" * (number + 1)
             (connection,) = connections._open.values()
             transport = connection._transport
@@ -247,7 +248,7 @@ async def test_a_session_that_ended_is_begun_anew_and_the_call_is_made_once(stat
                 outcomes = [await connections.call(given, "act", {}, {}, 30, acts=True) for _ in range(3)]
         finally:
             await connections.close()
-    assert outcomes == [("done", "call 1"), ("done", "call 3"), ("done", "call 4")]
+    assert [each.text for each in outcomes] == ["call 1", "call 3", "call 4"]
     assert [each["event"] for each in logs] == ["an MCP server ended its session; a new one begins"]
 
 
@@ -281,10 +282,10 @@ async def test_a_call_that_the_server_did_not_take_is_not_made_and_any_other_fai
     remote, connections = Remote(handle), McpConnections()
     async with remote.serve() as given:
         try:
-            found, why = await connections.call(given, "act", {}, {}, 30, acts=True)
+            found = await connections.call(given, "act", {}, {}, 30, acts=True)
         finally:
             await connections.close()
-    assert (found, words in why, remote.calls) == (outcome, True, 2 if status == 404 else 1)
+    assert (found.outcome, words in found.text, remote.calls) == (outcome, True, 2 if status == 404 else 1)
 
 
 async def test_a_server_that_does_not_end_its_session_holds_nobody() -> None:
@@ -306,11 +307,11 @@ async def test_a_server_that_is_gone_has_not_taken_the_call() -> None:
     connections = McpConnections()
     try:
         async with Remote(handle).serve() as given:
-            assert await connections.call(given, "act", {}, {}, 30, acts=True) == ("done", "read")
-        outcome, why = await connections.call(given, "act", {}, {}, 30, acts=True)
+            assert await connections.call(given, "act", {}, {}, 30, acts=True) == DONE
+        found = await connections.call(given, "act", {}, {}, 30, acts=True)
     finally:
         await connections.close()
-    assert (outcome, "so it was not made: ConnectError" in why) == ("error", True)
+    assert (found.outcome, "so it was not made: ConnectError" in found.text) == ("error", True)
 
 
 async def test_a_call_that_fails_ends_no_other_that_acts() -> None:
@@ -331,8 +332,20 @@ async def test_a_call_that_fails_ends_no_other_that_acts() -> None:
         try:
             first = asyncio.ensure_future(connections.call(given, "act", {}, {}, 30, acts=True))
             await has_begun.wait()
-            outcome, why = await connections.call(given, "act", {}, {}, 30, acts=True)
+            found = await connections.call(given, "act", {}, {}, 30, acts=True)
             may_end.set()
-            assert (outcome, "Error: " in why, await first) == ("unknown", True, ("done", "read"))
+            assert (found.outcome, "Error: " in found.text, await first) == ("unknown", True, DONE)
         finally:
             await connections.close()
+
+
+def test_a_result_has_so_many_files_at_most_and_data_that_are_no_picture_stay_as_they_are() -> None:
+    gif = {"type": "image", "data": "data:image/gif;base64,R0lG\nODlh", "mimeType": "image/png"}
+    sound = {"type": "audio", "data": "UklGRg==", "mimeType": "audio/wav"}
+    parts, files = taken_files([gif] * (MAX_RESULT_FILES + 1) + [sound, "text", {"type": "image"}])
+    assert len(files) == MAX_RESULT_FILES
+    assert [part["text"] for part in parts[-5:-3]] == [
+        "(GIF, 6 bytes)",
+        f"(image/png, left out: a result has at most {MAX_RESULT_FILES})",
+    ]
+    assert parts[-3:] == [sound, "text", {"type": "image"}]

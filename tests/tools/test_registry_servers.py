@@ -34,8 +34,8 @@ async def tried(server: McpServer, *calls: Call) -> None:
         for tool, arguments, expected, part in calls:
             assert SchemaCheck(schemas[tool]).fits(arguments)
             assert not SchemaCheck(schemas[tool]).fits([arguments])
-            outcome, text = await connections.call(server, tool, arguments, {}, 60, acts=False)
-            assert (outcome, part) == (expected, part if part in text else text)
+            found = await connections.call(server, tool, arguments, {}, 60, acts=False)
+            assert (found.outcome, part) == (expected, part if part in found.text else found.text)
     finally:
         await connections.close()
 

@@ -27,7 +27,7 @@ from microagents.models.http.batch_client import BatchClient, BatchTerms
 from microagents.models.http.batch_wires import BatchWire
 from microagents.models.http.events import found_in
 from microagents.models.http.histories import REASONING_FIELDS, History, opened
-from microagents.models.http.media_parts import PartForm, check_files, most_file_tokens
+from microagents.models.http.media_parts import PartForm, check_files, most_file_tokens, takes_file
 from microagents.models.http.native_calls import NativeCall, native_tools
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.refusals import (
@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from microagents.actors.role import Context
     from microagents.elections.sample_batches import BatchKind, BatchLedger
     from microagents.models.model import Call, ModelSpec
+    from microagents.replies.media import Media
 
 
 class HttpModel(Model, ABC):
@@ -388,6 +389,10 @@ class HttpModel(Model, ABC):
             ModelUnavailable: no reply arrived, or it cannot be read.
         """
         return (await self._take(call))[0]
+
+    def takes(self, file: Media) -> bool:
+        """Whether it takes a picture or a file, as far as is known before it is asked."""
+        return self.takes_files and takes_file(file, self.capabilities, self.form)
 
     async def _take(self, call: Call) -> Sequence[Sample]:
         """Take the samples of a request in one attempt.

@@ -20,7 +20,7 @@ from microagents.journal.messages import Recall, Recalled, Recollection
 from microagents.journal.reading import Reader
 from microagents.roles.executor import LOST, Execute, Executor
 from microagents.runs.plan import RunPlan
-from microagents.tools.calling import Called
+from microagents.tools.observations import Called
 from microagents.work.conductor import Conduct
 from microagents.work.durable import DurableRequest, DurableRole
 from microagents.work.elections import verdict_of

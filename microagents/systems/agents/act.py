@@ -44,9 +44,8 @@ from microagents.systems.chains.chain import Chain, ChainConductor, ChainStep
 from microagents.systems.chains.ladder import Climbing, rungs_in
 from microagents.systems.chains.speculation import OpenStep
 from microagents.task import Task
-from microagents.tools.calling import Called
 from microagents.tools.effect_keys import effect_key
-from microagents.tools.observations import MAX_OBSERVATION_CHARS, observation_of
+from microagents.tools.observations import MAX_OBSERVATION_CHARS, Called, observation_of
 from microagents.tools.tool import FunctionTool, Kind, RunInput
 from microagents.work.durable import Work
 from microagents.work.elections import no_verdict

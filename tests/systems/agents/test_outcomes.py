@@ -26,6 +26,7 @@ from microagents.systems.agents.act import Act
 from microagents.tools.effect_keys import MAKING
 from microagents.tools.mcp_connections import McpConnections
 from microagents.tools.mcp_servers import McpServer
+from microagents.tools.observations import Called
 from microagents.tools.tool import EffectKey, tool
 from microagents.tools.toolbox import GivenTool
 from tests.cli.commands import COMPLETED, UNDECIDED, microagents
@@ -67,7 +68,7 @@ async def test_an_error_of_a_server_is_unknown_unless_its_user_says_what_it_mean
     connections = McpConnections()
 
     async def outcome(server: McpServer, *, acts: bool) -> str:
-        return (await connections.call(server, "pay", {}, {}, WAIT_S, acts=acts))[0]
+        return (await connections.call(server, "pay", {}, {}, WAIT_S, acts=acts)).outcome
 
     try:
         assert await outcome(McpServer(server=SERVER), acts=True) == "unknown"
@@ -82,9 +83,9 @@ async def test_a_call_that_takes_too_long_does_not_end_the_server_of_one_that_ac
     connections, server = McpConnections(), McpServer(server=SERVER)
     try:
         acting = asyncio.ensure_future(connections.call(server, "wait", {"seconds": 0.5}, {}, None, acts=True))
-        assert (await connections.call(server, "doze", {"seconds": 9}, {}, 0.2, acts=False))[0] == "unknown"
+        assert (await connections.call(server, "doze", {"seconds": 9}, {}, 0.2, acts=False)).outcome == "unknown"
         assert not acting.done()
-        assert await acting == ("done", "paid")
+        assert await acting == Called(outcome="done", text="paid")
     finally:
         await connections.close()
     assert await asyncio.to_thread(Path("paid.txt").read_text) == "x"

@@ -17,7 +17,8 @@ from pydantic import BaseModel, SecretStr, field_serializer
 from microagents import NotMade
 from microagents.base.errors import InvalidDefinition
 from microagents.base.foreign_text import bounded
-from microagents.tools.calling import Called, Tools
+from microagents.tools.calling import Tools
+from microagents.tools.observations import Called
 from microagents.tools.tool import Effect, EffectKey, FunctionTool, RunInput, tool
 from microagents.tools.toolbox import Toolbox
 
