@@ -6,16 +6,13 @@ A mean over steps has an interval over steps: steps differ, so the pooled sample
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count, takewhile
 from statistics import fmean
 
 from msgspec import Struct
 
 from microagents.elections.laws import Proportion, proportion
 from microagents.studies.measuring import MeasuredStep
-
-AHEAD_FROM = 2
-"""Number of steps before a hard one from which a rollout does not meet it like a question about it (LEAD, table 2)."""
-
 
 class PositionAccuracy(Struct, frozen=True, kw_only=True):
     """Accuracy of steps by their position: asked by themselves, or inside a rollout (LEAD, figure 7)."""
@@ -57,18 +54,18 @@ def lookahead_in(steps: Sequence[MeasuredStep]) -> tuple[PositionAccuracy, ...]:
     return tuple(found)
 
 
-def error_ahead(steps: Sequence[MeasuredStep], hard: Sequence[int]) -> float | None:
-    """Return how often rollouts err at hard steps that they reach from two steps before or more; None if none does."""
-    wrong = [
-        verdict is not True
-        for start in steps
-        for rollout in start.rollouts
-        for at, verdict in enumerate(rollout)
-        if at >= AHEAD_FROM and start.number + at in hard
-    ]
-    if not wrong:
-        return None
-    return fmean(wrong)
+def errors_ahead(steps: Sequence[MeasuredStep], hard: Sequence[int]) -> tuple[float, ...]:
+    """Return how often rollouts err at hard steps that they reach from one step before, from two, and so on, as far as they do.
+
+    To each are added half a right and half a wrong prediction: a few right ones do not tell that rollouts never err.
+    """
+    wrong: dict[int, list[bool]] = {}
+    for start in steps:
+        for rollout in start.rollouts:
+            for at, verdict in enumerate(rollout):
+                if start.number + at in hard:
+                    wrong.setdefault(at, []).append(verdict is not True)
+    return tuple([(sum(wrong[at]) + 0.5) / (len(wrong[at]) + 1) for at in takewhile(wrong.__contains__, count(1))])
 
 
 def _mean(shares: Sequence[float]) -> Proportion | None:

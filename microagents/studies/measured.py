@@ -23,7 +23,7 @@ from microagents.elections.rules import Certify
 from microagents.elections.step_rates import Interval, SeenStep, StepRates, trend_chance
 from microagents.journal.messages import Promise
 from microagents.runs.accuracy import Confusion, confusions
-from microagents.studies.analysis import error_ahead
+from microagents.studies.analysis import errors_ahead
 from microagents.studies.ceilings import Ceiling, ceiling_of
 from microagents.studies.measuring import FIRST, MeasuredStep
 from microagents.systems.chains.maker import Maker
@@ -290,9 +290,9 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         return [rates.seen[index].number for index in rates.hard_found]
 
     @cached_property
-    def ahead(self) -> float | None:
-        """Share of errors of rollouts at hard steps; None if it was not measured."""
-        return error_ahead(self.steps, self.hard)
+    def ahead(self) -> tuple[float, ...]:
+        """Share of errors of rollouts at hard steps, by the number of steps before them from 1; empty if it was not measured."""
+        return errors_ahead(self.steps, self.hard)
 
     @property
     def horizon(self) -> int:

@@ -397,7 +397,7 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
     rows = [(each, run) for each in planned for alternative in BY_LAW for run in alternative(each, task)]
     ceiling = _ceiling_of(models)
     _refuse_above(
-        ceiling, wanted, [run for _, run in rows], has_rollouts=any(each.ahead is not None for each in models)
+        ceiling, wanted, [run for _, run in rows], has_rollouts=any(each.ahead for each in models)
     )
     if not few and not any(model.is_enough(run) for model, run in rows):
         rows += [(each, run) for each in planned for alternative in BY_SIMULATION for run in alternative(each, task)]
@@ -669,7 +669,7 @@ def _by_lookahead(model: _Planned, task: Task | None) -> Iterator[PlannedRun]:
 
 def _horizon(model: _Planned) -> int:
     """Return the number of steps of the measured rollouts, if these tell of hard steps, else the default."""
-    if model.found.ahead is None:
+    if not model.found.ahead:
         return Lead().horizon
     return model.found.horizon
 
@@ -695,9 +695,11 @@ def _by_simulation(model: _Planned, rates: StepRates, strategy: Stepwise, at_onc
     as_measured = simulate(simulated_rates(found, total, timed=False), steps, at_once_all, runs)
     failed, of_hard = 0, 0
     if rates.hard_found:
-        of_hard = max(1, round(HARD_SHARE * steps)) * runs
-        tried = simulate(simulated_rates(found, total, hard=HARD_SHARE, timed=False), steps, at_once_all, runs)
-        failed = min(tried.lost, of_hard)
+        # Where all steps were sampled, the hard ones stand where they were found: rollouts may meet several, or one at a time.
+        share = HARD_SHARE if rates.unseen else 0.0
+        tried, tries = simulated_rates(found, total, hard=share, timed=False), runs if share else 2 * runs
+        of_hard = sum(int((tried.draw(seed, steps)[0] >= HARD).sum()) for seed in range(tries))
+        failed = min(simulate(tried, steps, at_once_all, tries).lost, of_hard)
     calls = total * as_measured.calls / steps
     chance = proportion_of(rates.chance_by(loss, failed=failed, of_hard=of_hard))
     paid = 1 + (strategy.horizon - 1) * as_measured.rollouts / as_measured.calls
@@ -711,10 +713,12 @@ def _notes(model: _Planned, runs: Sequence[PlannedRun]) -> Iterator[str]:
         yield IN_TURN
         return
     if any(run.independent is None for run in runs):
-        known = f"{AHEAD:g}, as in LEAD; `microagents measure TASK --rollouts N` measures it"
-        if found.ahead is not None:
-            known = f"{found.ahead:.2f}, as measured"
-        yield f"lead and ladders: calls and hard steps are of {SAMPLED} simulated steps; there a rollout errs in {known}"
+        errors = ", ".join(f"{each:.2f}" for each in found.ahead or AHEAD)
+        known = "as measured" if found.ahead else "as in LEAD; `microagents measure TASK --rollouts N` measures it"
+        yield (
+            f"lead and ladders: calls and hard steps are of {SAMPLED} simulated steps; there a rollout from 1, 2, ... steps before errs in "
+            f"{errors}, {known}"
+        )
     if found.hard:
         yield f"{len(found.hard):,} of {len(found.steps):,} steps are hard; votes decide them wrong, take a ladder"
     for each in found.thresholds:

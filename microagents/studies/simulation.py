@@ -26,8 +26,8 @@ from microagents.studies.measured import ModelMeasurement
 from microagents.systems.chains.stepwise import Stepwise
 from microagents.tasks.drift import Drift, Onward, Place
 
-AHEAD = 0.1
-"""Error rate at a hard step that a rollout reaches from two or more steps before, while none is measured (LEAD, table 2)."""
+AHEAD = (0.5, 0.1)
+"""Error rates at a hard step that a rollout reaches from one step before, and from two or more, while none is measured (LEAD, table 2)."""
 
 
 class SimulatedRates(Struct, frozen=True, kw_only=True):
@@ -37,8 +37,8 @@ class SimulatedRates(Struct, frozen=True, kw_only=True):
     """By a seed and a number of steps: the error rate at each step, and the first rival's share of the wrong votes."""
     flag: float = 0.0
     """Share of flagged replies."""
-    ahead: float = AHEAD
-    """Greatest error rate at a hard step that a rollout reaches from two or more steps before."""
+    ahead: tuple[float, ...] = AHEAD
+    """Greatest error rates at a hard step that a rollout reaches from one step before, from two, and so on; the last holds from there on."""
     latency: tuple[float, float] = (0.0, 0.0)
     """The median in seconds, and the standard deviation of the logarithm; 0 for a model that answers at once."""
 
@@ -58,8 +58,7 @@ def simulated_rates(
     if timed and found.latency is not None:
         latency = (found.latency.p50, found.latency.sigma)
     draw = partial(found.rates(total).rates, hard=hard)
-    ahead = AHEAD if found.ahead is None else found.ahead
-    return SimulatedRates(draw=draw, flag=1 - found.valid.share, ahead=ahead, latency=latency)
+    return SimulatedRates(draw=draw, flag=1 - found.valid.share, ahead=found.ahead or AHEAD, latency=latency)
 
 
 class Simulation(Struct, frozen=True, kw_only=True):
@@ -131,8 +130,9 @@ class _MeasuredModel(SimulatedModel):
 
     def _error_rate(self, answers: Answers, temperature: float | None, steps_before: int = 0) -> float:  # noqa: ARG002 - as measured
         alone = float(self._errors[self._place(answers.prompt)])
-        ahead = min(alone, self._ahead) if answers.hard else alone
-        return (alone, (alone + ahead) / 2, ahead)[min(steps_before, 2)]
+        if not answers.hard or not steps_before:
+            return alone
+        return min(alone, self._ahead[min(steps_before, len(self._ahead)) - 1])
 
 
 def simulate(
