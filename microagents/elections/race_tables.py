@@ -7,7 +7,6 @@ chance others / (others + n) (Ewens 1972). A share of 1 is one rival.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.betting import sure_votes
-from microagents.elections.laws import check_whole, uneven_race
+from microagents.elections.laws import check_whole
 
 Array = NDArray[np.float64]
 
@@ -102,32 +101,9 @@ def certified_table(level: float, max_votes: int = MAX_DRAWS) -> RaceTable:
     return RaceTable(np.stack([lost] * times, 1), np.stack([votes] * times, 1))
 
 
-class Raced(NamedTuple):
-    """Elections with error rates of their own."""
-
-    number: float
-    errors: Array
-    """The error rates."""
-    shares: Array
-    """Share of each among the elections, of the shape (draws, error rates)."""
-    a_vote: Array | float
-    """Calls of a vote, by draw."""
-
-
 def equal_rates(error: float, number: int) -> tuple[Array, Array]:
     """Return the error rates of equal elections, and the first rival's share in the wrong votes."""
     return np.full(number, error), np.ones(number)
-
-
-def uneven_races(elections: Sequence[tuple[int, Raced]], rival: int) -> tuple[Array, float]:
-    """Compute the chance that the right replies, each by its margin, win all elections against rivals of another, and the calls."""
-    kept, calls = np.zeros(1), 0.0
-    for k, of in elections:
-        ends = [uneven_race(1 - float(error), k, rival) for error in of.errors]
-        lost, votes = (of.shares @ np.array(ends)).T
-        kept = kept + of.number * np.log1p(-np.minimum(lost, 1 - 1e-12))
-        calls += of.number * float((votes * of.a_vote).mean())
-    return np.exp(kept), calls
 
 
 def _against_one(errors: Array, k: int, max_votes: int) -> tuple[Array, Array]:

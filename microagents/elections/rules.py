@@ -368,26 +368,6 @@ def by_field(rule: PortableRule, fields: tuple[tuple[str, ...], ...]) -> Portabl
     return rule
 
 
-class BestOf(Rule, frozen=True):
-    """Vote with most of n ballots; ``argmax`` if another has as many. Ties go to the vote launched first."""
-
-    n: int
-
-    def __post_init__(self) -> None:
-        if self.n < 1:
-            raise InvalidUsage(f"at least 1 vote must be asked for, not {self.n!r}")
-
-    def votes_needed(self, tally: Tally) -> int:
-        """Votes that are still missing."""
-        return max(0, self.n - tally.counted)
-
-    def outcome(self, tally: Tally) -> RuleOutcome:
-        """``argmax`` in a tie."""
-        if tally.leading > tally.second:
-            return "decided"
-        return "argmax"
-
-
 class RuleByAddress(Rule, frozen=True):
     """A user's rule as it travels between processes and enters the question's digest: the address of its class, and its options."""
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from microagents.elections.laws import Proportion, proportion
 from microagents.studies.measuring import MeasuredStep
 
+
 class PositionAccuracy(Struct, frozen=True, kw_only=True):
     """Accuracy of steps by their position: asked by themselves, or inside a rollout (LEAD, figure 7)."""
 

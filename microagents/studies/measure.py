@@ -100,6 +100,7 @@ async def measure(
     pilot: int | None = None,
     k: int | None = None,
     flags: bool = False,
+    options: Mapping[str, Any] | None = None,
     runs_dir: str | Path = "runs",
     run_id: str | None = None,
     on_model: Callable[[str], None] | None = None,
@@ -114,13 +115,14 @@ async def measure(
             agent with a `check`.
         models: the models, each on its own, all on the same steps.
         steps: number of steps or inputs, at most all; by default 1,000. Of an agent the number of trials, by default 20.
-        draws: number of samples of every step; by default two, and ten if they are not both right. Of an agent's action by default 5.
+        draws: number of samples of every step; by default two, and ten if they are not both right.
         states: the states of the steps; by default the oracle's. Without an oracle, only the agreement of two samples is measured.
         rollouts: number of rollouts from each step.
         horizon: number of steps in a rollout.
         pilot: number of rows of a table on which complete votes are held besides, with samples of their own; by default 20.
         k: the lead that decides these votes; by default the strategy's.
         flags: measure the gains and costs of red flags.
+        options: of an agent options of `act`, such as its margins.
         runs_dir: the folder of journals; each model has one.
         run_id: name of the run of one model, or prefix of several names; by default made from the arguments.
         on_model: called with the spec of each model as its run begins.
@@ -135,6 +137,10 @@ async def measure(
     models = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
     chain = task if isinstance(task, ChainTask) and not isinstance(task, AgentTask) else None
     _check(chain, models, states=states, rollouts=rollouts, flags=flags)
+    if options and not isinstance(task, AgentTask):
+        raise InvalidUsage(
+            "options of a strategy are for the trials of an agent, and the horizon for --rollouts N; leave them out"
+        )
     settings = {"keep_texts": "all", "share": "off", **without_control(given)}
     asked: dict[str, Any] = {"steps": steps, "draws": draws, "rollouts": rollouts, "horizon": horizon}
     wanted = {name: value for name, value in asked.items() if value is not None}
@@ -146,9 +152,9 @@ async def measure(
     if not is_of_rows and (pilot or k is not None):
         raise InvalidUsage("a pilot and its k are for the rows of a table; leave them out")
     if isinstance(task, AgentTask):
-        tasks, strategy = _trials(task, wanted)
+        tasks, strategy = _trials(task, wanted, options or {})
         source = f"{len(tasks):,} trials"
-        identity: list[Any] = [*map(dump_options, tasks)]
+        identity: list[Any] = [dump_options(strategy), *map(dump_options, tasks)]
     elif chain is not None:
         accepted, source = EXTENDED, "the oracle" if states is None else states.source
         tasks, strategy = [chain], validated(Measuring, "the measurement", wanted)
@@ -264,11 +270,14 @@ def _check(
         raise InvalidUsage(f"{name} has no oracle, so neither rollouts nor flags can be judged")
 
 
-def _trials(task: AgentTask[Any], wanted: Mapping[str, Any]) -> tuple[list[Task], ActingTrial]:
+def _trials(
+    task: AgentTask[Any], wanted: Mapping[str, Any], options: Mapping[str, Any]
+) -> tuple[list[Task], ActingTrial]:
+    if "draws" in wanted:
+        raise InvalidUsage("an agent's actions are voted on as in a run; leave out --repeat, and give --steps trials")
     if type(task).check is AgentTask.check:
         raise InvalidUsage(f"{type(task).__name__} has no method `check`, so its trials cannot be judged")
-    draws = {} if "draws" not in wanted else {"draws": wanted["draws"]}
-    return variants_of(task, wanted.get("steps", TRIALS)), validated(ActingTrial, "the measurement", draws)
+    return variants_of(task, wanted.get("steps", TRIALS)), validated(ActingTrial, "strategy 'act'", options, flag="-s")
 
 
 def _inputs(given: Sequence[Task], wanted: Mapping[str, Any], seed: int, pilot: int) -> tuple[list[Task], Measuring]:

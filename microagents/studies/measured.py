@@ -19,7 +19,7 @@ from microagents.elections.field_laws import row_end
 from microagents.elections.laws import Proportion, chance_of, proportion, race_won
 from microagents.elections.race_tables import MAX_DRAWS
 from microagents.elections.races import race_end
-from microagents.elections.rules import Certify
+from microagents.elections.rules import ORDERS, Certify
 from microagents.elections.step_rates import Interval, SeenStep, StepRates, trend_chance
 from microagents.journal.messages import Promise
 from microagents.runs.accuracy import Confusion, confusions
@@ -80,6 +80,16 @@ class Threshold(Struct, frozen=True, kw_only=True):
     """Share of the steps of the other half that it decides; None without a threshold."""
     wrong: Proportion | None = None
     """Share of wrong ones among these; None if it decides none."""
+
+    @property
+    def sentence(self) -> str:
+        """Say how many steps it decides, and how many of these wrong."""
+        assert self.decided is not None
+        assert self.wrong is not None
+        return (
+            f"at_least={self.at_least:.4f}: {ORDERS} calls a step decide {self.decided.share:.1%} of steps, {self.wrong.share:.1%} of "
+            f"them wrong ({self.wrong.low:.1%} to {self.wrong.high:.1%} with 95 %)"
+        )
 
 
 def _thresholds(weighed: list[tuple[float, bool]]) -> Iterator[Threshold]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import product
 from math import ceil
+from statistics import NormalDist
 from typing import Any
 
 from msgspec import Struct, structs
@@ -23,10 +24,11 @@ from microagents.elections.laws import (
     check_whole,
     k_min,
     race_won,
+    uneven_race,
 )
-from microagents.elections.race_tables import ERRORS, Array, Raced, equal_rates, race_table
+from microagents.elections.race_tables import ERRORS, Array, equal_rates, race_table
 from microagents.elections.races import race_end
-from microagents.elections.rules import ORDERS, Certify
+from microagents.elections.rules import Certify
 from microagents.elections.step_rates import HARD, MAX_K, Interval, StepRates
 from microagents.models.model import ModelSpec
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
@@ -47,7 +49,7 @@ from microagents.studies.measured import (
 from microagents.studies.measuring import ALL, FIRST
 from microagents.studies.pools import IN_TURN, groups_of, pooled
 from microagents.studies.simulation import AHEAD, SimulatedChain, SimulatedRates, Simulation, simulate, simulated_rates
-from microagents.studies.trials import AgentMeasurement, margins_of, trial_law
+from microagents.studies.trials import AgentMeasurement, margins_of
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.lead import Lead
@@ -66,6 +68,7 @@ SAMPLED, AT_ONCE = 400, 100
 """Number of simulated steps that measure the calls of a strategy without a law, and the same for its chance at hard steps; in a run."""
 HARD_SHARE = 0.1
 """Least share of hard steps among the steps that measure this chance: few enough that a rollout meets one at a time."""
+Z_SQUARED = NormalDist().inv_cdf(0.975) ** 2
 LEAST_P, MOST_P = 0.51, 0.9999
 """Bounds of the share of right votes that a ladder is given."""
 Losses = Array | Sequence[Sequence[float]]
@@ -296,11 +299,14 @@ def _agent_by_rates(by: Rates, actions: Mapping[str, int], target: float, option
             raise InvalidUsage(f"unknown kind of action {kind!r}; known: {', '.join(margins)}")
         check_whole(f"the number of actions {kind}", number)
     check_majority(by.p)
-    rates, share = equal_rates(1 - by.p, 1)
-    raced = [(kind, Raced(number, rates, share[None], 1.0)) for kind, number in actions.items()]
-    kept, calls = trial_law(raced, margins)
+    # An end too early is always possible, and so is each effect of the agent.
+    rival = min(margins[kind] for kind in {*actions, "end"} - {"read"})
+    kept, calls = 1.0, 0.0
+    for kind, number in actions.items():
+        lost, votes = uneven_race(by.p, margins[kind], rival)
+        kept, calls = kept * chance_of(lost, number), calls + number * votes
     options = {f"k_{kind}": margin for kind, margin in margins.items() if kind in actions}
-    run = _row("act", float(kept[0]), calls, None, options)
+    run = _row("act", kept, calls, None, options)
     note = "all wrong replies are one action that does harm: the worst case of the law; a model errs alike in trials: microagents measure"
     best = structs.replace(run, is_best=run.chance.share >= target)
     return PlannedRuns(steps=1, unit="trial", target=target, runs=(best,), notes={(): (note,)})
@@ -333,31 +339,28 @@ def _row(
 
 
 def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[str, Any]) -> PlannedRuns:
-    """Plan by margins: the given or default ones, and larger ones while they gain."""
-    first = validated(Act, "strategy 'act'", options, flag="-s")
+    """Plan as the trials were held: by their margins, with their share of successes."""
+    if options:
+        raise InvalidUsage(
+            f"the margins of an agent are those of its trials, so {', '.join(options)} cannot be planned; measure with others: "
+            "microagents measure TASK -s k_write=3"
+        )
     runs, notes = list[PlannedRun](), dict[tuple[str, ...], tuple[str, ...]]()
     for found in agents:
-        for more in range(ROWS):
-            margins = {kind: k + more for kind, k in margins_of(first).items()}
-            chance, calls = found.at(margins)
-            if found.cost_usd is None or not found.calls:
-                call_usd = None
-            else:
-                call_usd = found.cost_usd / found.calls
-            named = {f"k_{kind}": k for kind, k in margins.items()}
-            run = _row("act", chance, calls, call_usd, named, models=found.models)
-            if more and run.chance.share - runs[-1].chance.share < LEAST_GAIN:
-                break
-            runs.append(run)
-            if chance.low >= target:
-                break
+        call_usd = None if found.cost_usd is None or not found.calls else found.cost_usd / found.calls
+        named = {f"k_{kind}": k for kind, k in found.margins.items()}
+        runs.append(_row("act", found.success, found.calls / found.trials, call_usd, named, models=found.models))
         said = [
-            f"{found.succeeded:,} of {found.trials:,} trials succeeded, with {found.draws} draws of each action",
-            "chances are of the worst case: the wrong replies to an action agree, and do harm",
+            f"{found.succeeded:,} of {found.trials:,} trials succeeded; in {found.unseen:,} of the others no vote dissented"
         ]
-        if found.unseen:
-            said.append(f"in {found.unseen:,} other trials every vote agreed: errors that no margin mends")
-        notes[found.models] = tuple(said)
+        needed = ceil(
+            Z_SQUARED * target / (1 - target)
+        )  # with so many successes alone Wilson's interval begins at the target
+        if found.trials < needed:
+            said.append(
+                f"only {needed:,} trials or more can tell {target:g}: microagents measure TASK --steps {needed}"
+            )
+        notes[found.models] = (*notes.get(found.models, ()), *said)
     enough = [run for run in runs if run.chance.low >= target]
     best = min(enough, key=_rank, default=None)
     return PlannedRuns(
@@ -396,9 +399,8 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
         planned += [_Planned(pool, wanted, group) for group in groups_of(able) if (pool := pooled(group)) is not None]
     rows = [(each, run) for each in planned for alternative in BY_LAW for run in alternative(each, task)]
     ceiling = _ceiling_of(models)
-    _refuse_above(
-        ceiling, wanted, [run for _, run in rows], has_rollouts=any(each.ahead for each in models)
-    )
+    if not any(each.ahead for each in models):
+        _refuse_above(ceiling, wanted, [run for _, run in rows], models)
     if not few and not any(model.is_enough(run) for model, run in rows):
         rows += [(each, run) for each in planned for alternative in BY_SIMULATION for run in alternative(each, task)]
     by_row = sorted(rows, key=lambda each: planned.index(each[0]))
@@ -429,18 +431,25 @@ def _ceiling_of(models: Sequence[ModelMeasurement]) -> Ceiling:
     return max([each.ceiling for each in models], key=lambda each: each.most)
 
 
-def _refuse_above(ceiling: Ceiling, wanted: _Goals, runs: Sequence[PlannedRun], *, has_rollouts: bool) -> None:
-    """Refuse a target above the ceiling, unless votes that draw more often than was measured may reach it, or measured rollouts.
+def _refuse_above(
+    ceiling: Ceiling, wanted: _Goals, runs: Sequence[PlannedRun], models: Sequence[ModelMeasurement]
+) -> None:
+    """Refuse a target above the ceiling, unless votes that draw more often than was measured may reach it.
 
     Raises:
         InvalidUsage: it is above.
     """
     by_law = [run.chance.high for run in runs if run.independent is not None]
-    if wanted.target > ceiling.most**wanted.total and wanted.target > max(by_law) and not has_rollouts:
-        raise InvalidUsage(
-            f"a target of {wanted.target:g} is above the ceiling: {ceiling.sentence(wanted.total)}; more draws were not measured "
-            f"(measure --repeat N); there can help {WHAT_HELPS}"
-        )
+    if wanted.target <= ceiling.most**wanted.total or wanted.target <= max(by_law):
+        return
+    said = (
+        f"a target of {wanted.target:g} is above the ceiling: {ceiling.sentence(wanted.total)}; more draws were not measured "
+        f"(measure --repeat N); there can help {WHAT_HELPS}"
+    )
+    fitted = {each.target: each for model in models for each in model.thresholds if each.wrong is not None}
+    if fitted:
+        said += f"; or a person where the model is not sure: {fitted[min(fitted)].sentence}"
+    raise InvalidUsage(said)
 
 
 class _Planned:
@@ -721,12 +730,7 @@ def _notes(model: _Planned, runs: Sequence[PlannedRun]) -> Iterator[str]:
         )
     if found.hard:
         yield f"{len(found.hard):,} of {len(found.steps):,} steps are hard; votes decide them wrong, take a ladder"
-    for each in found.thresholds:
-        if each.decided is not None and each.wrong is not None:
-            yield (
-                f"at_least={each.at_least:.4f}: {ORDERS} calls a step decide {each.decided.share:.1%} of steps, {each.wrong.share:.1%} "
-                f"of them wrong ({each.wrong.low:.1%} to {each.wrong.high:.1%} with 95 %)"
-            )
+    yield from (each.sentence for each in found.thresholds if each.wrong is not None)
     limit = next((run.limited_by for run in runs if run.limited_by), None)
     if limit is not None:
         yield f"the limit of {found.limits[limit]:,} {limit} a minute makes a run last longer than its waiting"

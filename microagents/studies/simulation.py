@@ -38,7 +38,7 @@ class SimulatedRates(Struct, frozen=True, kw_only=True):
     flag: float = 0.0
     """Share of flagged replies."""
     ahead: tuple[float, ...] = AHEAD
-    """Greatest error rates at a hard step that a rollout reaches from one step before, from two, and so on; the last holds from there on."""
+    """Greatest error rates at a hard step that a rollout reaches from 1, 2, ... steps before; the last one holds from there on."""
     latency: tuple[float, float] = (0.0, 0.0)
     """The median in seconds, and the standard deviation of the logarithm; 0 for a model that answers at once."""
 

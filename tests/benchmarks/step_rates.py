@@ -306,7 +306,7 @@ def check_structure(
 
 
 async def check_agents(worlds: range, folder: str, trials: int = 40) -> None:
-    """Measure an agent with hard actions by few trials, and plan for its default margins and larger ones."""
+    """Measure an agent with hard actions by few trials, with its default margins and with larger ones, and hold them against many runs."""
     model, held = "sim:perfect@error=0.05,hard=0.05,hard_error=0.8", Held()
     true = {}
     for more in (0, 1):
@@ -320,12 +320,14 @@ async def check_agents(worlds: range, folder: str, trials: int = 40) -> None:
             found.calls / len(of),
         )
     for world in worlds:
-        desk = Desk(world=f"{folder}/{world}.sqlite")
-        (agent,) = (await measure(desk, model, steps=trials, runs_dir=folder, seed=world)).agents
         for more, (margins, share, calls) in true.items():
-            told, bought = agent.at(margins)
-            held.count(f"margins + {more}", told, share)
-            held.is_true(f"calls + {more} within a fifth", is_held=abs(bought / calls - 1) < 0.2)
+            desk, options = (
+                Desk(world=f"{folder}/{world}-{more}.sqlite"),
+                {f"k_{kind}": k for kind, k in margins.items()},
+            )
+            (agent,) = (await measure(desk, model, steps=trials, options=options, runs_dir=folder, seed=world)).agents
+            held.count(f"margins + {more}", agent.success, share)
+            held.is_true(f"calls + {more} within a fifth", is_held=abs(agent.calls / agent.trials / calls - 1) < 0.2)
     print(
         f"agents, {len(worlds)} measurements, truth {', '.join(f'{share:.3f}' for _, share, _ in true.values())}: {held}"
     )

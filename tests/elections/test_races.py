@@ -16,7 +16,7 @@ from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Question
 from microagents.elections.race_tables import ERRORS, certified_table
 from microagents.elections.races import race_end
-from microagents.elections.rules import BestOf, Certify, FirstTo, FirstToAheadBy, Rule, Tally, portable
+from microagents.elections.rules import Certify, FirstTo, FirstToAheadBy, Rule, Tally, portable
 from microagents.replies.chat import Prompt, Sampling, fingerprint
 from tests.roles.voting import Say
 
@@ -33,7 +33,7 @@ class Unopposed(Rule, frozen=True):
 
 RULES = [
     FirstToAheadBy(1), FirstToAheadBy(2), FirstToAheadBy(3), FirstTo(2), FirstTo(3), FirstTo(3, at_most=4),
-    BestOf(3), BestOf(4), Certify(0.3), Unopposed(3),
+    Certify(0.3), Unopposed(3),
 ]  # fmt: skip
 
 

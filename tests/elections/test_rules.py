@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.panels import Majority
-from microagents.elections.rules import BestOf, Certify, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally
+from microagents.elections.rules import Certify, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally
 from tests.benchmarks.stopping import wealth
 
 Voted = FirstToAheadBy | FirstTo | Certify
@@ -100,7 +100,6 @@ def test_numbers_far_beyond_the_digits_of_a_float_are_different_candidates() -> 
         *[(partial(rule, k), f"k must be at least 1, not {k}") for k in (0, -1) for rule in (FirstToAheadBy, FirstTo)],
         *[(partial(FirstTo, 3, at_most), "at_most must be at least 1") for at_most in (0, -1)],
         *[(partial(Certify, level), "level must be at least 1e-09 and below 0.5") for level in (0, 0.5)],
-        (partial(BestOf, 0), None),
         (partial(FirstValid, n=0), None),
     ],
 )
@@ -133,10 +132,3 @@ def test_a_panel_is_decided_as_soon_as_the_result_cannot_change(panel: Majority,
 @pytest.mark.parametrize(("members", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3)])
 def test_the_approvals_that_a_panel_needs(members: int, needed: int) -> None:
     assert Majority(members).approvals_needed == needed
-
-
-def test_the_best_of_n_is_the_plurality_of_all_n_votes_and_a_tie_is_marked() -> None:
-    assert [counted(BestOf(5), "aabbb"[:n]).votes_needed for n in range(6)] == [5, 4, 3, 2, 1, 0]
-    won, tied = counted(BestOf(5), "aabbb"), counted(BestOf(4), "baab")
-    assert (leader_of(won), won.outcome) == ("b", "decided")
-    assert (leader_of(tied), tied.outcome) == ("b", "argmax")

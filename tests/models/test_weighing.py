@@ -330,6 +330,9 @@ def test_a_measurement_fits_the_threshold_on_one_half_and_holds_it_against_the_o
         f"at_least={strict.at_least:.4f}: 2 calls a step decide {strict.decided.share:.1%} of steps, 0.0% of them wrong"
         in planned.out
     )
+    refused = microagents("plan", "tests.models.test_weighing:Long", "--from", run_id, "--target", "0.9")
+    assert "is above the ceiling" in refused.err
+    assert f"or a person where the model is not sure: at_least={strict.at_least:.4f}: 2 calls a step" in refused.err
 
 
 async def torn(call: Call) -> str:

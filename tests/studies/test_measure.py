@@ -13,11 +13,14 @@ from msgspec import structs
 
 from microagents import AgentTask, InvalidUsage, Problem, Reply, plan, run
 from microagents.models.simulation.scripted import ScriptLine
+from microagents.studies.compare import variants_of
 from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import measure, measured_from
 from microagents.studies.measured import RIGHT_WAY
 from microagents.studies.measuring import MeasuredStep
+from microagents.studies.trials import margins_of
 from microagents.systems import Maker
+from microagents.systems.agents.act import Act
 from microagents.task import Task
 from microagents.tasks.desk import Desk
 from microagents.tasks.drift import Drift, Place
@@ -180,20 +183,28 @@ def test_a_rollout_that_comes_from_before_gets_a_hard_step_right() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_simulated_steps")
-def test_an_agent_is_measured_by_its_trials_and_the_replies_to_each_of_its_actions() -> None:
-    model = "sim:gpt-4.1-mini@error=0.1,flag=0,alternatives=1"
-    (found,) = measured(model, task=Desk(), steps=10, draws=7).agents
-    assert (found.trials, found.draws) == (10, 7)
-    assert found.succeeded >= 8
-    assert [each.kind for each in found.actions] == ["read", "write", "destructive", "end"]
-    assert all(each.p.low < 0.9 < each.p.high and each.same_wrong == 1 for each in found.actions)
+def test_an_agent_is_measured_by_trials_that_are_runs_with_given_margins() -> None:
+    model, few = "sim:gpt-4.1-mini@error=0.25,flag=0,alternatives=1", {f"k_{kind}": 1 for kind in margins_of(Act())}
+    (alone,), (found,) = [measured(model, task=Desk(), steps=12, options=each).agents for each in (few, {})]
+    for each, options in ((alone, few), (found, {})):
+        act = Act.model_validate(options)
+        done = asyncio.run(run(variants_of(Desk(), 12), models=model, strategy=act, runs_dir=None))
+        right = sum(bool(value and value["correct"]) for value in done.value)
+        assert (each.succeeded, each.calls) == (right, done.calls)
+    assert alone.succeeded < found.succeeded
+    assert alone.unseen == alone.trials - alone.succeeded, "no other vote dissents from a single one"
     assert measured_from(Path("runs"), found.run_id, Desk()) == found
-    planned = plan(Desk(), [found])
+    planned = plan(Desk(), [found, alone])
     assert planned.unit == "trial"
     assert planned.runs[0].options == {"k_read": "1", "k_write": "2", "k_destructive": "4", "k_end": "3"}
-    chances = [each.chance.share for each in planned.runs]
-    assert chances == sorted(chances)
+    assert [each.chance for each in planned.runs] == [found.success, alone.success]
+    assert "only 73 trials or more can tell 0.95: microagents measure TASK --steps 73" in planned.notes[found.models]
+    with pytest.raises(InvalidUsage, match="so k_read cannot be planned; measure with others"):
+        plan(Desk(), [found], options={"k_read": 2})
+    with pytest.raises(InvalidUsage, match="voted on as in a run; leave out --repeat"):
+        measured(model, task=Desk(), draws=5)
+    with pytest.raises(InvalidUsage, match="for the trials of an agent, and the horizon for --rollouts N"):
+        measured(model, options={"k_read": 2})
     with pytest.raises(InvalidUsage, match="has no method `check`"):
         measured(model, task=Unchecked())
 

@@ -104,12 +104,14 @@ def test_rows_of_lead_take_the_errors_and_the_horizon_of_measured_rollouts() -> 
     rollouts = ((True, True, False), (True, True, True), (True, True, True), (True, True, True))
     steps = [structs.replace(each, rollouts=rollouts) for each in (*easy.steps[:hard], *wrong, *easy.steps[hard + 1 :])]
     found = structs.replace(easy, steps=tuple(steps))
-    assert (found.hard, found.ahead, found.horizon) == ([hard], 0.25, 3)
-    assert simulated_rates(found).ahead == 0.25
-    assert (easy.ahead, simulated_rates(easy).ahead) == (None, 0.1)
+    assert (found.hard, found.ahead, found.horizon) == ([hard], (0.1, 0.3), 3)
+    assert simulated_rates(found).ahead == (0.1, 0.3)
+    assert (easy.ahead, simulated_rates(easy).ahead) == ((), (0.5, 0.1))
     planned = plan(Drift(length=60), [found], target=0.9)  # rollouts may pass the ceiling of single replies
     assert {run.options["horizon"] for run in planned.runs if run.independent is None} == {"3"}
-    assert "there a rollout errs in 0.25, as measured" in " ".join(planned.notes[found.model,])
+    assert "there a rollout from 1, 2, ... steps before errs in 0.10, 0.30, as measured" in " ".join(
+        planned.notes[found.model,]
+    )
 
 
 STARRED = "sim:perfect@error=0.002,hard=0.002,hard_error=0.9,alternatives=1"

@@ -21,6 +21,7 @@ from microagents.cli.options import (
     RunPrefix,
     RunsDir,
     Seed,
+    StrategyOptions,
     TaskName,
     Yes,
     model_option,
@@ -50,7 +51,7 @@ Repeat = Annotated[
     typer.Option(
         metavar="N",
         envvar="MICROAGENTS_REPEAT",
-        help="Number of draws of every step. [default: 2, and 10 if they are not both right; 5 of an agent's action]",
+        help="Number of draws of every step. [default: 2, and 10 if they are not both right]",
     ),
 ]
 StatesFrom = Annotated[
@@ -81,7 +82,7 @@ PilotK = Annotated[
 WithFlags = Annotated[bool, typer.Option("--flags", help="Measure what red flags gain and cost.")]
 
 
-@partial(with_settings, only=SETTINGS, short=None)
+@partial(with_settings, only=SETTINGS, short=())
 def command(
     task: TaskName,
     *,
@@ -102,6 +103,7 @@ def command(
     as_json: AsJson = False,
     yes: Yes = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
+    options: StrategyOptions,
     changed: dict[str, Any],
 ) -> None:
     """Measure models on random steps of a task, before a long run is paid for.
@@ -110,7 +112,8 @@ def command(
     differ. The report shows how often replies are right and valid, with exact intervals of 95 % over steps, and which steps are hard.
 
     With --inputs, of problems or of chains of one step, an input is a step; of a table votes are held on some rows, too. An agent is
-    measured by trials, which its `check` judges: each action is drawn five times. With --from the steps are asked in other states, such as
+    measured by trials, in which it acts as in a run and its `check` judges the end; -s k_write=3 sets a margin. -s horizon=3 is the number
+    of steps in a rollout (8). With --from the steps are asked in other states, such as
     an earlier run's; a task without an oracle needs them, and then only agreement is measured.
 
     The samples of a model are a run with its own journal. The same command continues where it ended; more --steps, --repeat or --rollouts
@@ -127,6 +130,8 @@ def command(
     models = list(dict.fromkeys(model or [DEFAULT_MODEL]))
     work = given_by(task, option, inputs, gold).work
     given = None if from_ is None else _states(from_, runs_dir, work)
+    of_strategy = {**options.defaults, **options.typed}
+    horizon = {"horizon": of_strategy.pop("horizon")} if rollouts and "horizon" in of_strategy else {}
     report = run_in_terminal(
         Watched(task, "step", models, kept_in_runs("measurement")),
         lambda control, set_title: measure(
@@ -139,6 +144,8 @@ def command(
             pilot=pilot,
             k=k,
             flags=flags,
+            options=of_strategy,
+            **horizon,
             seed=seed,
             runs_dir=runs_dir,
             run_id=run_id,

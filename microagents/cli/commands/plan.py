@@ -126,7 +126,7 @@ def command(
 ) -> None:
     """Plan a run from measurements or from given rates: the chance, the calls, the cost and the duration of each k and strategy.
 
-    It chooses among the measured models, pools of them, each k, certificates and the rule certify; of an agent among margins. The
+    It chooses among the measured models, pools of them, each k, certificates and the rule certify; of agents among measured margins. The
     cheapest run that is surely enough for the target is marked, with the command that begins it; a target above the ceiling is refused.
     The chance has a condition, which the plan shows: few samples exclude no rare hard steps. With --max-cost and --max-time only runs
     within them are marked.

@@ -46,7 +46,6 @@ def report_of(report: Measurement) -> Iterator[Part]:
             yield Facts([("verdict", each.verdict()[1])])
     for agent in report.agents:
         yield from ("", agent.name, Facts([*_trials(agent)]))
-        yield from _actions(agent)
     for pool in report.pools:
         yield from ("", " and ".join(pool.models), Facts([*_pool(pool)]))
     asked = [each.model for each in report.models]
@@ -150,20 +149,12 @@ def _held(pilot: Pilot) -> str:
 
 
 def _trials(found: AgentMeasurement) -> Iterator[tuple[str, str]]:
-    draws = f"{found.draws} draws of each action, {counted(found.calls, 'call')}"
-    yield "asked", f"{counted(found.trials, 'trial')}, {draws}, {prices_of(found.models)(found.cost_usd)}"
+    price, failed = prices_of(found.models)(found.cost_usd), found.trials - found.succeeded
+    yield "asked", f"{counted(found.trials, 'trial')}, {counted(found.calls, 'call')}, {price}"
     yield "trials", f"--from {found.run_id}"
-    yield "succeed", f"{within(found.success)}, by the plurality of the draws"
-    failed = found.trials - found.succeeded
+    yield "margins", ", ".join(f"{kind} {k}" for kind, k in found.margins.items())
+    yield "succeed", within(found.success)
     yield "unseen", f"in {found.unseen:,} of {failed:,} failed trials every vote agreed; no margin mends them"
-
-
-def _actions(found: AgentMeasurement) -> Iterator[Part]:
-    rows = [["kind", "actions", "right", "95 % interval", "wrong in one way"]]
-    rows += [[each.kind, f"{len(each.seen):,}", *_cells(each.p), f"{each.same_wrong:.1%}"] for each in found.actions]
-    if found.actions:
-        yield Columns(rows)
-        yield "right: the draws that are the right action; of a failed trial the action with the smallest lead counts as wrong"
 
 
 def _lookahead(positions: Sequence[PositionAccuracy]) -> Columns:
