@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -187,3 +188,9 @@ def _is_of_user(frame: FrameType) -> bool:
     module, file = str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename
     is_ours = module.startswith("microagents.") and not module.startswith("microagents.tasks.")
     return not (is_ours or file.startswith((sys.prefix, sys.base_prefix, "<")) or "site-packages" in file)
+
+
+def import_folders() -> list[str]:
+    """Return the folders of the import path that hold the user's modules."""
+    installed = (sys.prefix, sys.base_prefix)
+    return [each for each in map(os.path.abspath, sys.path) if os.path.isdir(each) and not each.startswith(installed)]

@@ -65,19 +65,18 @@ class Contents:
         return data if digest_of(data) == digest else None
 
 
-def remove_contents(journal: Path) -> Path | None:
-    """Remove the contents of a run; returns their folder, None if there is none.
+def remove_folder(journal: Path, folder: Path) -> bool:
+    """Remove a folder beside the journal of a run; returns whether there was one.
 
     Raises:
-        InvalidUsage: they cannot be removed.
+        InvalidUsage: it cannot be removed.
     """
-    folder = folder_of(journal)
     if not os.path.isdir(folder):
-        return None
+        return False
     try:
         shutil.rmtree(folder)
     except OSError as error:
         raise InvalidUsage(
             f"the files of run {journal.stem} in {str(folder)!r} cannot be removed: {read_failure(error)}"
         ) from None
-    return folder
+    return True

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from microagents.base.errors import AlreadyDecided, InvalidUsage
 from microagents.journal.books import AccountRecord, Totals
-from microagents.journal.contents import remove_contents
+from microagents.journal.contents import folder_of, remove_folder
 from microagents.journal.creating import create_file
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.inbox import leave_request, requests_of
@@ -31,6 +31,7 @@ from microagents.journal.requests import (
     this_user,
 )
 from microagents.journal.rows import Rows
+from microagents.journal.sharded import FOLDER as SHARDS
 from microagents.journal.statements import number_of_tables, writing
 
 MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
@@ -130,8 +131,8 @@ def remove(journal: Path) -> list[Path]:
                 if os.path.exists(path):
                     path.unlink()
                     removed.append(path)
-        if (contents := remove_contents(journal)) is not None:
-            removed.append(contents)
+        folders = [folder_of(journal), journal.with_suffix(SHARDS)]
+        removed += [folder for folder in folders if remove_folder(journal, folder)]
     except (OSError, *UNREADABLE) as error:
         kept = "" if removed else ", so it was kept"
         raise InvalidUsage(f"run {journal.stem} cannot be removed{kept}: {error_text(journal, error)}") from None

@@ -135,6 +135,10 @@ class Reader:
         """Return the journal that has a place: itself, unless the run is in shards."""
         return self
 
+    def shards(self) -> dict[str, str]:
+        """Return the states of its shards by their names: as of an outcome, or ``not begun``; none of a run that is not in shards."""
+        return {}
+
     def lease(self) -> Lease:
         """Return the lease of the writing process."""
         with self._reading():

@@ -130,6 +130,12 @@ class ShardedReader(Reader):
             self._own = self._closing.enter_context(Reader(self.path))
         return self._own
 
+    def shards(self) -> dict[str, str]:
+        """Return the states of its shards by their names: as of an outcome, or ``not begun``."""
+        return {
+            shard_name(self.experiment.run_id, each): _state_of(self._shard(each)) for each in sorted({*self._dealt})
+        }
+
     # -- sums over all ----------------------------------------------------------------------------------------------------------------
 
     def account(self, *, is_cut_off: bool = False) -> Account:
@@ -271,6 +277,15 @@ class ShardedReader(Reader):
     def of_input(self, number: int) -> tuple[dict[str, Recalled], list[OpenElection]]:
         """Return the decisions of one input by path, and its open elections, from one state of the journal."""
         return self.holding(str(number)).of_input(number)
+
+
+def _state_of(shard: Reader | None) -> str:
+    if shard is None:
+        return "not begun"
+    if not shard.lease().is_free:
+        return "running"
+    ending = shard.ending()
+    return "cut off" if ending is None else ending.outcome
 
 
 def _overlaid(parts: Sequence[bytes], length: int) -> bytes:

@@ -1,4 +1,4 @@
-"""One shard of a run: the one-process engine on its inputs, with its own journal. As a program: FILE NUMBER, until stdin is closed."""
+"""One shard of a run: the one-process engine on its inputs, with its own journal. As a program it runs until stdin is closed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from msgspec import Struct, structs
 
 from microagents.base.aio import TaskScope
 from microagents.base.errors import MicroagentsError
-from microagents.base.logs import log
 from microagents.base.printing import results, users_print_to_stderr
 from microagents.journal.creating import make_folder
 from microagents.journal.messages import RunOutcome
@@ -114,7 +113,12 @@ async def _watch(ended: threading.Event, interrupt: asyncio.Event) -> None:
 
 
 def main() -> None:
-    """Do a shard until it ends, or stdin is closed: by the program that began it, or with its death."""
+    """Do a shard until it ends, or stdin is closed: by the program that began it, or with its death.
+
+    The user's modules are importable from its folders, behind all packages.
+    """
+    _, whole, shard, *folders = sys.argv
+    sys.path += [each for each in folders if each not in sys.path]
     ended = threading.Event()
 
     def wait() -> None:
@@ -124,10 +128,9 @@ def main() -> None:
 
     threading.Thread(target=wait, daemon=True).start()
     with users_print_to_stderr():
-        ending = do_shard(Path(sys.argv[1]), int(sys.argv[2]), ended)
+        ending = do_shard(Path(whole), int(shard), ended)
         results().write(msgspec.json.encode(ending).decode())
         results().flush()
-    log().debug("a shard has ended", shard=sys.argv[2], outcome=ending.outcome)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from microagents.base.errors import PeerLost
+from microagents.base.user_code import import_folders
 from microagents.shards.one_shard import ShardEnding
 
 
@@ -42,7 +43,7 @@ class ShardProcesses:
             PeerLost: its process died.
         """
         # -P: no file of the working folder stands in for a package. Ctrl-C of the terminal is for this process alone.
-        words = (sys.executable, "-P", "-m", "microagents.shards.one_shard", str(whole), str(shard))
+        words = (sys.executable, "-P", "-m", "microagents.shards.one_shard", str(whole), str(shard), *import_folders())
         process = await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, start_new_session=True)
         self._processes[shard] = process
         assert process.stdout is not None

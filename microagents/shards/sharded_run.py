@@ -13,7 +13,7 @@ from typing import Any, Unpack
 from msgspec import structs
 
 from microagents.base.aio import TaskScope
-from microagents.base.errors import InvalidUsage, PeerLost
+from microagents.base.errors import InvalidUsage, PeerLost, Stopped
 from microagents.base.logs import log
 from microagents.journal.creating import make_folder
 from microagents.journal.inbox import leave_request
@@ -194,6 +194,7 @@ class _Shards:
         self._pause: LiveRequest | None = None
         self._open: set[int] = set()
         """Shards under way."""
+        self._writer = writer
         self._requests = LiveRequests(writer, self._take, lambda: None, lambda _: None)
 
     async def conduct(self) -> Ending:
@@ -279,9 +280,14 @@ class _Shards:
 
     async def _report(self) -> None:
         on_progress = self._control.get("on_progress")
-        while on_progress is not None:
+        while True:
             await asyncio.sleep(PROGRESS_EVERY_S)
-            on_progress(await asyncio.to_thread(self._account))
+            try:
+                await self._writer.do(lambda store: store.commit([]))  # the time that the run has taken
+            except Stopped as error:
+                self._end("stopped", str(error))
+            if on_progress is not None:
+                on_progress(await asyncio.to_thread(self._account))
 
     def _account(self) -> Account:
         with open_run(self._journal) as reader:

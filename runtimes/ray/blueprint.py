@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from os.path import abspath, isdir
 from typing import Any
 
 import ray
@@ -50,12 +48,6 @@ def _pickled(part: object) -> bytes:
             f"the task, the strategy or an option of a deployment cannot be sent to other processes: {error}"
         ) from None
     return pickled
-
-
-def import_folders() -> list[str]:
-    """Return the folders of the import path that hold the user's modules."""
-    installed = (sys.prefix, sys.base_prefix)
-    return [each for each in map(abspath, sys.path) if isdir(each) and not each.startswith(installed)]
 
 
 def _refuse_main(context: Context, deployments: Sequence[Deployment]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import ray.data
 
-from microagents.runtimes.ray.blueprint import import_folders
+from microagents.base.user_code import import_folders
 
 
 def map_in_actors(

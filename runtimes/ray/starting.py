@@ -14,7 +14,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from microagents.actors.role import Context
 from microagents.base.errors import InvalidDefinition, PeerLost
-from microagents.runtimes.ray.blueprint import Blueprint, import_folders
+from microagents.base.user_code import import_folders
+from microagents.runtimes.ray.blueprint import Blueprint
 from microagents.runtimes.ray.calls import call_role, ends_within
 from microagents.runtimes.ray.cluster import aside, free_cpus, missing_resource
 from microagents.runtimes.ray.host import Host

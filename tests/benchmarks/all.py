@@ -219,7 +219,8 @@ SHORT: Mapping[str, Benchmark] = {
             "steps a second on Ray": Figure(rf"in one process, {NUMBER} on Ray", better="more"),
         },
     ),
-    "shards": Benchmark(words="--part digests --part kills --rows 300 --kills 1"),
+    "elected": Benchmark(words="--part digests --part kills --rows 300 --kills 1"),
+    "shards": Benchmark(words="--part digest --part kills --rows 300 --kills 2"),
     "strict_calls": Benchmark(
         words="--tickets 30", figures={"requests refused": Figure(rf"^{NUMBER} of .* requests refused", high=0)}
     ),

@@ -1,259 +1,231 @@
-"""Elected columns of Ray Data, with more actors and with deaths: python -m tests.benchmarks.shards [--part NAME] [--rows N] [--kills N].
+"""Runs in shards, with more of them and with deaths: python -m tests.benchmarks.shards [--part NAME] [--rows N] [--kills N] [--inputs N].
 
-- digests: the replies of one process and of 1, 2 and 4 actors, with duplicates among the rows.
-- kills: actors are killed with SIGKILL amid their calls, under a cap: the same replies, what was bought again, the cap.
-- speed: rows a second of 1 and 4 actors by turns, with 50 ms of latency and 20 calls in flight each.
-- beside: a plain ``map_batches`` with one sample a row, against the same server on this machine: time, requests, wrong rows.
+- digest: the decisions and the output of one process and of 1, 2, 4 and 8 shards, with duplicates among the rows.
+- kills: shards and drivers are killed with SIGKILL amid their calls, and resumed: the same decisions, the cap, calls bought again.
+- lanes: calls a second of 1 and 4 shards by turns, with 50 ms of latency and 20 calls in flight each.
+- million: short inputs of a simulated model in one shard a CPU: wall time, processor time, memory of all processes.
 
-Exit code 1 if replies DIFFER, the cap is passed, more is bought again than twice the calls in flight (replies that the journal did not have
-yet), four actors are less than twice as fast as one, or votes leave as many rows wrong as single samples.
+Exit code 1 if decisions DIFFER, the cap is passed, more is bought again than twice the calls in flight, four shards are less than 3.5 times
+as fast as one, memory grows by half from the first third of the inputs on, or the wall time is above 1.2 times the processor time over the
+CPUs.
 """
 
 from __future__ import annotations
 
-import json
-import logging
+import csv
 import os
-import re
+import resource
 import signal
+import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import suppress
 from functools import partial
-from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from random import Random
-from typing import Any
-from urllib.request import Request, urlopen
 
-import msgspec
-import pyarrow as pa
-import ray
-import ray.data
-
-from microagents.ray_data import Elected, elect
+from microagents import Result
+from microagents.runs.inspection.runs import inspect_run
 from tests.benchmarks.harness import options_of, until
-from tests.shards.towns import SPEC, Towns, asked
+from tests.shards.towns import SPEC, asked
 
 LATENCY_S = 0.05
 IN_FLIGHT = 20
-"""Calls in flight of an actor."""
-ERROR = 0.1
-"""Share of wrong replies of the server."""
-PARTS = ("digests", "kills", "speed", "beside")
+"""Calls in flight of a shard."""
+SHARDS = 3
+"""Shards of a run that is killed."""
+SIMULATED = "sim:gpt-4.1-mini@error=0.1"
+PARTS = ("digest", "kills", "lanes", "million")
+TREE_EVERY_S = 1.0
+MOST_GROWTH, MOST_WALL = 1.5, 1.2
 
 
-def towns(rows: int, *, equal: int = 0) -> pa.Table:
-    """Make rows of which the last ones ask what the first ones ask."""
-    return pa.table({"id": range(rows), "town": [f"town {number % (rows - equal)}" for number in range(rows)]})
+def table(folder: Path, rows: int, *, equal: int = 0) -> Path:
+    """Write rows of which the last ones ask what the first ones ask."""
+    folder.mkdir(parents=True)
+    path = folder / "towns.csv"
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        lines = csv.writer(stream)
+        lines.writerow(["id", "town"])
+        lines.writerows([number, f"town {number % (rows - equal)}"] for number in range(rows))
+    return path
 
 
-def digest(rows: list[dict[str, Any]]) -> str:
-    """Return a digest of rows and their decisions, in the order of rows."""
-    ordered = sorted(rows, key=lambda row: int(row["id"]))
-    return sha256(msgspec.json.encode(ordered, order="deterministic")).hexdigest()[:16]
+def command(folder: Path, run: str, shards: int, *more: str, model: str = "") -> list[str]:
+    """Return the command of a run, in one process for 0 shards."""
+    model = model or f"{SPEC.format(log=folder / 'log')},latency={LATENCY_S}"
+    words = ["run", "tests.shards.towns:Towns", "--inputs", str(folder / "towns.csv"), "-k", "2", "--model", model]
+    words += ["--run-id", run, "--runs-dir", str(folder), "--yes", *more]
+    return [sys.executable, "-m", "microagents", *words, *(["--shards", str(shards)] if shards else [])]
 
 
-def elected(table: pa.Table, folder: Path, actors: int, **given: Any) -> tuple[list[dict[str, Any]], float]:
-    """Elect the columns of a table; returns its rows, and the seconds that this took."""
-    dataset = ray.data.from_arrow(table).repartition(2 * actors)
-    given = {"models": f"{SPEC.format(log=folder / 'log')},latency={LATENCY_S}", "columns": ["town"], **given}
-    found = elect(
-        dataset, Towns, output=folder, k=2, actors=actors, num_cpus=0.25, batch_size=128, concurrency=IN_FLIGHT, **given
-    )
+def done(words: list[str]) -> float:
+    """Do a command; returns the seconds that it took."""
     began_s = time.monotonic()
-    return found.take_all(), time.monotonic() - began_s
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.monotonic() - began_s
 
 
-def alone(table: pa.Table, folder: Path) -> str:
-    """Return the digest of the replies of one process."""
-    one = Elected(Towns, models=SPEC.format(log=folder / "log"), output=str(folder), columns=["town"], k=2)
-    return digest(one(table).to_pylist())
+def begun(words: list[str]) -> subprocess.Popen[bytes]:
+    """Begin a command."""
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def digests(rows: int, folder: Path) -> bool:
-    """Compare the replies of one process and of several actors."""
-    table = towns(rows, equal=rows // 10)
-    expected, found = alone(table, made(folder / "one")), {}
-    for actors in (1, 2, 4):
-        found[actors] = digest(elected(table, made(folder / str(actors)), actors)[0])
-    is_equal = {*found.values()} == {expected}
-    print(f"digests: one process {expected}; actors {found}: {'equal' if is_equal else 'DIFFER'}")
+def decisions(folder: Path, run: str) -> str:
+    """Return the digest of a run's decisions."""
+    return inspect_run(folder, run).account.decisions_sha256[:16]
+
+
+def digest(rows: int, folder: Path) -> bool:
+    """Compare the decisions and the output of one process and of several shards."""
+    table(folder, rows, equal=rows // 10)
+    found, outputs = dict[int, str](), dict[int, bytes]()
+    for shards in (0, 1, 2, 4, 8):
+        out = folder / f"{shards}.csv"
+        done(command(folder, f"of-{shards}", shards, "-o", str(out), model=SIMULATED))
+        found[shards], outputs[shards] = decisions(folder, f"of-{shards}"), out.read_bytes()
+    is_equal = len({*found.values()}) == len({*outputs.values()}) == 1
+    print(f"digest: by shards (0: one process) {found}: {'equal, outputs too' if is_equal else 'DIFFER'}")
     return is_equal
 
 
 def kills(rows: int, folder: Path, number: int) -> bool:
-    """Kill actors amid their calls, under a cap."""
-    table = towns(rows)
-    expected = alone(table, made(folder / "undisturbed"))
-    undisturbed = len(asked(folder / "undisturbed" / "log"))
-    cap, log = undisturbed + (number + 1) * 2 * IN_FLIGHT, made(folder / "killed") / "log"
-
-    def kill() -> None:
-        for each in range(number):
-            until(partial(has_asked, log, undisturbed * (each + 1) // (number + 2)), "calls")
-            pid = int(log.read_text(encoding="utf-8").splitlines()[-1].split()[0])
-            os.kill(pid, signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    found, _ = elected(table, folder / "killed", 2, max_calls=cap)
-    killer.join()
-    calls = len(asked(log))
-    again = calls - undisturbed
-    is_equal = digest(found) == expected
+    """Kill shards and drivers by turns amid their calls, and resume: under a cap with room for lost calls, and under half of the calls."""
+    table(folder, rows)
+    log = folder / "log"
+    done(command(folder, "undisturbed", 0, "--concurrency", str(SHARDS * IN_FLIGHT)))
+    undisturbed, lost = len(asked(log)), number * SHARDS * IN_FLIGHT
+    code, calls, is_kept = killed(folder, "killed", undisturbed + 2 * lost, number, undisturbed)
+    again, is_equal = calls - undisturbed, decisions(folder, "killed") == decisions(folder, "undisturbed")
+    account = inspect_run(folder, "killed").account
     print(
-        f"kills: {number} actors; replies {'equal' if is_equal else 'DIFFER'}; {calls} calls where one process makes {undisturbed}: "
-        f"{again} more, where {number * IN_FLIGHT} were in flight; cap {cap}: {'kept' if calls <= cap else 'PASSED'}"
+        f"kills: {number}, exit code {code}: decisions {'equal' if is_equal else 'DIFFER'}; {calls} calls where one process makes "
+        f"{undisturbed}: {again} more, where at most {lost} were in flight, and the journals count up to {account.lost_in_flight} lost; "
+        f"cap {undisturbed + 2 * lost}: {'kept' if is_kept else 'PASSED'}"
     )
-    return is_equal and calls <= cap and again <= 2 * number * IN_FLIGHT
+    half = undisturbed // 2
+    code, calls, is_half_kept = killed(folder, "half", half, number, half)
+    stopped = inspect_run(folder, "half").outcome
+    print(f"kills: {number}, cap {half}: {calls} calls, {stopped}, {'kept' if is_half_kept else 'PASSED'}")
+    return is_equal and is_kept and again <= 2 * lost and is_half_kept and stopped == "stopped"
 
 
-def has_asked(log: Path, calls: int) -> bool:
-    """Whether the model was asked so often."""
-    return len(asked(log)) > calls
+def killed(folder: Path, run: str, cap: int, number: int, expected: int) -> tuple[int, int, bool]:
+    """Do a run under a cap and kill it; returns its exit code, its calls, and whether the cap was kept and no call was uncounted."""
+    log = folder / "log"
+    log.unlink()
+    words = command(folder, run, SHARDS, "--max-calls", str(cap), "--concurrency", str(SHARDS * IN_FLIGHT))
+    driver = begun(words)
+    for each in range(number):
+        until(partial(has_asked, log, expected * (each + 1) // (number + 2), driver), "calls")
+        if each % 2:
+            driver.kill()
+            driver.wait()
+            resume = ["resume", run, "--runs-dir", str(folder), "--yes"]
+            driver = begun([sys.executable, "-m", "microagents", *resume])
+        else:
+            with suppress(ProcessLookupError):
+                os.kill(int(log.read_text(encoding="utf-8").splitlines()[-1].split()[0]), signal.SIGKILL)
+    code, calls, account = driver.wait(), len(asked(log)), inspect_run(folder, run).account
+    return code, calls, calls <= cap and calls <= account.calls + account.lost_in_flight
 
 
-def speed(rows: int, folder: Path) -> bool:
-    """Take the calls a second of one actor and of four by turns, from the time that all of them work."""
+def has_asked(log: Path, calls: int, driver: subprocess.Popen[bytes]) -> bool:
+    """Whether the model was asked so often, or the driver has ended."""
+    return len(asked(log)) > calls or driver.poll() is not None
+
+
+def lanes(rows: int, folder: Path) -> bool:
+    """Take the calls a second of one shard and of four by turns, from the time that all of them work."""
     rates: dict[int, list[float]] = {1: [], 4: []}
     for turn in range(2):
-        for actors, found in rates.items():
-            place = made(folder / f"{actors}-{turn}")
+        for shards, found in rates.items():
+            place = folder / f"{shards}-{turn}"
+            table(place, rows * shards)
             with ThreadPoolExecutor(1) as watcher:
-                rate = watcher.submit(calls_a_second, place / "log", actors, 2 * rows)
-                elected(towns(rows), place, actors)
+                rate = watcher.submit(calls_a_second, place / "log", shards, rows * shards * 2)
+                done(command(place, "lanes", shards, "--concurrency", str(shards * IN_FLIGHT)))
                 found.append(rate.result())
-    ratio = sum(rates[4]) / sum(rates[1])
     one, four = (sum(each) / len(each) for each in rates.values())
-    print(f"speed: calls a second: 1 actor {one:.0f}, 4 actors {four:.0f}: {ratio:.2f} times")
-    return ratio >= 3.5
+    print(f"lanes: calls a second: 1 shard {one:.0f}, 4 shards {four:.0f}: {four / one:.2f} times")
+    return four >= 3.5 * one
 
 
-def calls_a_second(log: Path, actors: int, last: int) -> float:
+def calls_a_second(log: Path, shards: int, last: int) -> float:
     """Count the calls from the time that so many processes make them until the last one that is watched."""
-    until(partial(is_shared, log, actors), f"{actors} actors at work", every_s=0.2)
+    until(partial(is_shared, log, shards), f"{shards} shards at work", every_s=0.2)
     first, began_s = len(asked(log)), time.monotonic()
-    until(partial(has_asked, log, last), f"{last} calls", every_s=0.2)
+    until(lambda: len(asked(log)) >= last, f"{last} calls", every_s=0.2)
     return (len(asked(log)) - first) / (time.monotonic() - began_s)
 
 
-def is_shared(log: Path, actors: int) -> bool:
+def is_shared(log: Path, shards: int) -> bool:
     """Whether so many processes have made calls."""
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    return len({line.partition(" ")[0] for line in lines}) >= actors
+    return len({line.partition(" ")[0] for line in lines}) >= shards
 
 
-class Plain:
-    """One sample a row, as pipelines of Ray Data ask for it."""
+def million(inputs: int, folder: Path) -> bool:
+    """Do many short inputs, one shard a CPU."""
+    table(folder, inputs)
+    cpus, before = os.cpu_count() or 1, resource.getrusage(resource.RUSAGE_CHILDREN)
+    words = command(folder, "many", cpus, "-o", str(folder / "out.csv"), model="sim:perfect")
+    words[words.index("-k") + 1] = "1"
+    began_s, sizes = time.monotonic(), list[tuple[int, int]]()
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            time.sleep(TREE_EVERY_S)
+            sizes.append((steps(folder), resident_mb(str(folder))))
+    wall_s, after = time.monotonic() - began_s, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    early = max([size for done_steps, size in sizes if done_steps <= inputs / 3], default=0)
+    most = max(size for _, size in sizes)
+    result = inspect_run(folder, "many")
+    print(
+        f"million: {inputs:,} inputs, {result.outcome}, in {wall_s:.0f} s; {cpu_s:.0f} s of processor on {cpus} CPUs: wall "
+        f"{wall_s * cpus / cpu_s:.2f} times the processor time over the CPUs; memory of all processes {early} MB in the first third, "
+        f"{most} MB at most"
+    )
+    return result.outcome == "completed" and wall_s <= MOST_WALL * cpu_s / cpus and most <= MOST_GROWTH * early
 
-    def __init__(self, url: str) -> None:
-        self._url = url
 
-    def __call__(self, table: pa.Table) -> pa.Table:
-        """Ask once about each row."""
-        with ThreadPoolExecutor(IN_FLIGHT) as pool:
-            names = list(pool.map(self._ask, table.column("town").to_pylist()))
-        return table.append_column("name", pa.array(names))
-
-    def _ask(self, town: str) -> str:
-        body = json.dumps({"messages": [{"role": "user", "content": f"Which town is {town}?"}]}).encode()
-        request = Request(f"{self._url}/chat/completions", body, {"Content-Type": "application/json"})
-        with urlopen(request, timeout=60) as reply:
-            text: str = json.load(reply)["choices"][0]["message"]["content"]
-        return text.partition('"')[2].partition('"')[0]
-
-
-@contextmanager
-def served(asked_for: Counter[str]) -> Iterator[str]:
-    """Serve a model that is wrong in `ERROR` of its replies; yields its address. It counts the requests for each town."""
-    lock = threading.Lock()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            town = re.findall(r"Which town is (town \d+)\?", body)[-1]
-            with lock:
-                asked_for[town] += 1
-                is_wrong = Random(f"{town}/{asked_for[town]}").random() < ERROR
-            time.sleep(LATENCY_S)
-            text = f'name = "{"Elsewhere" if is_wrong else town.title()}"\ninhabitants = 1000'
-            choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-            usage = {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30}
-            reply = {"id": "1", "object": "chat.completion", "created": 0, "model": "town", "choices": [choice]}
-            sent = json.dumps({**reply, "usage": usage}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(sent)))
-            self.end_headers()
-            self.wfile.write(sent)
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    serving = threading.Thread(target=server.serve_forever)
-    serving.start()
+def steps(folder: Path) -> int:
+    """Count the steps that are done."""
     try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        serving.join()
+        found: Result = inspect_run(folder, "many")
+    except Exception:  # noqa: BLE001 - it has not begun
+        return 0
+    return found.account.steps
 
 
-def beside(rows: int, folder: Path) -> bool:
-    """Ask one server once a row, and by votes."""
-    table, wrong = towns(rows), dict[str, int]()
-    for name in ("one sample", "elected"):
-        requests = Counter[str]()
-        with served(requests) as url:
-            began_s = time.monotonic()
-            if name == "elected":
-                models = f"openai:town@base_url={url},api_key_env=TOWN_KEY"
-                found, took_s = elected(table, made(folder), 2, models=models)
-            else:
-                dataset = ray.data.from_arrow(table).repartition(4)
-                found = dataset.map_batches(
-                    Plain,
-                    batch_format="pyarrow",
-                    batch_size=128,
-                    compute=ray.data.ActorPoolStrategy(size=2),
-                    fn_constructor_kwargs={"url": url},
-                    num_cpus=0.25,
-                ).take_all()
-                took_s = time.monotonic() - began_s
-        wrong[name] = sum(row["name"] != row["town"].title() for row in found)
-        print(f"beside: {name}: {took_s:.1f} s, {requests.total()} requests, {wrong[name]} of {rows} rows wrong")
-    return wrong["elected"] < wrong["one sample"]
-
-
-def made(folder: Path) -> Path:
-    """Make a folder; returns it."""
-    folder.mkdir(parents=True)
-    return folder
+def resident_mb(name: str) -> int:
+    """Sum the resident memory of all processes that name a folder."""
+    found = 0
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            if name in (each / "cmdline").read_text(encoding="utf-8", errors="replace"):
+                found += int((each / "statm").read_text(encoding="utf-8").split()[1])
+        except OSError:  # it has ended
+            continue
+    return found * resource.getpagesize() >> 20
 
 
 def main() -> None:
     """Run the parts."""
-    options = options_of(__doc__, part=PARTS, rows=600, kills=3)
-    os.environ["TOWN_KEY"] = "none"
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    holds = []
-    with tempfile.TemporaryDirectory() as folder:
+    options = options_of(__doc__, part=PARTS, rows=600, kills=6, inputs=1_000_000)
+    holds = list[bool]()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        parts: dict[str, Callable[[], bool]] = {
+            "digest": lambda: digest(options.rows, folder / "digest"),
+            "kills": lambda: kills(options.rows, folder / "kills", options.kills),
+            "lanes": lambda: lanes(options.rows, folder / "lanes"),
+            "million": lambda: million(options.inputs, folder / "million"),
+        }
         for part in options.part:
-            arguments = [options.kills] if part == "kills" else []
-            holds.append(globals()[part](options.rows, Path(folder, part), *arguments))
-    ray.shutdown()
+            holds.append(parts[part]())
     sys.exit(not all(holds))
 
 

@@ -22,6 +22,9 @@ class Towns(RowTask[Town]):
     def prompt(self, row: dict[str, Any]) -> Prompt:
         return Prompt(user=f"Which town is {row['town']}?")
 
+    def expert(self, prompt: Prompt, _: type[Reply]) -> Town:
+        return Town(name=prompt.user.removeprefix("Which town is ").partition("?")[0].title(), inhabitants=1000)
+
 
 class Seller(Model):
     """Is wrong in a fifth of all draws, flagged about towns of Atlantis, and of two minds about those of Utopia."""

@@ -105,6 +105,8 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "") -> Asked:
             )
         if isinstance(ask, SetRun) and ask.lanes is not msgspec.UNSET:
             _check_lanes(plan_of(reader))
+        if isinstance(ask, SetRun) and reader.experiment.shards:
+            _check_sharded(ask, run_id)
         if isinstance(ask, SetRun):
             _check_limits(ask, before.result.account, run_id)
     is_taken = ask_live(journal, ask, why)
@@ -165,6 +167,16 @@ def _check_lanes(plan: RunPlan) -> None:
         raise InvalidUsage(
             f"each input of run {run_id} is spread over all lanes, so none can begin or end meanwhile; stop it, then begin it again "
             f"with other lanes: microagents resume {run_id} --lanes N"
+        )
+
+
+def _check_sharded(ask: SetRun, run_id: str) -> None:
+    limits = [name for name in ask.changed if name.startswith("max_") or name == "concurrency"]
+    if limits:
+        option = _option_of(limits[0])
+        raise InvalidUsage(
+            f"the shards of run {run_id} share --{option} from their beginning on; stop it, and go on with another one: microagents "
+            f"resume {run_id} --{option} N"
         )
 
 

@@ -98,6 +98,7 @@ def recorded_result(reader: Reader, *, whole: bool = True, imports: bool = False
         needs_program=recipe.needs_program,
         k=recipe.deciding_votes,
         unit=reader.experiment.unit,
+        shards=reader.shards(),
     )
 
 

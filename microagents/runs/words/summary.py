@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 import textwrap
@@ -18,6 +19,7 @@ from msgspec import Struct
 from microagents.base.errors import agreement
 from microagents.base.printing import printable, results
 from microagents.journal.messages import Account, Promise
+from microagents.journal.sharded import FOLDER
 from microagents.models.model import without_options
 from microagents.runs.accuracy import Accuracy, in_words
 from microagents.runs.words.batches import batches_text, open_text
@@ -185,6 +187,15 @@ def _shared_text(result: RunFacts) -> str | None:
     if not account.shared:
         return None
     return f"{counted(account.shared, 'row')} took the result of an earlier row that asks the same"
+
+
+def _shards_text(result: RunFacts) -> str | None:
+    if not result.shards or result.journal is None:
+        return None
+    states = ", ".join(f"{number:,} {state}" for state, number in Counter(result.shards.values()).items())
+    return (
+        f"{states}; each by itself: microagents list --runs-dir {shlex.quote(str(result.journal.with_suffix(FOLDER)))}"
+    )
 
 
 def _reused_text(result: RunFacts) -> str | None:
@@ -587,6 +598,7 @@ FACTS: dict[str, Said] = {
     "cached": _alone(_cached_text),
     "batches": _alone(lambda result: batches_text(result.account, result.price)),
     "calls": _alone(_calls_text),
+    "shards": _alone(_shards_text),
     "timeouts": _alone(_timeouts_text),
     "took": _alone(_took_text),
     "marked": _alone(_settled_text),

@@ -89,6 +89,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """Whether only the program that began the run can continue it, since its task, strategy or a model has no name for others."""
     by_persons: Mapping[str, PersonDecision] = {}
     """Decisions of persons that the next sitting takes up, by path."""
+    shards: Mapping[str, str] = {}
+    """States of its shards by their names; empty of a run that is not in shards."""
     outputs: tuple[Path, ...] = ()
     """Files that hold the texts of documents, as written by this process or found complete; empty without output files."""
 
