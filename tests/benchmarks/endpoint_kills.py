@@ -10,17 +10,17 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import psutil
 
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import SUFFIX, Reader
-from tests.benchmarks.harness import free_port
+from tests.benchmarks.harness import WAIT_S, free_port
 from tests.benchmarks.quick_server import quick_server
 from tests.doubles.acting import Acting, Request, Said, acting
 
@@ -32,6 +32,13 @@ LATENCY_S = 0.1
 """Seconds of a sample, at most."""
 WRONG = 0.2
 READINGS = 20
+LEAST_SERVED = 0.95
+MOST_GROWTH = 1.1
+AT_ONCE = 32
+"""Connections of the clients of a server at work."""
+MORE_FILES = 4 * AT_ONCE
+"""Open files that a moment may have more than another: each connection of a client, and three to the model."""
+MOST_KEPT = 1_000
 BODY: dict[str, Any] = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "Go on."}]}
 
 
@@ -68,8 +75,11 @@ async def measure_kills(kills: int) -> int:
         await asyncio.sleep(LATENCY_S * random.random())
         return [("act", {"value": value})]
 
-    async with acting(answer) as double, aiohttp.ClientSession() as session:
-        port, runs, folder = free_port(), list[str](), Path(tempfile.mkdtemp())
+    async with AsyncExitStack() as stack:
+        double = await stack.enter_async_context(acting(answer))
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        port, runs = free_port(), list[str]()
         address = f"http://127.0.0.1:{port}/v1/chat/completions"
 
         async def client(number: int) -> None:
@@ -93,8 +103,9 @@ async def measure_kills(kills: int) -> int:
             async with server(f"openai:m@base_url={double.url}/v1", folder, port) as (process, _):
                 runs += journals_in(folder) - before
                 wanted = len(double.requests) + random.randint(1, MOST_BETWEEN)
-                while len(double.requests) < wanted:  # noqa: ASYNC110 - of what clients come to
-                    await asyncio.sleep(0.001)
+                async with asyncio.timeout(WAIT_S):
+                    while len(double.requests) < wanted:  # noqa: ASYNC110 - of what clients come to
+                        await asyncio.sleep(0.001)
                 in_flight += await _stopped(process, double)
             kill += 1
         is_over = True
@@ -108,7 +119,7 @@ async def measure_kills(kills: int) -> int:
         f"{kills} kills, {len(delivered)} replies delivered: {differing} other than their decision, {early} before it was durable; "
         f"{again} samples paid twice, {in_flight} were in flight at the kills"
     )
-    return int(differing > 0 or early > 0 or again > in_flight)
+    return int(differing > 0 or early > 0 or again > in_flight or not delivered)
 
 
 async def _stopped(process: psutil.Process, double: Acting) -> int:
@@ -132,8 +143,8 @@ def journals_in(folder: Path) -> set[str]:
 
 
 def bytes_in(folder: Path) -> int:
-    """Return the size of the files in a folder."""
-    return sum(each.stat().st_size for each in folder.iterdir())
+    """Return the size of the files in a folder, without logs, which are written back into them."""
+    return sum(each.stat().st_size for each in folder.iterdir() if not each.name.endswith("-wal"))
 
 
 def _winners(journal: Path) -> dict[str, int | None]:
@@ -150,21 +161,36 @@ def _value(decision: Recalled) -> int | None:
     return value
 
 
-async def measure_soak(minutes: float, rate: int) -> None:
-    """Print memory, open files and bytes of a server at work for long, in parts of the time."""
+class Reading(NamedTuple):
+    """A server at work."""
+
+    requests: int
+    memory_mb: float
+    files: int
+    kept: int
+    """Bytes of its journals, and of what it owes."""
+
+
+async def measure_soak(minutes: float, rate: int) -> int:
+    """Print memory, open files and bytes of a server at work for long, in parts of the time; returns an exit code.
+
+    It is 1 if a request had another status than 200, fewer were answered than `LEAST_SERVED` of those that the rate asks for, or after
+    the first quarter memory or open files grew, or a request left more than `MOST_KEPT` bytes.
+    """
+    readings = list[Reading]()
     with quick_server() as upstream, tempfile.TemporaryDirectory() as name:
         async with (
             server(f"anthropic:m@base_url={upstream}", Path(name), 0) as (process, url),
             asyncio.TaskGroup() as group,
         ):
             began_s, asked, done = time.monotonic(), 0, Counter[int]()
-            async with aiohttp.ClientSession() as session:
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=AT_ONCE)) as session:
 
                 async def ask(number: int) -> None:
                     body = {**BODY, "metadata": {"user_id": str(number)}}
                     async with session.post(f"{url}/v1/messages", json=body) as response:
-                        done[response.status] += 1
                         await response.read()
+                    done[response.status] += 1
 
                 for reading in range(1, READINGS + 1):
                     while time.monotonic() - began_s < 60 * minutes * reading / READINGS:
@@ -172,10 +198,25 @@ async def measure_soak(minutes: float, rate: int) -> None:
                             asked += 1
                             group.create_task(ask(asked))
                         await asyncio.sleep(0.01)
-                    memory_mb, files = process.memory_info().rss / 1e6, process.num_fds()
-                    kept = bytes_in(Path(name)) / max(1, done[200])
+                    memory_mb, kept = process.memory_info().rss / 1e6, bytes_in(Path(name))
+                    readings.append(Reading(done.total(), memory_mb, process.num_fds(), kept))
                     print(
                         f"{minutes * reading / READINGS:5.1f} min: {done.total()} requests, {dict(done)}; {memory_mb:.0f} MB, "
-                        f"{files} open files, {kept:.0f} bytes kept a request",
+                        f"{readings[-1].files} open files, {kept / max(1, done.total()):.0f} bytes kept a request",
                         flush=True,
                     )
+                while done.total() < asked:  # noqa: ASYNC110 - each ends by itself
+                    await asyncio.sleep(0.01)
+    first, last = readings[READINGS // 4 - 1], readings[-1]
+    left = (last.kept - first.kept) / max(1, last.requests - first.requests)
+    growth = last.memory_mb / first.memory_mb
+    misses = {
+        f"{done.total() - done[200]} requests with another status than 200": done[200] < done.total(),
+        f"{last.requests} requests answered in {minutes:g} min": last.requests < LEAST_SERVED * rate * 60 * minutes,
+        f"{growth:.2f} times the memory of the first quarter": growth > MOST_GROWTH,
+        f"{last.files - first.files} more open files": last.files - first.files > MORE_FILES,
+        f"{left:.0f} bytes kept a request": left > MOST_KEPT,
+    }
+    for what, is_missed in misses.items():
+        print(f"{what}{': MISSED' if is_missed else ''}")
+    return int(any(misses.values()))
