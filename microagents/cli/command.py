@@ -135,16 +135,14 @@ class Command(TyperCommand):
         if not words[1:]:
             return None
         given = [word for word in words if word]
-        kinds: list[Any] = []
+        kinds = list[Any]()
         if words[0] is not None and (words[0] not in TASKS.shipped or any(map(_may_name_field, given))):
-            found = [_found(TASKS, word) for word in given]
-            kinds = [kind for kind in found if isinstance(kind, type)][:1]
-        if kinds:
-            named = strategy if isinstance(strategy, str) else kinds[0].default_strategy
-            kinds += [kind] if isinstance(kind := _found(STRATEGIES, named), type) else []
+            kinds = _kinds_in(given, strategy)
         for word, after in zip(given, [*given[1:], ""], strict=True):
             name, equals, value = word.lstrip("-").partition("=")
-            name, value = name.replace("-", "_"), value if equals else after or "VALUE"
+            name = name.replace("-", "_")
+            if not equals:
+                value = after or "VALUE"
             is_option = word.startswith("--")
             if is_option and any(f"-{name}" in each.opts for each in self.params):
                 return f"there is no option --{name}; write -{name} {value}"
@@ -183,6 +181,20 @@ class Command(TyperCommand):
                 formatter.write_dl(rows)
 
 
+def _kinds_in(given: Sequence[str], strategy: Any) -> list[Any]:
+    """Return the classes of the task and of the strategy that a command line names, as far as they are found."""
+    found = [_found(TASKS, word) for word in given]
+    kinds: list[Any] = [kind for kind in found if isinstance(kind, type)][:1]
+    if not kinds:
+        return []
+    if not isinstance(strategy, str):
+        strategy = kinds[0].default_strategy
+    kind = _found(STRATEGIES, strategy)
+    if isinstance(kind, type):
+        kinds.append(kind)
+    return kinds
+
+
 def _place_of(kind: Any, what: str, flag: str, name: str, value: str) -> str:
     """Say where the value of an option of a class is given."""
     if name == "gold" and "row" in kind.model_fields:
@@ -193,11 +205,13 @@ def _place_of(kind: Any, what: str, flag: str, name: str, value: str) -> str:
 def _may_name_field(word: str) -> bool:
     """Return whether a word may name an option of a shipped class, by its source: to import a task takes half a second."""
     name = word.lstrip("-").partition("=")[0].replace("-", "_")
+    line = f"\n    {name}: ".encode()
     if name in ("temperature", *SPEC_OPTIONS):
         return True
     places = ("tasks/**/*.py", "systems/**/*.py", "task.py", "actors/role.py")
-    files = chain.from_iterable(glob(str(PACKAGE / each), recursive=True) for each in places)
-    return name.isidentifier() and any(f"\n    {name}: ".encode() in Path(file).read_bytes() for file in files)
+    found = [glob(str(PACKAGE / each), recursive=True) for each in places]
+    files = map(Path, chain.from_iterable(found))
+    return name.isidentifier() and any(line in file.read_bytes() for file in files)
 
 
 def _write_names(formatter: Any, group: str, flags: list[str]) -> None:
@@ -205,7 +219,8 @@ def _write_names(formatter: Any, group: str, flags: list[str]) -> None:
     head = f"{'':>{formatter.current_indent}}{group:<{max(map(len, GROUPS))}}  "
     lines = textwrap.wrap(", ".join(flags), formatter.width - len(head), break_on_hyphens=False)
     for line in lines:
-        formatter.write(f"{head if line is lines[0] else ' ' * len(head)}{line}\n")
+        formatter.write(f"{head}{line}\n")
+        head = " " * len(head)
 
 
 def _explain_all(context: typer.Context, *, given: bool) -> None:
@@ -223,7 +238,9 @@ def _file_behind(ctx: Any, given: Mapping[str, Any], parameter: Any) -> Path | N
 
 def _task_in(given: Mapping[str, Any]) -> str | None:
     """Return the name of the task on the command line; None if it names none."""
-    named: str | None = given.get("run" if given.get("graph") else "task")
+    named: str | None = given.get("task")
+    if given.get("graph"):
+        named = given.get("run")
     return named
 
 
@@ -239,9 +256,14 @@ def _named_options(given: Mapping[str, Any], *, with_strategy: bool) -> Iterator
     if not with_strategy:
         return
     strategies = given.get("strategy") or found.default_strategy
-    for name in [strategies] if isinstance(strategies, str) else strategies:
+    if isinstance(strategies, str):
+        strategies = [strategies]
+    for name in strategies:
         strategy = _found(STRATEGIES, name)
-        rows = [(name, strategy)] if isinstance(strategy, str) else _rows(strategy)
+        if isinstance(strategy, str):
+            rows = [(name, strategy)]
+        else:
+            rows = _rows(strategy)
         yield f"Options of the strategy {name} (-s NAME=VALUE)", rows
 
 
@@ -250,12 +272,15 @@ def _found(registry: Registry, name: str) -> Any:
     from microagents.actors.role import Strategy
     from microagents.task import Task
 
-    base: Any = Task if registry is TASKS else Strategy
+    base: Any = Strategy
+    if registry is TASKS:
+        base = Task
     try:
         with users_print_to_stderr():
             return registry.find(name, base)
     except MicroagentsError as error:
-        return printable(" ".join(str(error).split()))
+        words = str(error).split()
+        return printable(" ".join(words))
 
 
 def _rows(kind: type[Task | Strategy]) -> list[tuple[str, str]]:
@@ -263,15 +288,17 @@ def _rows(kind: type[Task | Strategy]) -> list[tuple[str, str]]:
 
     rows = []
     for field in fields_in_words(kind):
-        default = None if field.default is None else " ".join(field.default.split())
-        if default is not None and len(default) > MAX_DEFAULT_CHARS:
-            default = f"{default[: MAX_DEFAULT_CHARS - 3]}..."
+        note = ""
         if field.required:
             note = "[required]"
-        elif default is None:
-            note = ""
-        else:
+        elif field.default is not None:
+            default = " ".join(field.default.split())
+            if len(default) > MAX_DEFAULT_CHARS:
+                default = f"{default[: MAX_DEFAULT_CHARS - 3]}..."
             note = f"[default: {default}]"
-        parts = (field.meaning, f"({field.values})" if field.values else "", note)
-        rows.append((field.name, printable(" ".join(part for part in parts if part))))
+        parts = [field.meaning]
+        if field.values:
+            parts.append(f"({field.values})")
+        said = " ".join([*parts, note]).strip()
+        rows.append((field.name, printable(said)))
     return rows or [("none", "It has no options.")]

@@ -90,7 +90,8 @@ def _take_project(context: typer.Context, *, trusts: bool) -> None:
 def load_config(context: typer.Context, path: Path) -> None:
     """Take the file of --config as defaults of a command."""
     values = _parsed(path, _text_of(path))
-    _add_defaults(context, path, dict(dict(_defaults(path, values, _options_of(context.command))).values()))
+    found = dict(_defaults(path, values, _options_of(context.command)))
+    _add_defaults(context, path, dict(found.values()))
 
 
 def with_defaults(text: str, settings: Mapping[str, Any]) -> str:
@@ -99,14 +100,11 @@ def with_defaults(text: str, settings: Mapping[str, Any]) -> str:
     Raises:
         InvalidUsage: one of them is given in another way, such as a table, or the text cannot be read.
     """
-    lines = [
-        line
-        for line in text.splitlines(keepends=True)
-        if line.partition("=")[0].strip().replace("_", "-") not in settings
-    ]
-    new = "".join(
-        [*(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items()), *lines]
-    )
+    new = "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())
+    for line in text.splitlines(keepends=True):
+        name = line.partition("=")[0].strip()
+        if name.replace("_", "-") not in settings:
+            new += line
     with suppress(ValueError, RecursionError):
         before = {key: value for key, value in tomllib.loads(text).items() if key.replace("_", "-") not in settings}
         if tomllib.loads(new) == {**settings, **before}:
@@ -118,7 +116,9 @@ def with_defaults(text: str, settings: Mapping[str, Any]) -> str:
 
 def write_defaults(settings: Mapping[str, Any]) -> None:
     """Write options into microagents.toml of the working folder, and trust it if the file before was trusted."""
-    text = _text_of(PROJECT) if os.path.isfile(PROJECT) else ""
+    text = ""
+    if os.path.isfile(PROJECT):
+        text = _text_of(PROJECT)
     new = with_defaults(text, settings)
     if not text or FOLDERS.has(PROJECT, text.encode()) or not references_in(tomllib.loads(text).items()):
         FOLDERS.add(PROJECT, new.encode())
@@ -145,10 +145,11 @@ def warn_of_unknown_variables(context: typer.Context) -> None:
     known = sorted({*read, LOG_LEVEL, Purchases.VARIABLE})
     for name in given:
         if name not in known:
+            said = f"the variable {name} is ignored: no option has this name"
             near = get_close_matches(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], n=1)
-            warn(
-                f"the variable {name} is ignored: no option has this name{f'; did you mean {PREFIX}{near[0]}?' if near else ''}"
-            )
+            if near:
+                said += f"; did you mean {PREFIX}{near[0]}?"
+            warn(said)
 
 
 def set_environment(context: typer.Context, variables: Mapping[str, str]) -> None:

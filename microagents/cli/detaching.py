@@ -44,7 +44,8 @@ def begin_detached(run_id: str, runs_dir: Path) -> None:
     from microagents.journal.reading import journal_of
 
     words = [word for word in sys.argv[1:] if word != OPTION]
-    named = [] if words[0] == "resume" or "--run-id" in words else ["--run-id", run_id]
+    if words[0] != "resume" and "--run-id" not in words:
+        words += ["--run-id", run_id]
     journal = journal_of(runs_dir, run_id)
     log = output_of(journal)
     try:
@@ -53,7 +54,7 @@ def begin_detached(run_id: str, runs_dir: Path) -> None:
         with log.open("ab") as output:
             process = subprocess.Popen(  # noqa: S603 - the words of this command
                 # -P: no file of the working folder stands in for a package
-                [sys.executable, "-P", "-m", "microagents", *words, *named, "--yes"],
+                [sys.executable, "-P", "-m", "microagents", *words, "--yes"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -64,7 +65,8 @@ def begin_detached(run_id: str, runs_dir: Path) -> None:
     while process.poll() is None and not _has_begun(run_id, runs_dir, process.pid):
         time.sleep(LOOK_EVERY_S)
     if process.returncode not in (None, 0):
-        typer.echo(printable(log.read_text(errors="replace")[-SHOWN_CHARS:]).rstrip(), err=True)
+        said = log.read_text(errors="replace")[-SHOWN_CHARS:]
+        typer.echo(printable(said).rstrip(), err=True)
         raise typer.Exit(process.returncode)
     warn(f"see it: microagents show {run_id} --live, and all runs: microagents list --live")
     echo(json_text({"run_id": run_id, "pid": process.pid, "journal": str(journal), "log": str(log)}))

@@ -77,7 +77,9 @@ def _rows(reader: Reader, *, actions: bool) -> tuple[type[Struct], Iterator[Stru
 
 def _form_of(output: Path | None) -> Format:
     """Return the format that the ending of a file names; jsonl for any other."""
-    named = "jsonl" if output is None else output.suffix.removeprefix(".")
+    named = ""
+    if output is not None:
+        named = output.suffix.removeprefix(".")
     return next((form for form in get_args(Format) if form == named), "jsonl")
 
 
@@ -106,12 +108,13 @@ def _write(
             stream.write(json_text(row).encode() + b"\n")
         return
     lines = csv.writer(getwriter("utf-8")(stream))
-    found = dict.fromkeys(chain.from_iterable(_columns(row) for row in rows)) or dict.fromkeys(kind.__struct_fields__)
+    found = dict.fromkeys(chain.from_iterable(map(_columns, rows))) or dict.fromkeys(kind.__struct_fields__)
     split = {name.partition(".")[0] for name in found if "." in name}
     columns = sorted(found.keys() - split, key=lambda name: (_place(kind, name), [*found].index(name)))
     lines.writerow(columns)
     for cells in map(_columns, again()):
-        lines.writerow([cell(cells.get(name)) for name in columns])
+        found_cells = map(cells.get, columns)
+        lines.writerow(map(cell, found_cells))
 
 
 def _place(kind: type[Struct], column: str) -> int:
@@ -145,8 +148,8 @@ def _write_parquet(rows: Iterator[Struct], kind: type[Struct], stream: IO[bytes]
     from pyarrow import parquet  # noqa: PLC0415
 
     kinds = {int: pa.int64(), float: pa.float64()}
-    hints = {field.name: field.type for field in msgspec.structs.fields(kind)}
-    columns = pa.schema([(name, kinds.get(_plain(hints[name]), pa.string())) for name in hints])
+    hints = {field.name: _plain(field.type) for field in msgspec.structs.fields(kind)}
+    columns = pa.schema([(name, kinds.get(hint, pa.string())) for name, hint in hints.items()])
     with parquet.ParquetWriter(stream, columns) as file:
         while group := list(islice(map(_flat, rows), ROWS_PER_GROUP)):
             file.write_table(pa.Table.from_pylist(group, schema=columns))

@@ -58,13 +58,15 @@ def complete_model(incomplete: str) -> list[str]:
     from microagents.models.simulation.profiles import PROFILES
     from microagents.models.tiny.vocabulary import VOCABULARIES
 
-    names = [*(f"sim:{name}" for name in PROFILES), *(f"tiny:{name}" for name in VOCABULARIES)]
+    names = [f"sim:{name}" for name in PROFILES]
+    names += [f"tiny:{name}" for name in VOCABULARIES]
     return [name for name in names if name.startswith(incomplete)]
 
 
 def complete_run(context: typer.Context, incomplete: str) -> list[str]:
     """Names for the shell: the runs of the folder."""
-    names = sorted(Path(file).stem for file in glob("*.sqlite", root_dir=context.params.get("runs_dir") or RUNS))
+    files = glob("*.sqlite", root_dir=context.params.get("runs_dir") or RUNS)
+    names = sorted(file.removesuffix(".sqlite") for file in files)
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -292,7 +294,9 @@ def _parameters(declared: type, defaults: Mapping[str, object]) -> Iterator[Para
         if declared is OptionKeywords:
             said = f"{said} Short for -s {name}=..."
         elif default not in (None, False, {}, (), True):
-            said += f" [default: {default:g}]" if isinstance(default, float) else f" [default: {default}]"
+            if isinstance(default, float):
+                default = f"{default:g}"
+            said += f" [default: {default}]"
         if kind == bool | None and not option.startswith(TURNS_OFF):
             option = f"{option}/--no-{option.removeprefix('--')}"
         given = typer.Option(option, metavar=flag.metavar, envvar=variable, help=said)
@@ -331,7 +335,8 @@ def with_settings(
     @wraps(command)
     def wrapped(context: typer.Context, **given: Any) -> None:
         _turn_off(given, [each.name for each in (*settings, *of_strategy)])
-        changed = {each.name: value for each in settings if (value := given.pop(each.name)) not in (None, [])}
+        popped = {each.name: given.pop(each.name) for each in settings}
+        changed = {name: value for name, value in popped.items() if value not in (None, [])}
         if "deploy" in changed:
             changed["deploy"] = deploy_options(changed["deploy"])
         options = StrategyOptions({}, {})
@@ -343,7 +348,10 @@ def with_settings(
                 found = {}
             else:
                 found = {name: value}
-            (options.typed if source is not None and source.name == "COMMANDLINE" else options.defaults).update(found)
+            if source is not None and source.name == "COMMANDLINE":
+                options.typed.update(found)
+            else:
+                options.defaults.update(found)
         if of_strategy:
             given["options"] = options
         if takes_context:
@@ -380,7 +388,9 @@ def check_typed(context: typer.Context, mode: str, *names: str) -> None:
     for each in context.command.params:
         source = context.get_parameter_source(str(each.name))
         if each.name in names and source is not None and source.name == "COMMANDLINE":
-            named = each.opts[-1] if each.param_type_name == "option" else str(each.name).upper()
+            named = each.opts[-1]
+            if each.param_type_name != "option":
+                named = str(each.name).upper()
             raise InvalidUsage(f"{named} goes {mode} only; leave it out")
 
 
@@ -418,7 +428,9 @@ _NAMES_A_FILE = re.compile("file|path|folder|dir|output", re.IGNORECASE)
 def with_output(options: list[str], output: Path | None, changed: dict[str, Any]) -> list[str]:
     """Note the output of rows in the settings; returns the words of the task's options without it."""
     named = [word for word in options if names_rows(word)]
-    found = [*named, *([output] if output is not None else [])]
+    found: list[Any] = [*named]
+    if output is not None:
+        found.append(output)
     if found:
         changed["output"] = found[-1]
     return [word for word in options if word not in named]
@@ -464,9 +476,23 @@ def models_of(specs: list[str]) -> dict[str, list[str]]:
     pools: dict[str, list[str]] = {}
     for spec in specs:
         role, equals, rest = spec.partition("=")
-        named = bool(equals) and ":" not in role and ":" in rest
-        pools.setdefault(role.lower() if named else "", []).append(rest if named else spec)
+        if not equals or ":" in role or ":" not in rest:
+            role, rest = "", spec
+        pools.setdefault(role.lower(), []).append(rest)
     return pools or {"": [DEFAULT_MODEL]}
+
+
+def models_as_measured(
+    specs: list[str], runs_dir: Path, run: str | None, task: Task, changed: dict[str, Any]
+) -> dict[str, list[str]]:
+    """Note the measurement of --from in the settings; returns the pools: of the measured model, if no other is named."""
+    from microagents.studies.measure import model_measured
+
+    changed["measurement"] = None
+    if run is None:
+        return models_of(specs)
+    found = changed["measurement"] = model_measured(runs_dir, run, task)
+    return models_of(specs or [found.model])
 
 
 def check_stream(stream: bool, *, as_json: bool, is_listed: bool) -> None:

@@ -15,10 +15,9 @@ from msgspec import Struct
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
 from microagents.base.files import is_there
-from microagents.base.printing import printable
 from microagents.cli.inputs import Given
 from microagents.cli.options import StrategyOptions, strategy_named
-from microagents.cli.reporting import EXIT_CODES, echo
+from microagents.cli.reporting import EXIT_CODES, say
 from microagents.cli.views.row_queue import judge_rows
 from microagents.cli.watching import ALL_ENDED, Watched, kept_in, run_in_terminal, show_and_exit
 from microagents.elections.promises import LabelledRow
@@ -190,7 +189,7 @@ def _say_why_not(asked: Promising, tested: KeptPromise) -> NoReturn:
 
 
 def _say(text: str) -> None:
-    echo(printable(f"microagents: {text}"), err=True)
+    say(f"microagents: {text}", err=True)
 
 
 def _end(text: str) -> NoReturn:

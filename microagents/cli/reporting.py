@@ -40,13 +40,13 @@ def log_to_stderr() -> None:
     level = logging.getLevelNamesMapping().get(os.environ.get(LOG_LEVEL, "warning").upper(), logging.WARNING)
     if sys.stderr is None:  # the shell closed it
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
-    for_terminal: list[Any] = [structlog.dev.ConsoleRenderer(sort_keys=False, colors=False), _on_terminal]
+    processors: list[Any] = [structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso")]
+    if sys.stderr.isatty():
+        processors += [structlog.dev.ConsoleRenderer(sort_keys=False, colors=False), _on_terminal]
+    else:
+        processors.append(structlog.processors.JSONRenderer())
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            *(for_terminal if sys.stderr.isatty() else [structlog.processors.JSONRenderer()]),
-        ],
+        processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(level),
         # sys.stderr is looked up at each log: the live display replaces it, so that log lines appear above the display.
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
@@ -63,7 +63,7 @@ def json_text(value: object) -> str:
 
 def _escaped(text: str) -> str:
     encoding = getattr(results(), "encoding", None) or "utf-8"
-    plain = "".join(each if each.isprintable() else _NOT_PLAIN.sub(json_escape, each) for each in text)
+    plain = "".join(map(_shown, text))
     try:
         plain.encode(encoding)
     except UnicodeEncodeError:  # a terminal that has ASCII only
@@ -71,9 +71,20 @@ def _escaped(text: str) -> str:
     return plain
 
 
+def _shown(character: str) -> str:
+    if character.isprintable():
+        return character
+    return _NOT_PLAIN.sub(json_escape, character)
+
+
 def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
     """Print a result of the command on its stdout, or on stderr."""
     typer.echo(text, file=None if err else results(), nl=nl, err=err)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a sentence that may have texts of others, whose control characters are replaced."""
+    echo(printable(text), err=err)
 
 
 @contextmanager
@@ -123,7 +134,9 @@ def _exit_code(error: MicroagentsError) -> int:
 def warn(line: str) -> None:
     """Print one line on stderr; the command continues. Control characters are replaced."""
     said = f"microagents: {printable(line)}"
-    typer.echo(_on_terminal(None, "", said) if sys.stderr is not None and sys.stderr.isatty() else said, err=True)
+    if sys.stderr is not None and sys.stderr.isatty():
+        said = _on_terminal(None, "", said)
+    typer.echo(said, err=True)
 
 
 def _on_terminal(_logger: object, _method: str, line: object) -> str:
@@ -137,6 +150,7 @@ def _on_terminal(_logger: object, _method: str, line: object) -> str:
 def _print_error(error: MicroagentsError) -> None:
     """Print an error and its notes on one line. Parts may come from a file or a model, so control characters are replaced."""
     if os.environ.get(LOG_LEVEL, "").lower() == "debug":
-        typer.echo(printable("".join(traceback.format_exception(error))), err=True, nl=False)
-    line = "; ".join(" ".join(part.split()) for part in (str(error), *getattr(error, "__notes__", ())))
-    warn(line)
+        trace = "".join(traceback.format_exception(error))
+        typer.echo(printable(trace), err=True, nl=False)
+    parts = [str(error), *getattr(error, "__notes__", ())]
+    warn("; ".join(" ".join(part.split()) for part in parts))

@@ -147,7 +147,9 @@ def show_and_exit(result: Result, *, as_json: bool, stream: bool = False) -> NoR
         if is_listed and result.outcome in ALL_ENDED and not stream and result.settings["output"] is None:
             _print_results(result.recorded, "\n")
             echo()
-    raise typer.Exit(WRONG if is_wrong(result) else EXIT_CODES[result.outcome])
+    if is_wrong(result):
+        raise typer.Exit(WRONG)
+    raise typer.Exit(EXIT_CODES[result.outcome])
 
 
 def _print_json(result: Result) -> None:
@@ -155,7 +157,8 @@ def _print_json(result: Result) -> None:
     if not isinstance(result.recorded, Results):
         echo(json_text(result.as_json()))
         return
-    before, after = json_text(structs.replace(result, recorded=_RESULTS).as_json()).split(json_text(_RESULTS))
+    marked = structs.replace(result, recorded=_RESULTS).as_json()
+    before, after = json_text(marked).split(json_text(_RESULTS))
     echo(f"{before}[", nl=False)
     _print_results(result.recorded, ", ")
     echo(f"]{after}")
@@ -257,7 +260,10 @@ def _tell_forecast(forecast: Forecast, *, display: Display, signals: _Signals, a
 
 def _ask_to_begin(*, offers_rows: bool) -> None:
     try:
-        may_begin = _begins_or_shows() if offers_rows else typer.confirm("Begin?", err=True)
+        if offers_rows:
+            may_begin = _begins_or_shows()
+        else:
+            may_begin = typer.confirm("Begin?", err=True)
     except typer.Abort:  # Ctrl-C, or the end of the input
         may_begin = False
     if not may_begin:

@@ -24,7 +24,7 @@ from microagents.cli.options import (
     TaskName,
     Yes,
     complete_strategy,
-    models_of,
+    models_as_measured,
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, echo, json_text
@@ -98,12 +98,9 @@ def command(
     from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
     from microagents.runs.words.money import specs_in
     from microagents.studies.compare import compare
-    from microagents.studies.measure import model_measured
 
     given = given_by(task, option, inputs, gold)
-    measurement = None if from_ is None else model_measured(runs_dir, from_, given.first)
-    changed["measurement"] = measurement
-    models = models_of(model if measurement is None else model or [measurement.model])
+    models = models_as_measured(model, runs_dir, from_, given.first, changed)
     watched = Watched(task, type(given.first).progress_unit, specs_in(models), kept_in_runs("comparison"))
     with given.name_lines():
         comparison = run_in_terminal(
@@ -124,5 +121,8 @@ def command(
             ),
             yes=yes,
         )
-    echo(json_text(comparison.as_json()) if as_json else report_text(report(comparison)))
+    if as_json:
+        echo(json_text(comparison.as_json()))
+    else:
+        echo(report_text(report(comparison)))
     raise typer.Exit(EXIT_CODES[comparison.outcome])

@@ -11,7 +11,7 @@ from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage
 from microagents.base.printing import printable
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
-from microagents.cli.reporting import EXIT_CODES, echo, json_text
+from microagents.cli.reporting import EXIT_CODES, echo, json_text, say
 from microagents.journal.requests import Ask, EndRun, SetRun
 from microagents.runs.settings import option_of
 
@@ -78,7 +78,7 @@ def command(
             changed = ""
         else:
             changed = f": {change_text(before, ask)}"
-        echo(printable(f"run {run} {DONE[verb]}{changed}"), err=as_json)
+        say(f"run {run} {DONE[verb]}{changed}", err=as_json)
     else:
         why = asked.status.result.reason
         typer.echo(
@@ -131,7 +131,7 @@ def _show(status: RunStatus, *, as_json: bool) -> None:
         return
     result = status.result
     account = structs.replace(result.account, paused=None)  # the request says it
-    echo(printable(progress_line(result.run_id, account, result.unit, result.price)))
-    echo(printable(f"{outcome_text(result)}{'' if result.reason is None else f': {result.reason}'}"))
+    say(progress_line(result.run_id, account, result.unit, result.price))
+    say(f"{outcome_text(result)}{'' if result.reason is None else f': {result.reason}'}")
     for each in status.requests:
-        echo(printable(f"  {request_text(each)}"))
+        say(f"  {request_text(each)}")

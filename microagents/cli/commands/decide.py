@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from microagents.base.errors import InvalidUsage
-from microagents.base.printing import printable
 from microagents.cli.options import RUNS, RunsDir, complete_run
-from microagents.cli.reporting import EXIT_CODES, echo
+from microagents.cli.reporting import EXIT_CODES, say
 
 
 def command(
@@ -66,5 +65,5 @@ def command(
         raise InvalidUsage(f"say what is decided: microagents decide {run} {path} VALUE")
     else:
         said, then = decide_one(runs_dir, run, path, " ".join(value), again=True)
-        echo(printable(f"{said}; {then}"))
+        say(f"{said}; {then}")
     raise typer.Exit(EXIT_CODES["completed"])

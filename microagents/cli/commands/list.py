@@ -11,7 +11,7 @@ import typer
 from microagents.base.errors import InvalidUsage
 from microagents.base.printing import printable
 from microagents.cli.options import RUNS, AsJson, RunsDir, complete_run
-from microagents.cli.reporting import echo, json_text
+from microagents.cli.reporting import echo, json_text, say
 
 
 def command(
@@ -73,4 +73,4 @@ def _remove(run: str, runs_dir: Path, *, yes: bool) -> None:
         if not typer.confirm(printable(f"Remove run {run} ({held})?"), err=True):
             raise InvalidUsage(f"run {run} was kept")
     removed = remove_run(runs_dir, run)
-    echo(printable(f"removed {', '.join(map(str, removed))}"))
+    say(f"removed {', '.join(map(str, removed))}")

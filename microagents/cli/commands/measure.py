@@ -155,7 +155,10 @@ def command(
         ),
         yes=yes,
     )
-    echo(json_text(report.as_json()) if as_json else report_text(report_of(report)))
+    if as_json:
+        echo(json_text(report.as_json()))
+    else:
+        echo(report_text(report_of(report)))
     raise typer.Exit(EXIT_CODES[report.outcome])
 
 

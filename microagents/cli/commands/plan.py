@@ -186,13 +186,16 @@ def command(
     from microagents.studies.planning import Rates, plan
 
     work = None if task is None else task_of(task, option)
-    measured = [measured_from(runs_dir, each, work) for each in dict.fromkeys(from_)]
+    numbers = None if actions is None else _numbers(actions)
+    given: Any = [measured_from(runs_dir, each, work) for each in dict.fromkeys(from_)]
+    if p is not None:
+        given = Rates(p=p)
     found = plan(
         work,
-        measured if p is None else Rates(p=p),
+        given,
         target=target,
         steps=steps,
-        actions=None if actions is None else _numbers(actions),
+        actions=numbers,
         k=k,
         strategy=strategy,
         options=pairs("-s", set_),
@@ -202,7 +205,7 @@ def command(
         repeat=repeat,
     )
     print_plan(found, task, work, option, concurrency, max_cost, max_time, as_json=as_json)
-    raise typer.Exit(NO_RUN if found.best is None else 0)
+    raise typer.Exit(NO_RUN * (found.best is None))
 
 
 def _plan_promise(asked: Promising, from_: list[str], *, as_json: bool) -> NoReturn:
@@ -229,8 +232,9 @@ def _plan_table(
     given = given_by(task, option, inputs)
     found = plan_rows(tasks_of(given.work), model_measured(runs_dir, run, given.first), **wanted)
     print_rows(found, task, inputs, option, as_json=as_json)
-    raise typer.Exit(0 if found.is_sure else NO_RUN)
+    raise typer.Exit(NO_RUN * (not found.is_sure))
 
 
 def _numbers(actions: str) -> dict[str, int]:
-    return {kind: count(number) for kind, number in pairs("--actions", actions.split(",")).items()}
+    given = pairs("--actions", actions.split(","))
+    return {kind: count(number) for kind, number in given.items()}

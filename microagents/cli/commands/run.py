@@ -34,7 +34,7 @@ from microagents.cli.options import (
     WrongAtMost,
     Yes,
     check_stream,
-    models_of,
+    models_as_measured,
     strategy_named,
     with_output,
     with_settings,
@@ -139,7 +139,6 @@ def command(
     from microagents.runs.driver.begin import new_run_id
     from microagents.runs.words.money import specs_in
     from microagents.shards.sharded_run import engine_of
-    from microagents.studies.measure import model_measured
     from microagents.studies.promised import WantedPromise
     from microagents.systems.chains.row_task import FIRST_ROWS, RowTask
 
@@ -151,12 +150,10 @@ def command(
         changed["reuse"] = reuse
     if "output" in changed:
         changed["output_dialect"] = given.dialect
-    measurement = None if from_ is None else model_measured(runs_dir, from_, given.first)
-    changed["measurement"] = measurement
-    models = models_of(model if measurement is None else model or [measurement.model])
+    models = models_as_measured(model, runs_dir, from_, given.first, changed)
     if wrong_at_most is None:
         chosen = strategy_named(strategy, options, given.first)
-        named = new_run_id(given.first) if run_id is None else run_id
+        named = run_id or new_run_id(given.first)
     else:
         if strategy is not None or no_journal or detach:
             raise InvalidUsage(

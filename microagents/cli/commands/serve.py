@@ -107,11 +107,13 @@ def command(
         "fallbacks": fallback,
         "run_id": f"serve-{stamp}",
         "runs_dir": runs_dir,
-        "settings": {} if prices is None else {"prices": read_prices(prices)},
         **place_in(port),
         "callers": callers,
-        "limit": None if max_cost is None else CostLimit.parse(max_cost),
     }
+    if prices is not None:
+        given["settings"] = {"prices": read_prices(prices)}
+    if max_cost is not None:
+        given["limit"] = CostLimit.parse(max_cost)
     asyncio.run(_serve(given, as_json=as_json))
 
 
@@ -146,5 +148,7 @@ async def _serve(given: dict[str, Any], *, as_json: bool) -> None:
         with rare_garbage_collection():
             await ended.wait()
     counts, cost = served.counts, money(served.caps.cost_usd)
-    left = f"; {counts['not elected']} not elected" if counts["not elected"] else ""
-    typer.echo(f"answered {counts['elections']} of {counted(counts['requests'], 'request')}, {cost}{left}", err=True)
+    said = f"answered {counts['elections']} of {counted(counts['requests'], 'request')}, {cost}"
+    if counts["not elected"]:
+        said += f"; {counts['not elected']} not elected"
+    typer.echo(said, err=True)

@@ -62,9 +62,11 @@ def command(
     if run is not None:
         with reader_of(runs_dir, run):
             pass
-    path = "/" if run is None else f"/run/{quote(run, safe='')}"
+    path, strips = "/", {}
     with ThreadPoolExecutor(1) as pool:  # a million steps take half a second, as long as to import the server
-        strips = {} if run is None else {run: pool.submit(strip, runs_dir, run)}
+        if run is not None:
+            path = f"/run/{quote(run, safe='')}"
+            strips[run] = pool.submit(strip, runs_dir, run)
         browse(runs_dir, path, port, opens=not no_open, strips=strips, trust=trust_journal, metrics_port=metrics_port)
 
 

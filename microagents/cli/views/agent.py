@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.tree import Tree
 
-from microagents.cli.views.lines import branch, draw, one_line
+from microagents.cli.views.lines import branch, draw, flags_text, one_line
 from microagents.cli.views.parts import Sections
 from microagents.runs.words.money import Price
 from microagents.systems.agents.notes import ActionRecord, AgentRecord, CallRecord
@@ -24,32 +24,34 @@ def draw_agent(record: AgentRecord, price: Price) -> str:
 
 def _action(action: ActionRecord, price: Price) -> Tree:
     """Draw an action: its votes and cost, and two lines for each call: the call, and its outcome."""
-    votes = ":".join(str(votes) for _, votes in action.options) or "no vote"
-    flags = "".join(f", {number} {flag}" for flag, number in sorted(action.flags.items()))
-    end = "" if action.result is None else f": the end, {_text(action.result)}"
+    votes = [str(votes) for _, votes in action.options] or ["no vote"]
     place = action.path.partition("/")[2]
-    head = f"{place}  {action.outcome} {votes}{flags}, {price(action.cost_usd)}{_seconds(action.decided_ms)}{end}"
+    paid = f"{price(action.cost_usd)}{_seconds(action.decided_ms)}"
+    head = f"{place}  {action.outcome} {':'.join(votes)}{flags_text(action.flags)}, {paid}"
+    if action.result is not None:
+        head += f": the end, {_text(action.result)}"
     return branch(head, below=map(_call, action.calls))
 
 
 def _call(call: CallRecord) -> Tree:
-    notes = "; ".join(_notes(call))
-    by = f" ({notes})" if notes else ""
-    seen = "" if call.observation is None else f": {call.observation}"
-    head = f"{call.effect or 'no such tool'}  {call_text(call.tool, call.arguments)}"
-    return branch(head, f"-> {call.outcome}{by}{_seconds(call.ended_ms)}{seen}")
+    notes, outcome = "; ".join(_notes(call)), f"-> {call.outcome}"
+    if notes:
+        outcome += f" ({notes})"
+    outcome += _seconds(call.ended_ms)
+    if call.observation is not None:
+        outcome += f": {call.observation}"
+    return branch(f"{call.effect or 'no such tool'}  {call_text(call.tool, call.arguments)}", outcome)
 
 
 def print_calls(parts: Sections, calls: Sequence[CallRecord]) -> None:
     """Print the calls of an action and their outcomes in full."""
     for call in calls:
-        key = [] if call.effect == "read_only" else [f"the key of the effect is {call.key}"]
+        notes = [*_notes(call)]
+        if call.effect != "read_only":
+            notes.insert(0, f"the key of the effect is {call.key}")
         title = f"{call.effect or 'no such tool'}: {call_text(call.tool, call.arguments)}"
-        parts.add(
-            f"{title}: {call.outcome}{_seconds(call.ended_ms)}",
-            call.observation or "",
-            "; ".join([*key, *_notes(call)]),
-        )
+        ended = f"{call.outcome}{_seconds(call.ended_ms)}"
+        parts.add(f"{title}: {ended}", call.observation or "", "; ".join(notes))
 
 
 def _notes(call: CallRecord) -> Iterator[str]:
@@ -61,7 +63,8 @@ def _notes(call: CallRecord) -> Iterator[str]:
 
 def call_text(tool: str, arguments: dict[str, object]) -> str:
     """Write a call as in Python."""
-    return one_line(f"{tool}({', '.join(f'{name}={_text(value)}' for name, value in arguments.items())})")
+    given = [f"{name}={_text(value)}" for name, value in arguments.items()]
+    return one_line(f"{tool}({', '.join(given)})")
 
 
 def _text(value: object) -> str:

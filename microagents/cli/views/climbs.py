@@ -27,15 +27,16 @@ def draw_climbs(climbs: Sequence[Climb], price: Price) -> str:
 
 
 def _cells(climb: Climb, price: Price) -> tuple[str, ...]:
-    return (
-        climb.path,
-        _counts(climb.votes),
-        ", ".join(f"{rung.name} {_counts(rung.votes)}".rstrip(" -") for rung in climb.rungs),
-        f"{climb.samples:,}",
-        price(climb.cost_usd),
-        "undecided" if climb.decided_by is None else f"{_text(climb.value)} by {climb.decided_by}",
-        "the same" if climb.differs is False else "-" if climb.without is None else _text(climb.without),
-    )
+    rungs = [f"{rung.name} {_counts(rung.votes)}".rstrip(" -") for rung in climb.rungs]
+    decided, without = "undecided", "-"
+    if climb.decided_by is not None:
+        decided = f"{_text(climb.value)} by {climb.decided_by}"
+    if climb.differs is False:
+        without = "the same"
+    elif climb.without is not None:
+        without = _text(climb.without)
+    paid = (f"{climb.samples:,}", price(climb.cost_usd))
+    return (climb.path, _counts(climb.votes), ", ".join(rungs), *paid, decided, without)
 
 
 def _counts(votes: Votes) -> str:
@@ -43,17 +44,18 @@ def _counts(votes: Votes) -> str:
 
 
 def _text(value: object) -> str:
-    return shorten(one_line(msgspec.json.encode(value).decode()), MAX_REPLY_COLUMNS)
+    written = msgspec.json.encode(value).decode()
+    return shorten(one_line(written), MAX_REPLY_COLUMNS)
 
 
 def _facts(climbs: Sequence[Climb], price: Price) -> Iterator[str]:
     if (more := len(climbs) - MAX_SHOWN) > 0:
         yield f"and {more:,} more; --json lists all of them"
-    changed, undecided = sum(each.differs is True for each in climbs), sum(each.decided_by is None for each in climbs)
+    changed = sum(each.differs is True for each in climbs)
+    undecided = sum(each.decided_by is None for each in climbs)
     cost = total_usd([each.cost_usd for each in climbs])
     samples = sum(each.samples for each in climbs)
-    yield (
-        f"{counted(len(climbs), 'step')} climbed, for {counted(samples, 'sample')} and {price(cost)}; "
-        f"decided for another reply than the one that led its vote: {changed:,}"
-        + (f"; undecided: {undecided:,}" if undecided else "")
-    )
+    yield f"{counted(len(climbs), 'step')} climbed, for {counted(samples, 'sample')} and {price(cost)}"
+    yield f"decided for another reply than the one that led its vote: {changed:,}"
+    if undecided:
+        yield f"undecided: {undecided:,}"

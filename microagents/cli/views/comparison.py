@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from microagents.cli.views.tables import Columns, Facts, Part, closing_notes
+from microagents.cli.views.tables import Columns, Facts, Part, cell, closing_notes
 from microagents.runs.words.money import money, prices_of, specs_in
 from microagents.runs.words.summary import accuracy_text
 from microagents.studies.comparison import Comparison, Row
@@ -41,7 +41,7 @@ def report(comparison: Comparison) -> Iterator[Part]:
 
 def _unjudged(rows: Sequence[Row]) -> Iterator[Part]:
     """Yield the agreement and the form of replies that nothing judges."""
-    cells = [(_named(each), _cell(each.k, ""), _cell(each.valid, ".1%"), _cell(each.agreement, ".1%")) for each in rows]
+    cells = [(_named(each), cell(each.k, ""), cell(each.valid, ".1%"), cell(each.agreement, ".1%")) for each in rows]
     yield Columns([("strategy", "k", "samples valid", "votes for the decision"), *cells])
     yield "nothing is judged: replies that agree may be wrong alike"
 
@@ -75,28 +75,23 @@ def _cells(row: Row) -> tuple[str, ...]:
         solved = f"{row.solved:,} of {row.judged:,}"
     else:
         solved = f"? ({row.completed:,} completed)"
-    rate = "-" if row.rate is None else f"{row.rate:.1%}"
-    interval = "-" if row.low is None or row.high is None else f"{row.low:.1%} to {row.high:.1%}"
+    interval = "-"
+    if row.low is not None and row.high is not None:
+        interval = f"{row.low:.1%} to {row.high:.1%}"
     cost = "-"
     if row.cost_usd is None or row.cost_per_input is not None:
         cost = money(row.cost_per_input)
     return (
         _named(row),
-        _cell(row.k, ""),
+        cell(row.k, ""),
         solved,
-        rate,
+        cell(row.rate, ".1%"),
         interval,
         f"{row.undecided:,}",
         f"{row.failed:,}",
-        _cell(row.argmax, ","),
-        _cell(row.calls_per_input, ",.1f"),
-        _cell(row.tokens_per_input, ",.0f"),
+        cell(row.argmax, ","),
+        cell(row.calls_per_input, ",.1f"),
+        cell(row.tokens_per_input, ",.0f"),
         cost,
         f"{row.wall_s:,.1f} s",
     )
-
-
-def _cell(number: float | None, form: str) -> str:
-    if number is None:
-        return "-"
-    return f"{number:{form}}"

@@ -11,7 +11,7 @@ from microagents.cli.views.parts import Sections
 from microagents.replies.chat import Cached
 from microagents.runs.accuracy import in_words
 from microagents.runs.inspection.decision import InspectedDecision, RecordedReply
-from microagents.runs.words.money import prices_of
+from microagents.runs.words.money import Price, prices_of
 from microagents.runs.words.verdict import decided_text
 
 NOT_KEPT, CUT = "(text not kept)", "\n(the rest of the text is not kept)"
@@ -24,36 +24,50 @@ def print_decision(shown: InspectedDecision) -> None:
         parts.add(f"{shown.path}: prompt", "", shown.note or "")
     else:
         parts.add(f"{shown.path}: system prompt", shown.system or "")
-        several = f", the first of {shown.prompts} through which samples cycle" if shown.prompts > 1 else ""
-        parts.add(f"user prompt{several}", shown.user)
+        title = "user prompt"
+        if shown.prompts > 1:
+            title += f", the first of {shown.prompts} through which samples cycle"
+        parts.add(title, shown.user)
     for reply in shown.replies:
-        cost = "" if reply.cost_usd is None else f", {price(reply.cost_usd)}"
-        cost += _cached_text(reply.cached)
-        cost += "" if reply.model is None else f", by {reply.model}"
-        text = NOT_KEPT if reply.text is None else f"{reply.text}{CUT if reply.text_is_cut else ''}"
-        if reply.rollout is not None:
-            text = f"predicted by the rollout at {reply.rollout}"
-        if reply.shares:
-            text = "\n".join(f"{share:.4f}  {option}" for option, share in reply.shares.items())
-        vote = "likeliest" if reply.shares else "vote"
-        parts.add(
-            f"reply {reply.seq}: {_read(reply, shown)}{cost}",
-            text,
-            "" if reply.flag else f"=> {vote} {json_text(shown.behind(reply.vote))}",
-        )
+        _print_reply(parts, reply, shown, price)
     checked = {None: "", True: ", right by the task's own oracle", False: ", WRONG by the task's own oracle"}[
         shown.correct
     ]
-    settled = "" if shown.settled_by is None else f" (settled by {shown.settled_by})"
+    ended = shown.outcome
+    if shown.settled_by is not None:
+        ended += f" (settled by {shown.settled_by})"
     lines = _votes(shown)
     if shown.probability is not None:
         lines = _likelihood(shown, lines)
     lines += _remarks(shown)
     is_predicted = any(reply.rollout is not None for reply in shown.replies)
-    paid = "predictions, paid as rollouts" if is_predicted else f"samples, {price(shown.cost_usd)}"
+    paid = f"samples, {price(shown.cost_usd)}"
+    if is_predicted:
+        paid = "predictions, paid as rollouts"
     paid += _cached_text(shown.cached)
-    parts.add(f"{shown.outcome}{settled}{checked}; {len(shown.replies)} {paid}", "", "\n".join(lines))
-    print_calls(parts, [] if shown.action is None else shown.action.calls)
+    parts.add(f"{ended}{checked}; {len(shown.replies)} {paid}", "", "\n".join(lines))
+    if shown.action is not None:
+        print_calls(parts, shown.action.calls)
+
+
+def _print_reply(parts: Sections, reply: RecordedReply, shown: InspectedDecision, price: Price) -> None:
+    cost, text, vote = "", reply.text or NOT_KEPT, "vote"
+    if reply.cost_usd is not None:
+        cost = f", {price(reply.cost_usd)}"
+    cost += _cached_text(reply.cached)
+    if reply.model is not None:
+        cost += f", by {reply.model}"
+    if reply.text_is_cut:
+        text += CUT
+    if reply.rollout is not None:
+        text = f"predicted by the rollout at {reply.rollout}"
+    if reply.shares:
+        options = [f"{share:.4f}  {option}" for option, share in reply.shares.items()]
+        text, vote = "\n".join(options), "likeliest"
+    said = ""
+    if not reply.flag:
+        said = f"=> {vote} {json_text(shown.behind(reply.vote))}"
+    parts.add(f"reply {reply.seq}: {_read(reply, shown)}{cost}", text, said)
 
 
 def _cached_text(cached: Cached | None) -> str:
@@ -84,9 +98,11 @@ def _votes(shown: InspectedDecision) -> list[str]:
     if shown.cells:
         wrong = [f"wrong: {in_words(shown.wrong)} (right -> given)"]
         return cell_lines(shown) + wrong * bool(shown.wrong)
-    values = told_apart([json_text(shown.behind(value)) for value, _ in shown.tally])
-    lines = [f"{count} x {value}" for value, (_, count) in zip(values, shown.tally, strict=True)]
-    return lines or ["no valid reply" if shown.replies else json_text(shown.value)]
+    named = [json_text(shown.behind(value)) for value, _ in shown.tally]
+    lines = [f"{count} x {value}" for value, (_, count) in zip(told_apart(named), shown.tally, strict=True)]
+    if not lines and shown.replies:
+        return ["no valid reply"]
+    return lines or [json_text(shown.value)]
 
 
 def cell_lines(shown: InspectedDecision) -> list[str]:
@@ -94,7 +110,8 @@ def cell_lines(shown: InspectedDecision) -> list[str]:
     lines = []
     for name in sorted(shown.cells, key=lambda each: each not in shown.open_fields):
         votes = [f"{number} x {json_text(value)}" for value, number in shown.cells[name]]
-        lines.append(f"{'open: ' if name in shown.open_fields else ''}{name}: {', '.join(votes)}")
+        is_open = name in shown.open_fields
+        lines.append(f"{'open: ' * is_open}{name}: {', '.join(votes)}")
     return lines
 
 
@@ -112,15 +129,18 @@ def _likelihood(shown: InspectedDecision, votes: list[str]) -> list[str]:
 
 def _read(reply: RecordedReply, shown: InspectedDecision) -> str:
     if reply.flag is not None:
-        return f"RED FLAG {reply.flag}{f': {reply.why}' if reply.why else ''}"
+        return ": ".join(filter(None, [f"RED FLAG {reply.flag}", reply.why]))
     if reply.agrees is False and shown.cells and isinstance(shown.value, dict):
-        return f"differs in {', '.join([name for name, value in reply.vote.items() if value != shown.value.get(name)])}"
+        differing = [name for name, value in reply.vote.items() if value != shown.value.get(name)]
+        return f"differs in {', '.join(differing)}"
     is_by_vote = shown.outcome != "climbed" and shown.settled_by is None
-    return {None: "valid", True: "agrees", False: "OUTVOTED" if is_by_vote else "differs"}[reply.agrees]
+    return {None: "valid", True: "agrees", False: ("differs", "OUTVOTED")[is_by_vote]}[reply.agrees]
 
 
 def _left_to(shown: InspectedDecision) -> str:
-    leads = "" if shown.value is None else f"; {json_text(shown.value)} leads"
+    leads = ""
+    if shown.value is not None:
+        leads = f"; {json_text(shown.value)} leads"
     if shown.decided_by is None:
         return f"left to the next rung, and no rung decided{leads}"
     if shown.path.startswith(f"{shown.decided_by}/"):
@@ -129,7 +149,9 @@ def _left_to(shown: InspectedDecision) -> str:
 
 
 def _end(shown: InspectedDecision) -> str:
-    settled = "" if shown.settled_at is None else f", the person decided at {shown.settled_at}"
-    if shown.ended_at is None:
-        return settled
-    return f"{settled}, its input ended at {shown.ended_at}"
+    said = ""
+    if shown.settled_at is not None:
+        said += f", the person decided at {shown.settled_at}"
+    if shown.ended_at is not None:
+        said += f", its input ended at {shown.ended_at}"
+    return said

@@ -62,7 +62,8 @@ def live_display(title: str, *, unit: str = "step", price: Price = UNPRICED, loa
     line = progress.add_task(_shown_title(title), total=None, done="starting")
 
     def counted(cells: Iterable[str]) -> Group:
-        laid = Columns([Text(one_line(cell), no_wrap=True, overflow="ellipsis") for cell in cells], padding=(0, 3))
+        texts = [Text(one_line(cell), no_wrap=True, overflow="ellipsis") for cell in cells]
+        laid = Columns(texts, padding=(0, 3))
         return Group(progress, Padding(laid, (0, 0, 0, 2)))
 
     with Live(counted(()), console=console, transient=True, refresh_per_second=8) as live:
@@ -111,25 +112,31 @@ def _done_text(account: Account, unit: str) -> str:
         account.total_steps is None and not account.steps
     ):  # the number of steps is unknown: replies show that work is done
         return f"{account.valid:,} replies"
-    return f"{account.steps:,}{'' if account.total_steps is None else f'/{account.total_steps:,}'} {unit}s"
+    if account.total_steps is None:
+        return f"{account.steps:,} {unit}s"
+    return f"{account.steps:,}/{account.total_steps:,} {unit}s"
 
 
 def _pace(task: Task, account: Account, unit: str) -> Iterator[str]:
-    is_of_inputs = account.total_steps is None and account.inputs > 1
     if account.inputs > 1 and account.steps:
         yield f"{account.steps:,} {unit}s"
     if task.speed:
-        yield f"{_rate(task.speed, 'input' if is_of_inputs else unit)}"
-    left = task.time_remaining
-    yield f"{clock(task.elapsed or 0)} elapsed" + (
-        "" if left is None or task.total is None else f", {clock(left)} left"
-    )
+        if account.total_steps is None and account.inputs > 1:
+            unit = "input"
+        yield _rate(task.speed, unit)
+    left, elapsed = task.time_remaining, f"{clock(task.elapsed or 0)} elapsed"
+    if left is None or task.total is None:
+        yield elapsed
+    else:
+        yield f"{elapsed}, {clock(left)} left"
 
 
 def _rate(a_second: float, unit: str) -> str:
     """Write a rate, by the second or for slow work by the minute."""
+    if a_second >= 10:  # noqa: PLR2004 - two digits
+        return f"{a_second:,.0f} {unit}s/s"
     if a_second >= 1:
-        return f"{a_second:,.0f} {unit}s/s" if a_second >= 10 else f"{a_second:.1f} {unit}s/s"  # noqa: PLR2004 - two digits
+        return f"{a_second:.1f} {unit}s/s"
     return f"{60 * a_second:.1f} {unit}s/min"
 
 

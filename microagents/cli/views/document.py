@@ -45,7 +45,9 @@ def short_names(agents: Sequence[str]) -> list[str]:
         short.append(f"{model or spec}{copy}{number}")
     # An agent that draws from a pool has its specs.
     is_clear = len(set(short)) == len(agents) and not any(", " in name for name in agents)
-    return short if is_clear else list(agents)
+    if is_clear:
+        return short
+    return list(agents)
 
 
 def _subtask(record: SubtaskRecord, names: Sequence[str]) -> Tree:
@@ -60,13 +62,17 @@ def _facts(record: SubtaskRecord, names: Sequence[str]) -> Iterator[str]:
     if record.rounds:
         yield counted(len(record.rounds), "round")
     written = [draft for drafts in record.rounds for draft in drafts if draft.segment is not None]
-    if discarded := sum(draft.outcome == "failed" for draft in written):
+    discarded = sum(draft.outcome == "failed" for draft in written)
+    if discarded:
         yield f"{discarded} of {len(written)} segments discarded"
     if record.state == "writing" and record.rounds:
         yield from [_state(draft, names) for draft in record.rounds[-1]]
     if record.author is not None:
-        approvals = ", ".join(str(draft.approvals) for draft in _taken(record, record.author) if draft.validations)
-        yield f"by {names[record.author]}" + (f", approved by {approvals} of {len(names)}" if approvals else "")
+        said = f"by {names[record.author]}"
+        approvals = [str(draft.approvals) for draft in _taken(record, record.author) if draft.validations]
+        if approvals:
+            said += f", approved by {', '.join(approvals)} of {len(names)}"
+        yield said
     marks = {"NOT AGREED": not record.agreed, "INCOMPLETE": not record.complete}
     marks["summarized for later authors"] = record.summary is not None
     yield from [mark for mark, is_so in marks.items() if is_so]
@@ -77,7 +83,9 @@ def _taken(record: SubtaskRecord, author: int) -> list[SegmentRecord]:
     taken: list[SegmentRecord] = []
     for draft in (draft for drafts in record.rounds for draft in drafts):
         if draft.agent == author and draft.outcome in ("passed", "forced") and draft.segment is not None:
-            taken = [*([] if draft.segment.mode == "override" else taken), draft]
+            if draft.segment.mode == "override":
+                taken = []
+            taken.append(draft)
     return taken
 
 
@@ -85,8 +93,10 @@ def _state(draft: SegmentRecord, names: Sequence[str]) -> str:
     """Write the state of a segment, and the number of agents that approve."""
     if draft.outcome == "open" and draft.segment is None:
         return f"{names[draft.agent]} writes"
-    approvals = f", {draft.approvals} of {len(names)} approve" if draft.validations else ""
-    return f"{names[draft.agent]} {OUTCOMES[draft.outcome]}{approvals}"
+    said = f"{names[draft.agent]} {OUTCOMES[draft.outcome]}"
+    if not draft.validations:
+        return said
+    return f"{said}, {draft.approvals} of {len(names)} approve"
 
 
 def _segments(record: SubtaskRecord, names: Sequence[str]) -> Iterator[Tree]:
@@ -111,9 +121,15 @@ def _reason(validation: ValidationRecord) -> str:
 def _notes(record: SubtaskRecord, names: Sequence[str]) -> Iterator[str]:
     """Write the refused splits, and the version that each ranker calls best."""
     for fault, times in Counter(record.refused_splits).items():
-        yield f"split refused{f' {times} times' if times > 1 else ''}: {fault}"
-    best: dict[int | None, list[str]] = {}
+        again = f" {times} times" * (times > 1)
+        yield f"split refused{again}: {fault}"
+    best: dict[str, list[str]] = {}
     for each in record.rankings:
-        best.setdefault(each.best, []).append("the neutral ranker" if each.agent is None else names[each.agent])
-    for one, by in best.items():
-        yield f"{'no valid ranking' if one is None else f'ranked best: {names[one]}'} by {', '.join(by)}"
+        ranking, by = "no valid ranking", "the neutral ranker"
+        if each.best is not None:
+            ranking = f"ranked best: {names[each.best]}"
+        if each.agent is not None:
+            by = names[each.agent]
+        best.setdefault(ranking, []).append(by)
+    for ranking, rankers in best.items():
+        yield f"{ranking} by {', '.join(rankers)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from io import StringIO
 
 from rich.cells import cell_len, set_cell_size
@@ -56,3 +56,9 @@ def shorten(text: str, columns: int) -> str:
     if cell_len(text) <= columns:
         return text
     return set_cell_size(text, max(0, columns - 3)).rstrip() + "..."
+
+
+def flags_text(flags: Mapping[str, int]) -> str:
+    """Count red flags by name, behind votes."""
+    counts = [f", {number} {flag}" for flag, number in sorted(flags.items())]
+    return "".join(counts)

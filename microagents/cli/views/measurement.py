@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from microagents.cli.views.tables import Columns, Facts, Part, closing_notes
+from microagents.cli.views.tables import Columns, Facts, Part, cell, closing_notes
 from microagents.elections.laws import Proportion
 from microagents.runs.accuracy import in_words
 from microagents.runs.words.money import money, prices_of
@@ -30,7 +30,7 @@ UNKNOWN = (
 
 def report_of(report: Measurement) -> Iterator[Part]:
     """Yield the sentences, the facts and the tables of a measurement."""
-    steps = report.source if report.agents else f"random steps of {report.source}"
+    steps = f"{'random steps of ' * (not report.agents)}{report.source}"
     yield f"{report.task}{options_text(report.options)}: {steps}; seed {report.seed}; intervals of 95 %"
     for number, each in enumerate(report.models):
         yield from ("", each.model, Facts([*_model(each, report.source)]))
@@ -60,7 +60,8 @@ def report_of(report: Measurement) -> Iterator[Part]:
 
 def _model(found: ModelMeasurement, source: str) -> Iterator[tuple[str, str]]:
     price, calls = prices_of([found.model]), max(1, found.calls)
-    sampled = counted(len(found.steps), "input" if found.of_inputs else "step")
+    unit = ("step", "input")[found.of_inputs]
+    sampled = counted(len(found.steps), unit)
     yield "asked", f"{sampled} of {found.total:,}: {counted(found.draws, 'draw')}, {price(found.cost_usd)}"
     read, written = found.input_tokens / calls, found.output_tokens / calls
     yield "a call", f"{read:,.0f} tokens in, {written:,.0f} out, {money(found.call_usd)}"
@@ -100,9 +101,11 @@ def _judged(found: ModelMeasurement) -> Iterator[tuple[str, str]]:
     said = f"{rates.correlation:.2f} of two draws of a step: three votes are worth {worth:.1f} independent ones"
     yield "correlation", said
     yield from _ceiling(found.ceiling)
-    named = f" (steps {_named(hard)})" if hard else ""
-    yield "hard steps", f"{len(hard):,}{named}; at most {rates.hard.high:,.0f} of all {found.total:,}"
-    if hard:
+    most = f"at most {rates.hard.high:,.0f} of all {found.total:,}"
+    if not hard:
+        yield "hard steps", f"0; {most}"
+    else:
+        yield "hard steps", f"{len(hard):,} (steps {_named(hard)}); {most}"
         yield "others", f"p = {rates.p_ordinary:.4f}, for `-s p=` of a ladder"
     if found.trend:
         yield "trend", found.trend
@@ -135,8 +138,12 @@ def _pool(found: Ceiling) -> Iterator[tuple[str, str]]:
 
 def _by_fields(found: ModelMeasurement) -> Iterator[tuple[str, str]]:
     """Yield the law of votes on each field."""
-    k = Maker().k if found.pilot is None else found.pilot.k
-    law = found.law(k) if found.fields else None
+    if not found.fields:
+        return
+    k = Maker().k
+    if found.pilot is not None:
+        k = found.pilot.k
+    law = found.law(k)
     if law is not None and law.right is not None:
         said = f"at k = {k} by field: {law.calls.mid:.2f} calls a row, all fields right in {law.right.share:.4f}"
         yield "law", f"{said}, if fields err independently and wrong values agree"
@@ -160,16 +167,20 @@ def _trials(found: AgentMeasurement) -> Iterator[tuple[str, str]]:
 def _lookahead(positions: Sequence[PositionAccuracy]) -> Columns:
     rows = [["position", "right", "95 % interval", "first right", "hardest step"]]
     for each in positions:
-        name, hardest = f"+{each.position}" if each.position else "alone", each.at_hardest
+        name = f"+{each.position}"
+        if not each.position:
+            name = "alone"
         first = _cells(each.given_first)[0]
-        rows.append([name, *_cells(each.accuracy), first, "-" if hardest is None else f"{hardest:.1%}"])
+        rows.append([name, *_cells(each.accuracy), first, cell(each.at_hardest, ".1%")])
     return Columns(rows)
 
 
 def _flags(found: FlagFindings) -> Iterator[Part]:
     rows = [["reading", "valid", "wrong", "first two wrong", "right flagged", "nats a call"]]
     for each in found.readings:
-        wrong = f"{each.wrong / each.valid:.2%}" if each.valid else "-"
+        wrong = "-"
+        if each.valid:
+            wrong = f"{each.wrong / each.valid:.2%}"
         gained = f"{each.information:.3f}{' +' * each.gains}"
         valid, both = f"{each.valid / found.replies:.1%}", f"{each.collisions:,}"
         rows.append([each.name, valid, wrong, both, f"{each.right_flagged:,}", gained])
@@ -186,15 +197,20 @@ def _thresholds(found: Sequence[Threshold]) -> Iterator[Part]:
     if not found:
         return
     rows = [["target error", "at_least", "decided", "wrong", "95 % interval"]]
-    for each in found:
-        at_least = "-" if each.at_least is None else f"{each.at_least:.4f}"
-        rows.append([f"{each.target:.1%}", at_least, _cells(each.decided)[0], *_cells(each.wrong)])
+    rows += map(_threshold, found)
     yield Columns(rows, to_the_left=())
     yield "at_least: fitted on one half of the steps; the rest of the row is of the other half"
 
 
+def _threshold(each: Threshold) -> list[str]:
+    return [f"{each.target:.1%}", cell(each.at_least, ".4f"), _cells(each.decided)[0], *_cells(each.wrong)]
+
+
 def _named(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:SHOWN])) + (", ..." if len(numbers) > SHOWN else "")
+    shown = [*map(str, numbers[:SHOWN])]
+    if len(numbers) > SHOWN:
+        shown.append("...")
+    return ", ".join(shown)
 
 
 def within(share: Proportion | None) -> str:

@@ -10,7 +10,7 @@ from string import ascii_uppercase
 from msgspec import structs
 
 from microagents.cli.reporting import echo, json_text
-from microagents.cli.views.tables import Columns, Facts, Part, clock, report_text
+from microagents.cli.views.tables import Columns, Facts, Part, cell, clock, report_text
 from microagents.runs.words.money import money, prices_of
 from microagents.runs.words.summary import known, options_text
 from microagents.runs.words.verdict import counted
@@ -58,7 +58,8 @@ def print_plan(
         if max_time is not None:
             limits["duration"] = clock(max_time)
         within = [f" with a known {name} of at most {most}" for name, most in limits.items()]
-        echo(report_text([*_report(task, work, found), *_end(found, command_line, " and".join(within))]))
+        end = _end(found, command_line, " and".join(within))
+        echo(report_text(chain(_report(task, work, found), end)))
 
 
 def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator[Part]:
@@ -66,8 +67,11 @@ def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator
         named = ""
     else:
         named = f"{task}{options_text(work.model_dump(exclude_defaults=True))}: "
-    size = counted(found.steps, "step") if found.unit == "steps" else f"one {found.unit}"
-    models = list(dict.fromkeys(chain.from_iterable(run.models for run in found.runs)))
+    size = f"one {found.unit}"
+    if found.unit == "steps":
+        size = counted(found.steps, "step")
+    every = chain.from_iterable(run.models for run in found.runs)
+    models = list(dict.fromkeys(every))
     yield "; ".join([f"{named}{size}", *models[: len(models) == 1]])
     letters = {}
     if len(models) > 1:
@@ -81,9 +85,8 @@ def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator
     if len(shown) < len(found.runs):
         yield f"{len(found.runs) - len(shown):,} other runs are in --json"
     for names in dict.fromkeys(run.models for run in shown):
-        of = f"{_pool(names, letters)}: " if letters else ""
         for note in found.notes.get(names, ()):
-            yield f"{of}{note}"
+            yield ": ".join([_pool(names, letters), note][not letters :])
     if found.simulation is not None:
         yield from _simulation(found.simulation)
     note = prices_of(models).note
@@ -100,12 +103,15 @@ def _by_rates(shown: Sequence[PlannedRun]) -> Columns:
 
 def _measured(found: PlannedRuns, shown: Sequence[PlannedRun], letters: dict[str, str]) -> Columns:
     """Lay out runs by measured errors; of one model without its name."""
+    digits = {"steps": ",.0f"}.get(found.unit, ",.1f")
     rows = [["", "models", "strategy", "if independent", "measured (95 %)", "calls", "cost", "time"]]
     for run in shown:
-        independent = "-" if run.independent is None else f"{run.independent:.4f}"
+        independent = cell(run.independent, ".4f")
         chance = known(run.chance.low, run.chance.high)
-        time = "-" if run.duration_s is None else clock(run.duration_s)
-        calls = f"{run.calls:,.0f}" if found.unit == "steps" else f"{run.calls:,.1f}"
+        time = "-"
+        if run.duration_s is not None:
+            time = clock(run.duration_s)
+        calls = cell(run.calls, digits)
         cells = [_pool(run.models, letters), _named(run), independent, chance, calls, money(run.cost_usd), time]
         rows.append([_mark(run), *cells])
     if not letters:
@@ -118,7 +124,7 @@ def _pool(names: Sequence[str], letters: dict[str, str]) -> str:
 
 
 def _mark(run: PlannedRun) -> str:
-    return "*" if run.is_best else ""
+    return "*" * run.is_best
 
 
 def _shown(found: PlannedRuns) -> Sequence[PlannedRun]:
@@ -128,7 +134,11 @@ def _shown(found: PlannedRuns) -> Sequence[PlannedRun]:
 
     def rank(run: PlannedRun) -> tuple[bool, bool, float]:
         is_enough = run.chance.low >= found.target
-        return run not in (found.best, found.assumed), not is_enough, run.calls if is_enough else -run.chance.share
+        if is_enough:
+            least = run.calls
+        else:
+            least = -run.chance.share
+        return run not in (found.best, found.assumed), not is_enough, least
 
     chosen = sorted(found.runs, key=rank)[: 1 + OTHERS]
     return [run for run in found.runs if run in chosen]
@@ -171,12 +181,16 @@ def command_of(task: str, default: str, options: list[str], run: PlannedRun, con
         run: the planned run.
         concurrency: maximum number of calls in flight.
     """
-    limit = [] if concurrency is None else ["--concurrency", str(concurrency)]
-    models = [word for each in run.models for word in ("--model", each)]
-    k = [] if run.k is None else ["-k", str(run.k)]
-    chosen = [word for name, value in run.options.items() for word in ("-s", f"{name}={value}")]
-    strategy = [] if run.strategy == default else ["--strategy", run.strategy]
-    return run_command(task, options, [*models, *strategy, *k, *chosen, *limit])
+    words = [word for each in run.models for word in ("--model", each)]
+    if run.strategy != default:
+        words += ["--strategy", run.strategy]
+    if run.k is not None:
+        words += ["-k", str(run.k)]
+    for name, value in run.options.items():
+        words += ["-s", f"{name}={value}"]
+    if concurrency is not None:
+        words += ["--concurrency", str(concurrency)]
+    return run_command(task, options, words)
 
 
 def run_command(task: str, options: list[str], words: Sequence[str]) -> str:
@@ -187,6 +201,8 @@ def run_command(task: str, options: list[str], words: Sequence[str]) -> str:
 
 def _named(run: PlannedRun) -> str:
     """Name a row: its k, or its strategy, with the options that make it another."""
-    name = run.strategy if run.k is None else f"k = {run.k}"
+    name = run.strategy
+    if run.k is not None:
+        name = f"k = {run.k}"
     options = [f"{option} {value}" for option, value in run.options.items() if option != "p"]
     return ", ".join([name, *options])

@@ -41,7 +41,9 @@ def print_rows(found: PlannedTable, task: str, file: str, options: list[str], *,
 
 
 def _report(found: PlannedTable, file: str) -> Iterator[Part]:
-    once = "" if found.asked == found.rows else f", {found.asked:,} asked: equal rows are asked once"
+    once = ""
+    if found.asked != found.rows:
+        once = f", {found.asked:,} asked: equal rows are asked once"
     yield f"{file}: {counted(found.rows, 'row')}{once}; {counted(found.fields, 'field')} a row; {found.model}"
     yield Columns([HEAD, *[_cells(each, found) for each in found.votes]], to_the_left=(0, 1, 2), least=LEAST)
     yield from found.notes
@@ -52,11 +54,14 @@ def _report(found: PlannedTable, file: str) -> Iterator[Part]:
 
 def _cells(planned: PlannedVotes, of: PlannedTable) -> list[str]:
     votes, row_usd = planned.votes, planned.row_usd
-    by = f"{counted(votes.rows, 'row')} held" if votes.rows else "law"
+    by = "law"
+    if votes.rows:
+        by = f"{counted(votes.rows, 'row')} held"
     seen = [within(each) for each in (votes.fields, votes.right, votes.open, proportion_of(votes.calls))]
-    field_usd = None if row_usd is None else row_usd / of.fields
+    field_usd = row_usd and row_usd / of.fields
     costs = [money(field_usd), money(row_usd), f"{planned.calls:,.0f}", money(planned.cost_usd)]
-    return ["*" if of.is_sure and planned is of.best else "", str(votes.k), by, *seen, *costs]
+    is_marked = of.is_sure and planned is of.best
+    return ["*" * is_marked, str(votes.k), by, *seen, *costs]
 
 
 def _end(found: PlannedTable, command_line: str | None) -> str:

@@ -40,10 +40,12 @@ def _ending(shown: ShownStep) -> tuple[str, str]:
     if shown.reason is not None:
         return "stopped", shown.reason
     lines = [f"{count} x {json_text(value)}" for value, count in shown.tally] or ["no valid reply"]
-    checked = None if shown.leader_correct is None else CHECKED[shown.leader_correct]
+    checked = None
+    if shown.leader_correct is not None:
+        checked = CHECKED[shown.leader_correct]
     ending = f"{shown.outcome}: not decided by the vote"
     if shown.outcome not in (*OPEN_OUTCOMES, "argmax"):
-        ending = shown.outcome if checked is None else f"{shown.outcome}, {checked}"
+        ending = ", ".join(filter(None, [shown.outcome, checked]))
         return ending, "\n".join(lines)
     if shown.climbs_to is not None:
         lines.append(f"a run would climb to {shown.climbs_to}")

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.base.printing import printable
-from microagents.cli.reporting import EXIT_CODES, FAILURE, echo, json_text
+from microagents.cli.reporting import EXIT_CODES, FAILURE, echo, json_text, say
 from microagents.cli.views.agent import draw_agent
 from microagents.cli.views.climbs import draw_climbs
 from microagents.cli.views.decision import print_decision
@@ -69,15 +69,15 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         if not as_json:
             told += _told(reader, result)
     if as_json:
-        verified = {"verified": not problems} if verify else {}
-        solution = {} if tree is None else {"solution": tree}
-        climbed = {} if climbs is None else {"climbs": climbs}
-        agreed = {} if agreement is None else {"agreement": msgspec.to_builtins(agreement)}
-        echo(json_text(result.as_json() | solution | climbed | verified | agreed))
+        more = {"solution": tree, "climbs": climbs, "agreement": msgspec.to_builtins(agreement)}
+        if verify:
+            more["verified"] = not problems
+        known = {name: value for name, value in more.items() if value is not None}
+        echo(json_text(result.as_json() | known))
     else:
         echo(summary(result, with_text=False))
         for each in told:
-            echo(printable(each))
+            say(each)
         _print_interventions(changes, requests)
         if verify and not problems:
             echo("verified: every row was read, and the account and the digests match the rows")
@@ -86,10 +86,10 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         if climbs:
             echo("\n" + draw_climbs(climbs, result.price))
     if note is not None:
-        echo(printable(" ".join(note.split())), err=as_json)
+        say(" ".join(note.split()), err=as_json)
     for problem in problems:
         typer.echo(f"microagents: {printable(problem)}; keep the file for inspection, and begin another run", err=True)
-    raise typer.Exit(FAILURE if problems else 0)
+    raise typer.Exit(FAILURE * bool(problems))
 
 
 def _told(reader: Reader, result: Result) -> Iterator[str]:
@@ -103,8 +103,8 @@ def _told(reader: Reader, result: Result) -> Iterator[str]:
                 yield f"wrong at {shown.path}: {values}; `microagents show {run} PATH` shows its votes"
     looked_up = Counter(row.tool for row in look_up_rows(reader))
     if looked_up:
-        calls = ", ".join(f"{number:,} of {tool}" for tool, number in sorted(looked_up.items()))
-        yield f"looked up before replies: {calls} (microagents export {run} --actions)"
+        calls = [f"{number:,} of {tool}" for tool, number in sorted(looked_up.items())]
+        yield f"looked up before replies: {', '.join(calls)} (microagents export {run} --actions)"
     yield from batch_lines(reader, result.price)
 
 
@@ -113,8 +113,8 @@ def _print_agreement(agreement: Sequence[Agreement]) -> None:
     if agreement:
         echo("\nsamples that agree, by tool and argument (a low one leaves votes open: see `ignore` in a policy)")
     for each in agreement:
-        named = f"{each.tool}.{each.argument}" if each.argument else each.tool
-        echo(printable(f"  {each.share:4.0%}  {named}  ({counted(each.elections, 'election')})"))
+        named = f"{each.tool}.{each.argument}".rstrip(".")
+        say(f"  {each.share:4.0%}  {named}  ({counted(each.elections, 'election')})")
 
 
 def watch(run: str, runs_dir: Path, *, as_json: bool) -> NoReturn:
@@ -134,9 +134,9 @@ def watch(run: str, runs_dir: Path, *, as_json: bool) -> NoReturn:
 
 def _print_interventions(changes: Sequence[tuple[str, str, str, str]], requests: Sequence[LogRow]) -> None:
     for at, field, before, after in changes:
-        echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
+        say(f"changed on purpose at {at}: {field} from {before} to {after}")
     for request in requests:
-        echo(printable(f"asked of the run: {request_text(request)}"))
+        say(f"asked of the run: {request_text(request)}")
 
 
 def _print_work(result: Result, tree: Struct | None) -> None:
@@ -175,9 +175,11 @@ def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Str
     if is_wanted:
         return solution_of(reader, of_input or 0), None
     try:
-        return (solution_of(reader, 0), None) if experiment.draws_solution else (None, None)
+        if experiment.draws_solution:
+            return solution_of(reader, 0), None
     except InvalidUsage as error:  # no option asked for the tree, so the rest is shown without it
         return None, str(error)
+    return None, None
 
 
 def _climbs(reader: Reader, of_input: int | None) -> list[Climb] | None:

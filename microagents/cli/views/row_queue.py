@@ -8,7 +8,7 @@ from pathlib import Path
 from microagents.base.errors import InvalidUsage
 from microagents.base.printing import printable
 from microagents.cli.browsing import browse
-from microagents.cli.reporting import echo, json_text
+from microagents.cli.reporting import json_text, say
 from microagents.cli.views.waiting import said_by_person
 from microagents.runs.inspection.row_queue import QueuedRow, RowQueue, judge_next
 from microagents.runs.inspection.row_table import ShownRow
@@ -21,21 +21,21 @@ def judge_rows(queue: RowQueue, runs_dir: Path, *, in_browser: bool) -> None:
         browse(runs_dir, "/judge", queue=queue)
     else:
         _judge_in_terminal(queue)
-    echo(printable(queue.said()))
+    say(queue.said())
 
 
 def _judge_in_terminal(queue: RowQueue) -> None:
     while (row := queue.waiting()) is not None:
-        echo(printable(f"\n{row.number + 1} of {row.of}"))
+        say(f"\n{row.number + 1} of {row.of}")
         for name, value in row.row.items():
-            echo(printable(f"{name}: {value if isinstance(value, str) else json_text(value)}"))
+            say(f"{name}: {value if isinstance(value, str) else json_text(value)}")
         answers = dict(_answers(row))
         if len(answers) < len(row.asked):
             return
         try:
             shown = judge_next(queue, row.number, answers)
         except InvalidUsage as error:
-            echo(printable(str(error)))
+            say(str(error))
             continue
         if shown is not None:
             _show_samples(shown)
@@ -53,4 +53,4 @@ def _answers(row: QueuedRow) -> Iterator[tuple[str, str]]:
 def _show_samples(shown: ShownRow) -> None:
     for name, values in shown.cells.items():
         votes = ", ".join(f"{json_text(value)} ({counted(number, 'vote')})" for value, number in values)
-        echo(printable(f"samples of {name}: {votes}"))
+        say(f"samples of {name}: {votes}")

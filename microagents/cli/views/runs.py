@@ -27,7 +27,8 @@ LOOK_EVERY_S = 1.0
 
 def list_runs(runs_dir: Path, *, live: bool) -> None:
     """Print the list once. A live one begins with the runs under way."""
-    echo(_list(_rows(runs_dir, live=live), columns_of_stdout(WIDEST)) or f"there is no run in {str(runs_dir)!r}")
+    listed = _list(_rows(runs_dir, live=live), columns_of_stdout(WIDEST))
+    echo(listed or f"there is no run in {str(runs_dir)!r}")
 
 
 def show_live(runs_dir: Path) -> None:
@@ -47,7 +48,8 @@ def _list(rows: list[list[str]], columns: int) -> str:
     """Write a line for each run, in columns; where these are too wide, a sentence for each."""
     if not rows:
         return ""
-    lines = drawn(laid_out(Columns(rows, to_the_left=range(COLUMNS))), WIDEST)
+    laid = laid_out(Columns(rows, to_the_left=range(COLUMNS)))
+    lines = drawn(laid, WIDEST)
     if max(map(cell_len, lines.split("\n"))) <= columns:
         return lines
     return report_text([f"{name}: {', '.join(filter(None, cells))}" for name, *cells in rows])
@@ -58,24 +60,27 @@ def _rows(runs_dir: Path, *, live: bool) -> list[list[str]]:
     found = list(runs_in(runs_dir))
     if live:
         found.reverse()
-        found.sort(key=lambda row: isinstance(row[1], InvalidUsage) or row[1].outcome != "running")
+        found.sort(key=_is_over)
     rows = []
     for name, row in found:
-        texts = (
-            [name, "unreadable", *[""] * (COLUMNS - 3), str(row)]
-            if isinstance(row, InvalidUsage)
-            else [name, *_cells(row)]
-        )
-        rows.append(list(map(one_line, texts)))
+        if isinstance(row, InvalidUsage):
+            texts = ["unreadable", *[""] * (COLUMNS - 3), str(row)]
+        else:
+            texts = [*_cells(row)]
+        rows.append([name, *map(one_line, texts)])
     return rows
 
 
+def _is_over(found: tuple[str, Result | InvalidUsage]) -> bool:
+    return isinstance(found[1], InvalidUsage) or found[1].outcome != "running"
+
+
 def _cells(result: Result) -> Iterator[str]:
-    models = result.models
+    first, more = without_options(result.models[0]), len({*result.models}) - 1
     yield outcome_text(result)
-    yield "" if result.created_at is None else local_time(result.created_at)
+    yield local_time(result.created_at or "")
     yield result.task
-    yield without_options(models[0]) + (f" +{len({*models}) - 1}" if len({*models}) > 1 else "")
+    yield f"{first} +{more}".removesuffix(" +0")
     yield counted(result.calls, "call")
     yield result.price(result.cost_usd)
     yield verdict_on(result).text

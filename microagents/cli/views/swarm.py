@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.tree import Tree
 
-from microagents.cli.views.lines import branch, draw
+from microagents.cli.views.lines import branch, draw, flags_text
 from microagents.runs.words.money import Price
 from microagents.runs.words.verdict import counted
 from microagents.systems.swarm.notes import LoopRecord, StepRecord, SwarmRecord, SwarmTurn
@@ -20,8 +20,10 @@ def _loop(loop: LoopRecord, price: Price) -> Tree:
     head = (
         f"loop {loop.number}: {counted(len(loop.steps), 'step')}, {counted(loop.calls, 'call')}, {price(loop.cost_usd)}"
     )
-    whole = [] if loop.whole is None else [_turn("whole", loop.whole)]
-    return branch(head, below=[_turn("plan", loop.plan), *[_step(each, price) for each in loop.steps], *whole])
+    below = [_turn("plan", loop.plan), *[_step(each, price) for each in loop.steps]]
+    if loop.whole is not None:
+        below.append(_turn("whole", loop.whole))
+    return branch(head, below=below)
 
 
 def _step(step: StepRecord, price: Price) -> Tree:
@@ -33,10 +35,9 @@ def _step(step: StepRecord, price: Price) -> Tree:
 
 
 def _turn(name: str, turn: SwarmTurn) -> Tree:
-    flags = "".join(f", {number} {flag}" for flag, number in sorted(turn.flags.items()))
     verdict = {None: "", True: "; passed", False: "; did not pass"}[turn.passed]
-    picked = "nothing picked" if turn.picked is None else bytes(turn.picked).decode()
-    asked = f"{turn.copies} of {counted(turn.workers, 'worker')}{flags}"
+    picked = bytes(turn.picked or b"nothing picked").decode()
+    asked = f"{turn.copies} of {counted(turn.workers, 'worker')}{flags_text(turn.flags)}"
     lines = [f"{name} -> {picked}".lstrip(), f"{turn.by or 'no persona'}, {asked}{verdict}"]
     lines += [f"the judge: {turn.reason}"] * bool(turn.reason)
     lines += [f"the verifier: {turn.feedback}"] * (turn.passed is False)

@@ -78,7 +78,7 @@ def laid_out(columns: Columns, left_out: Container[str] = ()) -> Table:
     for number, cells in enumerate(zip_longest(*columns.rows, fillvalue="")):
         if cells[0] in left_out:
             continue
-        kept.append([Text(printable(cell)) for cell in cells])
+        kept.append(list(map(_text, cells)))
         widest = max(map(cell_len, cells))
         if number in columns.to_the_left:
             laid.add_column(overflow="fold", min_width=min(widest, LEAST_TEXT))
@@ -89,14 +89,29 @@ def laid_out(columns: Columns, left_out: Container[str] = ()) -> Table:
     return laid
 
 
+def cell(number: float | None, form: str = ",") -> str:
+    """Write a number in a form of Python; ``-`` for none."""
+    if number is None:
+        return "-"
+    return f"{number:{form}}"
+
+
+def _text(cell: str) -> Text:
+    return Text(printable(cell))
+
+
 def closing_notes(recorded_at: str | None, reason: str | None, kept: str) -> Iterator[str]:
     """Note answers without a call, since the task's code may have changed meanwhile; and how to continue runs that ended early."""
     if recorded_at is not None:
         yield f"answered from runs of {local_time(recorded_at)}; --run-id NAME begins another"
     if reason is not None:
-        higher = " with a higher limit" if " is reached" in reason else ""
-        kept = "" if "decisions so far are kept" in reason else f"all {kept} so far are kept; "
-        yield f"{reason}; {kept}the same command{higher} continues"
+        said = f"{reason}; "
+        if "decisions so far are kept" not in reason:
+            said += f"all {kept} so far are kept; "
+        said += "the same command"
+        if " is reached" in reason:
+            said += " with a higher limit"
+        yield f"{said} continues"
 
 
 def clock(seconds: float) -> str:

@@ -25,18 +25,21 @@ def draw_tree(tree: ProblemNode, price: Price) -> str:
 def _tree(node: ProblemNode, price: Price) -> Tree:
     """Draw a problem, its answer with the turns that led to it, and its sub-problems."""
     turns = list(map(_turn_text, node.turns)) or ["nothing recorded"] * (not node.children)
-    answer = "" if node.answer is None else f"-> {_answer_text(node.answer, MAX_ANSWER_COLUMNS)}  "
-    problem = node.problem if node.branch is None else f"{_branch_text(node.branch)} {node.problem}"
+    problem, told = node.problem, f"{', '.join(turns)}  {price(node.cost_usd)}"
+    if node.answer is not None:
+        told = f"-> {_answer_text(node.answer, MAX_ANSWER_COLUMNS)}  {told}"
+    if node.branch is not None:
+        problem = f"{_branch_text(node.branch)} {problem}"
     below = [_tree(each, price) for each in node.children]
-    told = f"{answer}{', '.join(turns)}  {price(node.cost_usd)}"
     return branch(problem, told=told, below=[*below, *_folded(node, price)])
 
 
 def _folded(node: ProblemNode, price: Price) -> Iterator[Tree]:
     if (folded := node.folded) is not None:
-        undecided = f", {folded.undecided:,} of them undecided" if folded.undecided else ""
-        counts = f"{counted(folded.problems, 'problem')}{undecided}, {counted(folded.calls, 'call')}"
-        yield branch(f"+{counts}, {price(folded.cost_usd)}")
+        counts = counted(folded.problems, "problem")
+        if folded.undecided:
+            counts += f", {folded.undecided:,} of them undecided"
+        yield branch(f"+{counts}, {counted(folded.calls, 'call')}, {price(folded.cost_usd)}")
 
 
 def _branch_text(branch: Branch) -> str:
@@ -57,7 +60,8 @@ def _answer_text(answer: Raw, columns: int) -> str:
     fields = msgspec.json.decode(answer, type=dict[str, Raw])
     if len(fields) == 1:
         (answer,) = fields.values()
-    return shorten(one_line(bytes(answer).decode()), columns)
+    written = bytes(answer).decode()
+    return shorten(one_line(written), columns)
 
 
 def _turn_text(result: TurnResult) -> str:
@@ -76,4 +80,4 @@ def _turn_text(result: TurnResult) -> str:
                 outcome = f"{':'.join(map(str, votes))} {result.outcome}"
             else:
                 outcome = result.outcome
-    return f"{result.turn} {outcome}{' by another model' if result.other_model else ''}"
+    return f"{result.turn} {outcome}{' by another model' * result.other_model}"

@@ -21,7 +21,10 @@ def report_tried(found: Tried, *, as_json: bool, write: bool) -> None:
     Raises:
         typer.Exit: the try was interrupted, or the model will not do.
     """
-    echo(json_text(found.as_json()) if as_json else report_text(_report(found)))
+    if as_json:
+        echo(json_text(found.as_json()))
+    else:
+        echo(report_text(_report(found)))
     if found.is_interrupted:
         raise typer.Exit(EXIT_CODES["interrupted"])
     if found.advice in USELESS:
@@ -53,15 +56,19 @@ def _report(found: Tried) -> Iterator[Part]:
     yield found.said
     if found.settings and will_do:
         yield ""
-        yield Columns([[line] for line in with_defaults("", found.settings).splitlines()])
+        lines = with_defaults("", found.settings).splitlines()
+        yield Columns([[line] for line in lines])
 
 
 def _row(form: TriedForm, price: Price) -> list[str]:
     found = form.found
     if found is None:
         return [form.name, *["-"] * 6]
-    flags = ", ".join(f"{name} {count}" for name, count in found.flags.items()) or "-"
-    seconds = "-" if found.latency is None else f"{found.latency.p50:.2g}"
-    right = "-" if form.right is None else f"{form.right} of {form.valid}"
+    flags = [f"{name} {count}" for name, count in found.flags.items()] or ["-"]
+    seconds = right = "-"
+    if found.latency is not None:
+        seconds = f"{found.latency.p50:.2g}"
+    if form.right is not None:
+        right = f"{form.right} of {form.valid}"
     valid = f"{form.valid} of {found.draws}"
-    return [form.name, valid, right, flags, f"{form.tokens or 0:,.0f}", seconds, price(found.cost_usd)]
+    return [form.name, valid, right, ", ".join(flags), f"{form.tokens or 0:,.0f}", seconds, price(found.cost_usd)]

@@ -7,8 +7,7 @@ from pathlib import Path
 import typer
 
 from microagents.base.errors import InvalidUsage
-from microagents.base.printing import printable
-from microagents.cli.reporting import echo, json_text
+from microagents.cli.reporting import echo, json_text, say
 from microagents.cli.views.agent import call_text, draw_agent
 from microagents.cli.views.decision import cell_lines
 from microagents.elections.election import input_of
@@ -24,7 +23,9 @@ from microagents.systems.agents.notes import AgentRecord
 def decide_one(runs_dir: Path, run: str, path: str, value: str, *, again: bool = False) -> tuple[str, str]:
     """Decide for a reply; returns the sentence about it, and how the run goes on."""
     decided = decide(runs_dir, run, path, value, again=again)
-    then = "the run continues with it" if decided.go_on is None else f"go on: {decided.go_on}"
+    then = "the run continues with it"
+    if decided.go_on is not None:
+        then = f"go on: {decided.go_on}"
     said = f"{decided.path} of run {run} is decided by you: {decided.reply}"
     if (before := decided.replaced) is not None:
         said += f"; it replaces {before.value:.200}, decided by {before.who} at {local_time(before.at)}"
@@ -37,7 +38,7 @@ def go_through(runs_dir: Path, run: str | None) -> None:
     if not queue:
         echo("nothing waits for a person")
     for number, each in enumerate(queue, 1):
-        echo(printable(f"\n{number} of {len(queue)}: {each.path} of run {each.run_id}, {each.task}"))
+        say(f"\n{number} of {len(queue)}: {each.path} of run {each.run_id}, {each.task}")
         replies = _show(runs_dir, each)
         while text := said_by_person():
             if text == "q":
@@ -45,15 +46,15 @@ def go_through(runs_dir: Path, run: str | None) -> None:
             try:
                 said, then = decide_one(runs_dir, each.run_id, each.path, replies.get(text, text))
             except InvalidUsage as error:
-                echo(printable(str(error)))
+                say(str(error))
             else:
-                echo(printable(said))
+                say(said)
                 decided[each.run_id] = then
                 break
         if text in ("q", None):
             break
     for name, then in decided.items():
-        echo(printable(f"run {name}: {then}"))
+        say(f"run {name}: {then}")
 
 
 def said_by_person(question: str = "") -> str | None:
@@ -70,34 +71,36 @@ def _show(runs_dir: Path, each: WaitingPlace) -> dict[str, str]:
         shown, (step, _, call) = inspect_decision(reader, each.path), each.path.partition("/call/")
         if not call:
             return _show_vote(shown)
-        solution = solution_of(reader, input_of(each.path)) if reader.experiment.draws_solution else None
         asked = inspect_decision(reader, step)
         waits = [found.call for found in calls_waiting_in(reader) if found.path == each.path]
-        if isinstance(solution, AgentRecord):
-            echo(draw_agent(solution, prices_of(asked.models)))
+        if reader.experiment.draws_solution:
+            solution = solution_of(reader, input_of(each.path))
+            if isinstance(solution, AgentRecord):
+                echo(draw_agent(solution, prices_of(asked.models)))
     for value, votes in asked.tally:
-        echo(printable(f"{counted(votes, 'vote')} for {json_text(value)}"))
+        say(f"{counted(votes, 'vote')} for {json_text(value)}")
     for made in waits:
-        echo(printable(f"{shown.asked[0]} {call_text(made.tool, made.arguments)}"))
+        say(f"{shown.asked[0]} {call_text(made.tool, made.arguments)}")
     echo(f"Say {' or '.join(shown.asked[1:])}; Enter leaves it open, q ends.")
     return {}
 
 
 def _show_vote(shown: InspectedDecision) -> dict[str, str]:
-    echo(printable(shown.user or shown.note or ""))
+    say(shown.user or shown.note or "")
     if shown.open_fields:
         return _show_cells(shown)
     for number, (value, votes) in enumerate(shown.tally, 1):
-        echo(printable(f"{number}: {counted(votes, 'vote')} for {json_text(shown.behind(value))}"))
+        reply = json_text(shown.behind(value))
+        say(f"{number}: {counted(votes, 'vote')} for {reply}")
     other = " ".join(f"{name}=VALUE" for name in shown.fields) or "JSON"
-    echo(printable(f"Say the number of a reply, or another reply as {other}; Enter leaves it open, q ends."))
+    say(f"Say the number of a reply, or another reply as {other}; Enter leaves it open, q ends.")
     return {str(number): json_text(value) for number, (value, _) in enumerate(shown.tally, 1)}
 
 
 def _show_cells(shown: InspectedDecision) -> dict[str, str]:
     for line in cell_lines(shown):
-        echo(printable(line))
+        say(line)
     example = " ".join(f"{name}={shown.cells[name][0][0]}" for name in shown.open_fields)
-    echo(printable(f"Say the open fields, such as {example}; the others stay as they lead."))
+    say(f"Say the open fields, such as {example}; the others stay as they lead.")
     echo("Enter leaves them open, q ends.")
     return {}

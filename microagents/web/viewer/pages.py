@@ -13,8 +13,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.election import Flagged
+from microagents.elections.election import Ballot, Flagged
 from microagents.journal.experiment import Recipe
+from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
 from microagents.journal.sharded import reader_of
 from microagents.runs.driver.graph import graph_of
@@ -82,23 +83,27 @@ def _may_resume(reader: Reader, result: Result) -> bool:
 def decisions_at(reader: Reader, paths: Sequence[str], most: int) -> list[dict[str, Any]]:
     """Return the decisions at the first paths: outcome, reply, and which samples agree with it, are flagged, or differ."""
     found = [(path, reader.decision_at(path)) for path in list(dict.fromkeys(paths))[:most]]
-    return [
-        {
-            "path": path,
-            "outcome": row.outcome,
-            "value": msgspec.json.decode(row.value or b"null"),
-            "samples": [each.flag if isinstance(each, Flagged) else each.value == row.value for each in row.ballots],
-        }
-        for path, row in found
-        if row is not None
-    ]
+    decisions = []
+    for path, row in found:
+        if row is not None:
+            value, samples = msgspec.json.decode(row.value or b"null"), [_sample(each, row) for each in row.ballots]
+            decisions.append({"path": path, "outcome": row.outcome, "value": value, "samples": samples})
+    return decisions
+
+
+def _sample(sample: Ballot | Flagged, row: Recalled) -> str | bool:
+    """Return the flag of a sample, else whether it agrees with the decision."""
+    if isinstance(sample, Flagged):
+        return sample.flag
+    return sample.value == row.value
 
 
 def first_steps(reader: Reader, of_input: int) -> dict[str, Any]:
     """Return the decisions of the first steps of a chain; none of an agent, whose actions the work has."""
     if reader.experiment.unit == "action":
         return {"steps": []}
-    paths = [f"{of_input}/step/{number}" for number in range(len(reader.overview(of_input)))]
+    count = len(reader.overview(of_input))
+    paths = [f"{of_input}/step/{number}" for number in range(count)]
     return {"steps": decisions_at(reader, paths, MAX_LISTED)}
 
 

@@ -37,42 +37,55 @@ _EXPORT = re.compile(r"^export ", re.MULTILINE)
 
 def report(reader: Reader) -> str:
     """Return the report of a run as HTML, with everything that it shows inside."""
-    run, is_listed = pages.run_facts(reader, 0), reader.experiment.listed
-    steps = b"" if is_listed else reader.overview(0)
-    judged = pages.judged(reader, 0, JUDGE_S) if steps else {"wrong": []}
-    wrong = judged["wrong"]
-    most = MAX_WHOLE if len(steps) <= MAX_WHOLE else MAX_DECISIONS
+    run, is_listed = pages.run_facts(reader, 0) | {"journal": None}, reader.experiment.listed
+    steps, work = b"", None
+    judged: dict[str, Any] = {"wrong": []}
+    inputs = rows = None
+    if not is_listed:
+        steps, work = reader.overview(0), pages.work_on(reader, 0)
+    else:
+        run["result"] = None
+    if steps:
+        judged = pages.judged(reader, 0, JUDGE_S)
+    if run["is_table"]:
+        count = min(run["inputs"], MAX_ROWS)
+        rows = table_rows(reader, range(count))
+    elif is_listed:
+        inputs = _as_text(reader.inputs_overview())
+    wrong, most = judged["wrong"], MAX_DECISIONS
+    if len(steps) <= MAX_WHOLE:
+        most = MAX_WHOLE
     found: dict[str, Any] = {
-        "run": run | {"journal": None, "result": None if is_listed else run["result"]},
+        "run": run,
         "series": reader.series(pages.POINTS),
         "steps": _as_text(steps),
-        "inputs": _as_text(reader.inputs_overview()) if is_listed and not run["is_table"] else None,
-        "rows": table_rows(reader, range(min(run["inputs"], MAX_ROWS))) if run["is_table"] else None,
+        "inputs": inputs,
+        "rows": rows,
         "wrong": wrong,
         "right": judged.get("right"),
-        "work": None if is_listed else pages.work_on(reader, 0),
+        "work": work,
         "decisions": pages.decisions_at(reader, [*run["undecided_at"], *_of_interest(steps, wrong)], most),
     }
     if len(msgspec.json.encode(found)) > MAX_BYTES and found["decisions"]:
         found["decisions"] = found["decisions"][:MAX_DECISIONS]
     while found["rows"] and len(msgspec.json.encode(found)) > MAX_BYTES:
         found["rows"] = found["rows"][: len(found["rows"]) // 2]
-    for name in ("decisions", "work", "run"):
+    least = {"decisions": None, "work": None, "run": run | {"result": None, "reason": None, "failed_inputs": []}}
+    for name, value in least.items():
         if len(msgspec.json.encode(found)) > MAX_BYTES:
-            found[name] = (
-                found["run"] | {"result": None, "reason": None, "failed_inputs": []} if name == "run" else None
-            )
+            found[name] = value
     result = recorded_result(reader)
-    rows = [(name, text) for name, text in summary_rows(result) if name != "result"]
-    return _html(reader.experiment.run_id, verdict_on(result), rows, msgspec.json.encode(found).decode())
+    facts = [(name, text) for name, text in summary_rows(result) if name != "result"]
+    return _html(reader.experiment.run_id, verdict_on(result), facts, msgspec.json.encode(found).decode())
 
 
 def _of_interest(steps: bytes, wrong: list[int]) -> list[str]:
-    marked = sorted(
-        (number for number, byte in enumerate(steps) if byte >= MARKED), key=lambda number: -(steps[number] & 15)
-    )
-    others = range(len(steps)) if len(steps) <= MAX_WHOLE else ()
-    return [f"0/step/{number}" for number in [*wrong, *marked, *others]]
+    marked = [number for number, byte in enumerate(steps) if byte >= MARKED]
+    marked.sort(key=lambda number: -(steps[number] & 15))
+    shown = [*wrong, *marked]
+    if len(steps) <= MAX_WHOLE:
+        shown += range(len(steps))
+    return [f"0/step/{number}" for number in shown]
 
 
 def _as_text(content: bytes) -> str:

@@ -25,6 +25,7 @@ from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.row_queue import RowQueue, judge_next
 from microagents.runs.inspection.row_table import row_agreements, table_rows
 from microagents.runs.inspection.runs import decide, runs_in, waiting_in
+from microagents.runs.result import Result
 from microagents.telemetry.metrics import labels_of
 from microagents.telemetry.prometheus import CONTENT_TYPE, exposition
 from microagents.web.listening import admit, busy, host_of, is_loopback, listening, wait_of
@@ -171,8 +172,11 @@ class _Site:
             response.headers.update(wait_of(error))
             return response
         except MicroagentsError as error:
-            status = 409 if isinstance(error, AlreadyDecided) else 404
-            return _error(status, " ".join(str(error).split()))
+            status = 404
+            if isinstance(error, AlreadyDecided):
+                status = 409
+            words = str(error).split()
+            return _error(status, " ".join(words))
 
     async def index(self, _: web.Request) -> web.Response:
         """Answer with the page. The token stands behind the ``#`` of its address, which no browser sends."""
@@ -188,13 +192,8 @@ class _Site:
         """Answer with the runs of the folder: those under way first, then the most recent ones."""
 
         def read() -> list[dict[str, Any]]:
-            found = [
-                {"run_id": run, "error": str(row)}
-                if isinstance(row, InvalidUsage)
-                else {name: value for name, value in row.as_json().items() if name in LISTED}
-                | {"waiting": len(row.waiting_at)}
-                for run, row in reversed(list(runs_in(self._runs_dir)))
-            ]
+            rows = list(runs_in(self._runs_dir))
+            found = [_listed(run, row) for run, row in reversed(rows)]
             return sorted(found, key=lambda each: each.get("outcome") != "running")
 
         return _json(await self._in_thread(read))
@@ -435,6 +434,14 @@ class _Decision(msgspec.Struct):
     value: str | dict[str, str]
     """Words or JSON, or the texts of the fields of a reply."""
     again: bool = False
+
+
+def _listed(run: str, row: Result | InvalidUsage) -> dict[str, Any]:
+    """Return the facts of a run for the list; the error of one that cannot be read."""
+    if isinstance(row, InvalidUsage):
+        return {"run_id": run, "error": str(row)}
+    found = {name: value for name, value in row.as_json().items() if name in LISTED}
+    return {**found, "waiting": len(row.waiting_at)}
 
 
 def _number(request: web.Request, name: str) -> int:

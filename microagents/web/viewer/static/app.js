@@ -298,10 +298,9 @@ async function comparePage(signal) {
   const query = new URLSearchParams(location.search), names = [query.get("a") ?? "", query.get("b") ?? ""], input = query.get("input") ?? "0", of = `input=${encodeURIComponent(input)}`;
   const both = await Promise.all(names.map((run) => api(apiUrl(run, "", `?${of}`), { signal })));
   const hosts = names.map(() => h("div"));
-  const facts = [["", (run) => verdictMark(run)], ["task", (run) => said(`${run.task} by ${run.strategy}`)], ["k", (run) => count(run.k)], ["models", (run) => said(modelsText(run.models))], ["steps", (run) => count(run.steps)], ["wrong by the oracle", (run) => count(run.errors)],
-    ["votes a decision", (run) => run.votes_per_decision?.toFixed(2) ?? "–"], ["outvoted", (run) => count(run.outvoted)], ["calls", (run) => count(run.calls)], ["cost", (run) => money(run.cost_usd, run.price)], ["seconds", (run) => count(Math.round(run.wall_s))]];
+  const facts = (run) => ({ "how it stands": run.verdict.text, task: `${run.task} by ${run.strategy}`, ...Object.fromEntries(run.facts) });
   const differ = h("div");
-  show(`${names[0]} and ${names[1]}`, differ, section("Account", table("Account", [["", null], ...names.map((run) => [h("a", { href: runUrl(run) }, said(run)), null])], facts.map(([name, of]) => [name, ...both.map(of)]))),
+  show(`${names[0]} and ${names[1]}`, differ, section("Account", compared("Account", both.map(facts), names.map((run) => h("a", { href: runUrl(run) }, said(run))))),
     hosts.map((host, i) => section(h("span", null, "Steps of ", said(names[i])), host)));
   const found = await api(apiUrl(names[0], "differences", `?${of}&other=${encodeURIComponent(names[1])}`), { signal });
   const numbers = found.ranges.flatMap(([from, to]) => Array.from({ length: to - from }, (_, i) => from + i));

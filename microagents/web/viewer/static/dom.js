@@ -44,10 +44,6 @@ export function moment(text) {
   return Number.isNaN(date.getTime()) ? text : `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}`;
 }
 
-export function rate(perSecond, unit) {
-  return perSecond >= 1 ? `${plain.format(Number(perSecond.toPrecision(3)))} ${unit}s/s` : `${(60 * perSecond).toPrecision(2)} ${unit}s/min`;
-}
-
 // Integers beyond those of a browser stay as they were written.
 export const exact = (_, value, context) => (typeof value === "number" && !Number.isSafeInteger(value) && Number.isInteger(value) && context?.source ? context.source : value);
 

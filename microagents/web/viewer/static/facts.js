@@ -1,5 +1,5 @@
 // What a run came to, for its page and for the report in one file.
-import { count, duration, fact, firstOf, h, moment, money, outcomeMark, plural, rate, said, section, shapeOf, share, table, verdictMark } from "./dom.js";
+import { count, duration, fact, firstOf, h, moment, money, outcomeMark, plural, said, section, shapeOf, share, table, verdictMark } from "./dom.js";
 import { wordsOf } from "./values.js";
 
 // The number of steps from which a strip of them says more than their list.
@@ -16,15 +16,12 @@ export function briefMark(run) {
   return h("span", { class: `verdict ${kind}`, title: text }, `${shapeOf(kind)} `, brief);
 }
 
+// Figures of a run that moves, and below them its facts, in the words of the terminal.
 export function accountOf(found) {
   const unit = found.unit ?? "step", total = found.listed ? found.inputs : found.total_steps, done = found.listed ? found.inputs_done : found.steps, lost = found.listed ? found.inputs_failed : 0;
-  const speed = found.wall_s > 0 ? found.steps / found.wall_s : 0, pace = found.wall_s > 0 ? (done + lost) / found.wall_s : 0, left = total && pace && found.outcome === "running" ? (total - done - lost) / pace : null;
   const facts = h("dl", { class: "facts" }, found.paused ? fact("paused", said(found.paused)) : null, fact("done", plural(done, found.listed ? "input" : unit), total ? `of ${count(total)}, ${share(done, total)}${lost ? `; ${count(lost)} without a result` : ""}` : null), found.listed ? fact(`${unit}s`, count(found.steps)) : null,
     fact("calls", count(found.calls), found.max_calls ? `limit ${count(found.max_calls)}` : found.wasted_calls ? `${count(found.wasted_calls)} wasted` : null),
-    fact("votes", count(found.votes), found.votes_per_decision ? `${found.votes_per_decision.toFixed(2)} a decision` : null), fact("outvoted", count(found.outvoted)),
-    fact("wrong by the oracle", found.errors === null || found.errors === undefined ? { true: "none", false: "the result" }[found.right] ?? "not checked" : count(found.errors), found.checked ? `of ${count(found.checked)} checked` : null),
-    fact("rate", speed ? rate(speed, unit) : "–", left !== null ? `${duration(left)} left` : null), fact("began", moment(found.created_at)),
-    fact("tokens", count(found.input_tokens + found.output_tokens), `${count(found.input_tokens)} in, ${count(found.output_tokens)} out`));
+    fact("tokens", count(found.input_tokens + found.output_tokens), `${count(found.input_tokens)} in, ${count(found.output_tokens)} out`), fact("began", moment(found.created_at)));
   const bar = total ? h("div", { class: "bar", role: "progressbar", "aria-valuemin": "0", "aria-valuemax": String(total), "aria-valuenow": String(done) }, h("i")) : null;
   if (bar) bar.firstChild.style.transform = `scaleX(${Math.min(1, done / total)})`;
   return [...(found.batch_lines ?? []).map((line) => h("p", { class: "soft" }, said(line))), facts, bar, h("dl", { class: "list" }, found.facts.map(([name, text]) => [h("dt", null, name), h("dd", null, said(text))]))];
