@@ -94,6 +94,7 @@ def shard_plan(whole: Path, shard: int) -> RunPlan:
         "runtime": "local",
         "lanes": None,
         "deploy": {},
+        "address": None,
     }
     return structs.replace(plan, tasks=tasks, settings=settings, shards=0, of_inputs=inputs)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -36,7 +37,7 @@ from microagents.runs.result import Result
 from microagents.runs.settings import option_of
 from microagents.runs.strategies import Models
 from microagents.shards.dealing import dealt
-from microagents.shards.one_shard import ShardEnding
+from microagents.shards.one_shard import ShardEnding, do_shard
 from microagents.shards.shard_processes import ShardPool, ShardProcesses
 from microagents.task import Task
 
@@ -96,7 +97,7 @@ async def execute_in_shards(
         only: None, since shards do all inputs.
         accepted: fields that may differ from the recorded experiment.
         control: of the caller.
-        pool: does the shards; by default processes of this machine.
+        pool: does the shards; by default processes of this machine, or Ray actors as the runtime says.
 
     Raises:
         InvalidUsage: the plan cannot be done in shards.
@@ -119,13 +120,28 @@ async def execute_in_shards(
     try:
         await writer.do(lambda store: store.records.begin_work())
         await writer.do(lambda store: store.commit([]))
-        outcome, reason = await _Shards(plan, journal, writer, pool or ShardProcesses(), control).conduct()
+        async with nullcontext(pool) if pool is not None else _pool_of(plan) as found:
+            outcome, reason = await _Shards(plan, journal, writer, found, control).conduct()
         await writer.do(lambda store: store.end(outcome, reason, "", None))
     finally:
         await writer.close()
     with open_run(journal) as reader:
         result = recorded_result(reader, imports=True)
     return structs.replace(result, source=type(plan.tasks[0]))
+
+
+@asynccontextmanager
+async def _pool_of(plan: RunPlan) -> AsyncIterator[ShardPool]:
+    settings = plan.settings
+    if settings["runtime"] != "ray":
+        yield ShardProcesses()
+        return
+    from microagents.runtimes.ray.cluster import Cluster  # noqa: PLC0415 - an import of Ray takes a second
+    from microagents.runtimes.ray.shard_actors import shard_actors  # noqa: PLC0415
+
+    cluster = Cluster(address=settings["address"], insecure=settings["insecure"])
+    async with shard_actors(cluster, plan.shards, do_shard) as pool:
+        yield pool
 
 
 def _check(plan: RunPlan, journal: Path | None, only: Sequence[int] | None, control: RunControl) -> None:
@@ -187,7 +203,7 @@ class _Shards:
     """
 
     def __init__(self, plan: RunPlan, journal: Path, writer: Writer, pool: ShardPool, control: RunControl) -> None:
-        self._plan, self._journal, self._control = plan, journal, control
+        self._plan, self._journal, self._control = plan, journal.absolute(), control
         self._pool = pool
         self._ending: Ending | None = None
         """Why the sitting is ended early; None while it is not."""

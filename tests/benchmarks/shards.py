@@ -31,6 +31,7 @@ from microagents.runs.inspection.runs import inspect_run
 from tests.benchmarks.harness import options_of, until
 from tests.shards.towns import SPEC, asked
 
+ROOT = Path(__file__).parents[2]
 LATENCY_S = 0.05
 IN_FLIGHT = 20
 """Calls in flight of a shard."""
@@ -64,13 +65,13 @@ def command(folder: Path, run: str, shards: int, *more: str, model: str = "") ->
 def done(words: list[str]) -> float:
     """Do a command; returns the seconds that it took."""
     began_s = time.monotonic()
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(words, check=True, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.monotonic() - began_s
 
 
 def begun(words: list[str]) -> subprocess.Popen[bytes]:
     """Begin a command."""
-    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def decisions(folder: Path, run: str) -> str:
@@ -174,7 +175,7 @@ def million(inputs: int, folder: Path) -> bool:
     words = command(folder, "many", cpus, "-o", str(folder / "out.csv"), model="sim:perfect")
     words[words.index("-k") + 1] = "1"
     began_s, sizes = time.monotonic(), list[tuple[int, int]]()
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
             time.sleep(TREE_EVERY_S)
             sizes.append((steps(folder), resident_mb(str(folder))))

@@ -61,7 +61,7 @@ Shards = Annotated[
     typer.Option(
         "--shards",
         metavar="N|auto",
-        help="Deal many inputs to N runs, each a process with its own journal, under one --max-calls and --max-cost; `auto` is one a CPU.",
+        help="Deal many inputs to N runs, each a process or Ray actor with its own journal, under one --max-calls; `auto` is one a CPU.",
     ),
 ]
 
