@@ -225,7 +225,7 @@ def _message_calls(history: History, turn: Turn, first: int) -> list[Message]:
 
 
 def _message_result(turn: Turn, call_id: str, files: list[Any]) -> Message:
-    failed = {"is_error": True} if turn.outcome == "error" else {}
+    failed = {"is_error": True} if turn.outcome in ("error", "partly done") else {}
     text = result_text(turn)
     content: Message = {"content": text} if text.strip() else {}
     if files:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Hashable
-from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from microagents.base.errors import MicroagentsError
 from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, total_usd
+from microagents.journal.digests import in_order
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
 from microagents.replies.chat import decoder_of
@@ -20,8 +21,10 @@ from microagents.systems.chains.ladder import names_in
 from microagents.systems.chains.lookahead import Lookahead, lookahead_in
 from microagents.task import ChainTask
 
-RUNG_DEPTH = 3
-"""Number of components in the path of a step, such as 0/step/17, and in the place of a rung, such as step/17/judge."""
+_STEP = re.compile(r"\d+/step/\d+(?:/agent/\d+/step/\d+)*")
+"""Path of a step, also of an agent that work was handed off to."""
+_OF_ACTIONS = ("agent", "call", "read", "summary", "turn")
+"""Names below the step of an agent that are no rungs."""
 Votes = list[tuple[Any, int]]
 """For each distinct vote its first-launched reply, as JSON-like values, and its count; the most votes first."""
 Rows = dict[str, Recalled]
@@ -69,17 +72,22 @@ class Climb(Struct, frozen=True, kw_only=True):
 def climbs_of(reader: Reader, of_input: int) -> list[Climb]:
     """Return the steps of an input that climbed, in their order, as far as they are recorded."""
     reader.experiment.check_there([of_input])
-    found = [row for row in reader.decisions_below(f"{of_input}/step") if row[0].count("/") >= RUNG_DEPTH]
-    if not found:
+    below: dict[str, Rows] = {}
+    for at, row in reader.decisions_below(f"{of_input}/step"):
+        step = step_of(at)
+        if at != step:
+            below.setdefault(step, {})[at] = row
+    if not below:
         return []
     climbs = _Climbs(reader, of_input)
-    read = [climbs.climb(step, dict(rows)) for step, rows in groupby(found, key=lambda row: step_of(row[0]))]
+    read = [climbs.climb(step, below[step]) for step in sorted(below, key=in_order)]
     return [each for each in read if each is not None]
 
 
 def step_of(path: str) -> str:
-    """Return the path of the step that a path is at or below."""
-    return "/".join(path.split("/")[:RUNG_DEPTH])
+    """Return the path of the step that a path is at or below; the path itself if there is none."""
+    found = _STEP.match(path)
+    return path if found is None else found[0]
 
 
 class _Climbs:
@@ -99,7 +107,8 @@ class _Climbs:
         """Return the climb of a step; None if the rows below it are not rungs, but other questions of a strategy."""
         own = self._reader.decision_at(step)
         rows = below if own is None else {step: own, **below}
-        found = dict.fromkeys(at.split("/")[RUNG_DEPTH] for at in below if at != step + ESCALATED)
+        names = [at.removeprefix(f"{step}/").partition("/")[0] for at in below if at != step + ESCALATED]
+        found = dict.fromkeys(name for name in names if name not in _OF_ACTIONS)
         rungs = [f"{step}/{name}" for name in found]
         places = [at for at in (step, *rungs) if at in rows]
         if not self._ladder.keys() & found.keys() and not any(self._was_left(at, rows) for at in places):
@@ -109,20 +118,20 @@ class _Climbs:
             """Order of the ladder. Of the rungs of a strategy's own code, one that decided is the last."""
             return self._ladder.get(name, len(self._ladder)), _decides(rows.get(f"{step}/{name}"))
 
-        names = {f"{step}/{name}": name for name in sorted(found, key=order)}
-        tried = [self._tried(step, name, rows) for name in names.values()]
+        places_of = {f"{step}/{name}": name for name in sorted(found, key=order)}
+        tried = [self._tried(step, name, rows) for name in places_of.values()]
         votes = self._tally(own)
         if own is not None and own.outcome == "climbed":
             without = own.value
         else:
             without = next((value for value, _ in votes), None)
-        at = next((at for at in (*names, step, step + ESCALATED) if _decides(rows.get(at))), None)
+        at = next((at for at in (*places_of, step, step + ESCALATED) if _decides(rows.get(at))), None)
         value = None if at is None else rows[at].value
         return Climb(
             path=step,
             votes=_decoded(votes),
             rungs=tried,
-            decided_by=None if at is None else names.get(at) or self._settled.get(at, "vote"),
+            decided_by=None if at is None else places_of.get(at) or self._settled.get(at, "vote"),
             value=msgspec.json.decode(value or b"null"),
             without=msgspec.json.decode(without or b"null"),
             differs=None if value is None or without is None else self._vote_of(value) != self._vote_of(without),
@@ -132,7 +141,7 @@ class _Climbs:
 
     def _was_left(self, at: str, rows: Rows) -> bool:
         """Return whether a step or a rung was left to the next rung, or a rung failed: it is undecided, and not for a person to decide."""
-        failed = rows[at].outcome in OPEN_OUTCOMES and at.count("/") >= RUNG_DEPTH and at not in self._undecided
+        failed = rows[at].outcome in OPEN_OUTCOMES and at != step_of(at) and at not in self._undecided
         return failed or rows[at].outcome == "climbed"
 
     def _tried(self, step: str, name: str, rows: Rows) -> TriedRung:

@@ -19,7 +19,7 @@ from microagents.elections.count import Count
 from microagents.elections.election import ESCALATED, Question, input_of
 from microagents.journal.reading import Reader
 from microagents.replies.chat import decoder_of
-from microagents.runs.inspection.climbs import RUNG_DEPTH, step_of
+from microagents.runs.inspection.climbs import step_of
 from microagents.runs.inspection.replay import conducted, replay_of, replayed_question
 from microagents.runs.plan import RunPlan, plan_of, settings_of
 from microagents.systems.agents.agent import AgentTask
@@ -31,6 +31,8 @@ from microagents.work.elections import put_to
 
 MOST_RIGHT = 500
 """Wrong steps of which the right reply is told."""
+RUNG_DEPTH = 3
+"""Number of components in the place of a rung, such as step/17/judge."""
 
 
 class RebuiltQuestion(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from microagents.actors.role import Deployment
 from microagents.base.aio import TaskScope
-from microagents.base.errors import NeedsPerson, TaskFailed, Undecided
+from microagents.base.errors import InvalidDefinition, NeedsPerson, TaskFailed, Undecided
 from microagents.base.messages import address_of
 from microagents.base.user_code import called
 from microagents.elections.election import ElectionId, Verdict
@@ -28,6 +28,7 @@ from microagents.replies.turns import Turn
 from microagents.roles.executor import AskCustomer, Execute, Executor
 from microagents.systems.agents.actions import (
     END,
+    MADE,
     Action,
     AgentState,
     Observation,
@@ -133,6 +134,16 @@ class Acting:
         """Reads that began before the vote on their action has ended."""
         self._correct: bool | UnsetType | None = UNSET
         """What the task's check says of the work, once it was asked."""
+        self.effects: list[str] = []
+        """The calls of this sitting that have changed the world, and what they returned."""
+        self.is_affecting = False
+        """Whether calls that change the world are under way."""
+
+    async def acted(self) -> Acted:
+        """Act until the end; returns the result, with the task's own check of the work."""
+        state = await self.to_the_end()
+        result = self._task.result(state)
+        return Acted(result=result, actions=state.taken, errors=state.errors, correct=self.check(state))
 
     async def to_the_end(self) -> AgentState:
         """Take actions until the end; returns the last state.
@@ -245,7 +256,12 @@ class Acting:
         if self._task.only_reads(action):
             observations = await self._read(step, action, reads, notes.calls)
         else:
+            self.is_affecting = True
             observations = await self._affect_together(step, action, notes.calls)
+            self.is_affecting = False
+            for call, seen in zip(action.calls, observations, strict=True):
+                if seen.outcome in MADE:
+                    self.effects.append(f"{call.key_text():.300} -> {seen.text:.300}")
         return self._task.after(step.state, action, observations)
 
     async def _read(
@@ -292,9 +308,7 @@ class Acting:
             return await self._answer(f"{at}{ANSWERED}", call.arguments["text"])
         if self._task.toolbox.specs[call.tool].effect == "agent":
             noted.outcome = "begun"
-            handed = await self._work.handed_off(call, f"step/{step.number}/agent/{number}")
-            acted = await acted_in(type(self._chain)(handed))
-            seen = Observation(outcome="done", text=observation_of(acted.result, MAX_OBSERVATION_CHARS))
+            seen = await self._hand_off(call, f"step/{step.number}/agent/{number}")
             self._work.tell_answer(f"{at}/outcome", seen)
             return seen
         for making_number in count(1):
@@ -311,6 +325,27 @@ class Acting:
                 text = observation_of(found.value, MAX_OBSERVATION_CHARS)
                 return Observation(outcome="done" if found.was_made else "error", text=text)
         raise AssertionError
+
+    async def _hand_off(self, call: ToolCall, at: str) -> Observation:
+        """Let another agent work; returns its result. If it fails, the error with its effects, which this agent may act upon.
+
+        Raises:
+            TaskFailed: it failed while a call was under way that changes the world.
+        """
+        acting: Acting | None = None
+        try:
+            acting = Acting(type(self._chain)(await self._work.handed_off(call, at)))
+            acted = await acting.acted()
+        except (TaskFailed, InvalidDefinition) as error:
+            if acting is not None and acting.is_affecting:
+                raise
+            effects = [] if acting is None else acting.effects
+            said = f"the agent failed: {error}"
+            if effects:
+                said += "; it had made, and these calls stay made: " + "; ".join(effects)
+            text = observation_of(said, MAX_OBSERVATION_CHARS)
+            return Observation(outcome="partly done" if effects else "error", text=text)
+        return Observation(outcome="done", text=observation_of(acted.result, MAX_OBSERVATION_CHARS))
 
     async def _answer(self, at: str, text: str) -> Observation:
         """Return the customer's answer: a recorded one, else that of the caller's `on_ask`."""
@@ -378,14 +413,6 @@ class Acting:
         return recalled.value
 
 
-async def acted_in(chain: ActChain) -> Acted:
-    """Act until the end; returns the result, with the task's own check of the work."""
-    acting, task = Acting(chain), cast("AgentTask[Any]", chain.task)
-    state = await acting.to_the_end()
-    result = task.result(state)
-    return Acted(result=result, actions=state.taken, errors=state.errors, correct=acting.check(state))
-
-
 class ActConductor(ChainConductor["Act"]):
     """Lets an agent act."""
 
@@ -400,7 +427,7 @@ class ActConductor(ChainConductor["Act"]):
         functions = filter(callable, work.task.all_tools())
         below = {tool.spec.name: tool.spec for tool in map(FunctionTool, functions)}
         check_approvals(work.strategy.approve, below | work.task.toolbox.specs)
-        return await acted_in(self.chain(work))
+        return await Acting(self.chain(work)).acted()
 
 
 class Act(Climbing):

@@ -20,9 +20,12 @@ END = "end"
 MIXED_CALLS = "mixed_calls"
 """The red flag of an end that stands beside calls."""
 
-Outcome = Literal["done", "error", "rejected", "repeated"]
-"""What came of a call: `done`, it returned; `error`, it raised, or its server refused it; `rejected`, a person did not approve it;
-`repeated`, it is equal to a destructive call that was made, so it was not made again."""
+Outcome = Literal["done", "error", "partly done", "rejected", "repeated"]
+"""What came of a call: `done`, it returned; `error`, it raised, its server refused it, or its agent failed before it changed anything;
+`partly done`, its agent failed later; `rejected`, a person did not approve it; `repeated`, it is equal to a destructive call that was
+made, so it was not made again."""
+MADE: tuple[Outcome, ...] = ("done", "partly done")
+"""Outcomes after which a call has changed the world, if it can."""
 MAX_RETURNED_CHARS = 1_000
 """Characters of what a destructive call returned that are kept for the case that it is repeated."""
 

@@ -22,6 +22,7 @@ from microagents.replies.tool_calls import FENCES, ToolCall
 from microagents.replies.turns import Turn, described
 from microagents.systems.agents.actions import (
     END,
+    MADE,
     MAX_RETURNED_CHARS,
     Action,
     AgentState,
@@ -120,13 +121,21 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         return {b"": self}
 
     def handed(self, calls: bytes) -> AgentTask[Any]:
-        """Return the task that hand-offs lead to, by their calls as JSON; itself without one."""
+        """Return the task that hand-offs lead to, by their calls as JSON; itself without one.
+
+        Raises:
+            InvalidDefinition: its tools, which may depend on its options, would lead back to an agent on the way, or too far.
+        """
         if calls not in self._agents:
             task: AgentTask[Any] = self
+            way = [type(self)]
             for call in msgspec.json.decode(calls, type=list[ToolCall]):
                 tool = task.toolbox.functions[call.tool]
                 bound = tool.bind(call.arguments, EffectKey(""), RunInput(""))
                 made = called(wraps(tool.function)(partial(tool.function, **bound)), gives=AgentTask)
+                _check_way([*way, type(made)])  # which may be of a class derived from the stated one
+                way.append(type(made))
+                tools_below(made.given_tools(), *way)
                 task = made.model_copy(update={"mcp_tools": self.mcp_tools})
             self._agents[calls] = task
         return self._agents[calls]
@@ -280,11 +289,11 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
     def after(self, state: AgentState, action: Action, observations: Sequence[Observation]) -> AgentState:
         """Return the state after an action, by the outcomes of its calls."""
         turn = PastAction(calls=tuple(action.calls), observations=tuple(observations))
-        errors = state.errors + sum(each.outcome == "error" for each in observations)
+        errors = state.errors + sum(each.outcome in ("error", "partly done") for each in observations)
         made = {each.digest: each for each in state.made}
         for call, seen in zip(action.calls, observations, strict=True):
             digest = self.repeated_digest(call)
-            if digest is not None and seen.outcome == "done":
+            if digest is not None and seen.outcome in MADE:
                 returned = bounded(seen.text, MAX_RETURNED_CHARS)
                 made[digest] = MadeCall(digest=digest, action=state.taken + 1, returned=returned)
             elif digest is not None and seen.outcome == "repeated":
@@ -322,14 +331,27 @@ def tools_below(tools: Sequence[GivenTool], *way: type[AgentTask[Any]]) -> list[
             raise InvalidDefinition(
                 f"a hand-off of {way[-1].__name__} must state its agent: -> YourAgent, not {agent!r}"
             )
-        if agent in way or len(way) > MAX_HAND_OFFS:
-            names = " to ".join(kind.__name__ for kind in (*way, agent))
-            raise InvalidDefinition(
-                f"work would be handed off from {names}; at most {MAX_HAND_OFFS} hand-offs may follow each other, and none may lead "
-                "back: take one of these tools out"
-            )
-        below += tools_below(agent.tools, *way, agent)
+        _check_way([*way, agent])
+        below += tools_below(_tools_of(agent), *way, agent)
     return [*below, *tools]
+
+
+def _check_way(way: Sequence[type[AgentTask[Any]]]) -> None:
+    """Refuse a way of hand-offs that leads to an agent on it, or too far."""
+    if way[-1] in way[:-1] or len(way) > MAX_HAND_OFFS + 1:
+        names = " to ".join(kind.__name__ for kind in way)
+        raise InvalidDefinition(
+            f"work would be handed off from {names}; at most {MAX_HAND_OFFS} hand-offs may follow each other, and none may lead "
+            "back: take one of these tools out"
+        )
+
+
+def _tools_of(agent: type[AgentTask[Any]]) -> Sequence[GivenTool]:
+    """Return the tools of an agent with its default options; those of its class if it has none, or cannot say."""
+    try:
+        return agent().given_tools()
+    except Exception:  # noqa: BLE001 - a user's class may raise anything; its tools are checked again once it is made
+        return agent.tools
 
 
 def _plain_schema(kind: type[Struct]) -> dict[str, Any]:

@@ -7,13 +7,17 @@ import os
 import re
 import signal
 import threading
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from microagents import Prompt, Reply, Result, run_sync
 from microagents.base.errors import InvalidDefinition
+from microagents.journal.digests import in_order
+from microagents.journal.sharded import reader_of
 from microagents.replies.tool_calls import ToolCall
+from microagents.runs.inspection.climbs import climbs_of
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.actions import Action
 from microagents.systems.agents.agent import AgentAnswer, AgentTask
@@ -245,3 +249,114 @@ def test_a_kill_in_a_hand_off_neither_loses_nor_repeats_an_effect(number: int, *
         result = act(Office())
     assert result.outcome == "completed", result.reason
     assert [each["what"] for each in done()] == EFFECTS * 2
+
+
+# -- failures of the other agent ---------------------------------------------------------------------------------------
+
+
+class Stuck(Script):
+    """Looks an order up, or pays it back, and then the same again and again."""
+
+    tools: ClassVar[tuple[GivenTool, ...]] = (shop.look_up, shop.label)
+    first: str = "look_up"
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - it has one kind of reply
+        if self.first == "label" and "\nAction " not in prompt.user:
+            return Action(calls=[ToolCall("label", {"order": 7, "text": "refund"})])
+        return Action(calls=[ToolCall("look_up", {"order": 7})])
+
+
+@tool("agent")
+def get_stuck(first: str) -> Stuck:
+    """Let an agent get stuck."""
+    return Stuck(first=first)
+
+
+class Patient(Script):
+    """Hands work off to an agent that gets stuck, and acts on its own then."""
+
+    tools: ClassVar[tuple[GivenTool, ...]] = (get_stuck, shop.refund)
+    calls: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("get_stuck", {"first": "look_up"}),
+        ("get_stuck", {"first": "label"}),
+        ("refund", {"order": 7, "cents": 700}),
+    )
+
+
+def test_the_failure_of_an_agent_is_a_result_that_names_its_effects() -> None:
+    result = act(Patient(), models="sim:perfect")
+    assert (result.outcome, result.value["errors"]) == ("completed", 2)
+    assert [each["what"] for each in done()] == ["label", "refund"]
+    rows = [json.loads(line) for line in microagents("export", "r", "--actions").out.splitlines()]
+    failed = [each for each in rows if each["tool"] == "get_stuck"]
+    assert [each["outcome"] for each in failed] == ["error", "partly done"]
+    why = "the agent failed: the agent of input 0 took the same action 4 times in a row, and 3 may be; mend its goal or its tools"
+    assert failed[0]["observation"] == why
+    made = '{"arguments":{"order":7,"text":"refund"},"tool":"label"} -> labelled'
+    assert failed[1]["observation"] == f"{why}; it had made, and these calls stay made: {made}"
+
+
+def test_a_hand_off_whose_agent_failed_behind_effects_is_not_repeated_alike_without_a_person() -> None:
+    twice = Patient(calls=(("get_stuck", {"first": "label"}),) * 3)
+    waiting = act(twice, models="sim:perfect")
+    assert waiting.outcome == "undecided"
+    assert "was made at action 1, and waits for an approval to be made once more" in str(waiting.reason)
+    assert [each["what"] for each in done()] == ["label"]
+
+
+# -- ways that depend on options ---------------------------------------------------------------------------------------
+
+
+@tool("agent")
+def ask_other(depth: int = 1) -> Turning:
+    """Let the other one do it."""
+    return Turning(depth=depth - 1)
+
+
+class Turning(Script):
+    """Hands work off as long as its depth lasts."""
+
+    depth: int = 1
+
+    def given_tools(self) -> tuple[GivenTool, ...]:
+        return (ask_other,) if self.depth else (shop.look_up,)
+
+
+@tool("agent")
+def ask_first(depth: int = 1) -> AgentTask[Any]:
+    """Let any agent do it."""
+    return Starting(depth=depth)
+
+
+class Starting(Script):
+    """Hands work off to an agent of any class, which turns out to be this one."""
+
+    tools: ClassVar[tuple[GivenTool, ...]] = (ask_first,)
+    depth: int = 0
+    calls: tuple[tuple[str, dict[str, Any]], ...] = (("ask_first", {}),)
+
+
+def test_a_circle_that_options_make_is_refused_by_name_before_the_first_call() -> None:
+    with pytest.raises(InvalidDefinition, match="work would be handed off from Turning to Turning; at most 2"):
+        act(Turning(depth=2))
+    result = act(Starting())
+    assert (result.outcome, result.value["errors"]) == ("completed", 1)
+    votes = [each.path for each in result.decisions() if each.outcome == "decided"]
+    assert votes == ["0/step/0", "0/step/1"], "the other agent asked no model"
+    assert "work would be handed off from Starting to Starting" in microagents("show", "r").out
+
+
+# -- ladders -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_climb_of_the_other_agent_is_listed_beside_those_of_the_first() -> None:
+    """The first model gives any action, so that each step of both agents is left to the second one."""
+    result = act(Office(), models="sim:perfect@error=0.9,alternatives=99", ladder="model=sim:perfect", max_draws=20)
+    assert result.outcome == "completed"
+    with reader_of(Path("runs"), "r") as reader:
+        climbs = climbs_of(reader, 0)
+    assert {name for each in climbs for name in [rung.name for rung in each.rungs]} == {"model"}
+    paths = [each.path for each in climbs]
+    assert paths == sorted(paths, key=in_order)
+    assert {len(path.split("/agent/")) for path in paths} == {1, 2, 3}
+    assert len(climbs) == sum(result.account.climbed.values())

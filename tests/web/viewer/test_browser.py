@@ -319,6 +319,18 @@ def test_an_agent_is_approved_and_finished_in_the_browser_alone(visit: Callable[
     assert started("show", "d").rows["completed"]
 
 
+def test_the_work_of_another_agent_stands_below_the_action_that_handed_it_off(visit: Callable[..., Any]) -> None:
+    desk = Path(__file__).parents[3] / "docs/examples/frontdesk.py"
+    assert started("run", str(desk), "--run-id", "r").code == COMPLETED
+    with served() as url:
+        page = visit(f"{url}/run/r")
+        page.wait_for_selector(".handed .row")
+        heads = page.locator(".handed h3 a").all_inner_texts()
+        first = page.locator(".row", has=page.locator(".handed .row")).first.locator("h3 a").first.inner_text()
+    assert first == "step/0"
+    assert heads == [f"step/0/agent/0/step/{number}" for number in range(3)]
+
+
 def test_a_run_of_somebody_else_is_not_resumed_from_a_page(visit: Callable[..., Any], monkeypatch: Any) -> None:
     started("run", *STALEMATE, "--run-id", "r")
     decide(Path("runs"), "r", "0/step/0", '{"number": 1}')

@@ -43,12 +43,16 @@ export function observed(observation) {
 }
 
 export function agent(found, at) {
-  return [quoted(found.goal), found.actions.map((action) => h("div", { class: "row" },
+  // The actions of an agent that work was handed off to stand below the action that did so.
+  const ownerOf = (path) => path.slice(0, Math.max(0, path.lastIndexOf("/agent/"))), below = (owner) => found.actions.filter((each) => ownerOf(each.path) === owner).map(row);
+  const row = (action) => h("div", { class: "row" },
     h("h3", null, h("a", { href: at(action.path, true) }, action.path.split("/").slice(1).join("/")), h("span", { class: "soft" }, ` ${joined([action.outcome, action.options.map((each) => each[1]).join(":") && `votes ${action.options.map((each) => each[1]).join(":")}`,
       flagsText(action.flags), money(action.cost_usd), action.decided_ms !== null && `${(action.decided_ms / 1000).toFixed(1)} s`])}`)),
     action.result ? [h("p", null, "the end:"), fieldsOf(action.result)] : null,
     action.calls.map((call, i) => [h("p", null, h("a", { href: at(`${action.path}/call/${i}`, true) }, said(call.tool)), said(` ${Object.entries(call.arguments).map(([name, value]) => `${name}: ${wordsOf(value)}`).join("; ")}`),
-      h("span", { class: "soft" }, ` ${joined([call.effect ?? "no such tool", call.person && `a person: ${call.person}`, call.outcome])}`)), call.observation === null ? null : observed(call.observation)])))];
+      h("span", { class: "soft" }, ` ${joined([call.effect ?? "no such tool", call.person && `a person: ${call.person}`, call.outcome])}`)), call.observation === null ? null : observed(call.observation)]),
+    h("div", { class: "handed" }, below(action.path)));
+  return [quoted(found.goal), below("")];
 }
 
 const LONG = 120, STATES = { waiting: "○", writing: "▶", split: "⇊", done: "●" };
