@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from array import array
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
@@ -21,23 +20,18 @@ from aiohttp import web
 from microagents.base.errors import AlreadyDecided, InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader
 from microagents.journal.sharded import reader_of
-from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.row_queue import RowQueue, judge_next
-from microagents.runs.inspection.row_table import row_agreements, table_rows
 from microagents.runs.inspection.runs import decide, runs_in, waiting_in
 from microagents.runs.result import Result
 from microagents.telemetry.metrics import labels_of
 from microagents.telemetry.prometheus import CONTENT_TYPE, exposition
 from microagents.web.listening import admit, busy, host_of, is_loopback, listening, wait_of
 from microagents.web.viewer import pages
+from microagents.web.viewer.reads import READ_S, READS, Read, input_in, strip
 
 T = TypeVar("T")
 HOST, EVERY_HOST = "127.0.0.1", "0.0.0.0"  # noqa: S104 - of totals only, and on request
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
-READ_S = 20.0
-"""Seconds that one read may take."""
-JUDGE_S = 30.0
-"""Seconds that the task's oracle may take to judge the steps of an input."""
 LATELY_S = 3600.0
 """Time for which the totals of a run are given after its last write."""
 MAX_BODY = 1 << 20
@@ -52,10 +46,6 @@ WRONG_USAGE = 2
 """Exit code of a command that refused to begin."""
 QUEUE_S = 20.0
 """Seconds that a request may wait for one of these reads."""
-MAX_ROWS = 200
-"""Rows of a table that are read for a page."""
-MAX_SEARCHED = 1000
-"""Characters of a text that rows are searched for."""
 MAX_WAITING = 10_000
 """Entries of the queue of what waits for a person."""
 LISTED = (
@@ -104,22 +94,10 @@ async def viewing(
     application.router.add_get("/api/runs", site.runs)
     application.router.add_get("/api/waiting", site.waiting)
     application.router.add_get("/metrics", site.metrics)
-    for name in (
-        "strip",
-        "series",
-        "inputs",
-        "graph",
-        "wrong",
-        "decision",
-        "differences",
-        "rows",
-        "agreement",
-        "search",
-    ):
-        application.router.add_get(f"/api/run/{{run}}/{name}", getattr(site, name))
-    application.router.add_get("/api/run/{run}", partial(site.page, pages.run_facts))
-    application.router.add_get("/api/run/{run}/work", partial(site.page, pages.work_on))
-    application.router.add_get("/api/run/{run}/steps", partial(site.page, pages.first_steps))
+    for end, read in READS.items():
+        application.router.add_get(f"/api/run/{{run}}{end}", partial(site.read, read))
+    application.router.add_get("/api/run/{run}/strip", site.strip)
+    application.router.add_get("/api/run/{run}/differences", site.differences)
     application.router.add_post("/api/run/{run}/decide", site.decide)
     application.router.add_post("/api/run/{run}/resume", site.resume)
     if judged is not None:
@@ -222,72 +200,29 @@ class _Site:
         admit(request)
         return await self.metrics(request)
 
-    async def page(
-        self, page: Callable[[Reader, int], dict[str, Any]], request: web.Request, within_s: float = READ_S
-    ) -> web.Response:
-        """Answer with a page's data of an input."""
-        of_input = _number(request, "input")
-        found = await self._read(request, lambda reader: page(reader, of_input), within_s)
+    async def read(self, read: Read, request: web.Request) -> web.Response:
+        """Answer with what is read of a run."""
+        found = await self._read(request, lambda reader: read(reader, request.query))
+        if isinstance(found, bytes):
+            return _packed(found)
+        if isinstance(found, str):
+            return web.Response(text=found, content_type="image/svg+xml", charset="utf-8")
         return _json(found)
-
-    async def wrong(self, request: web.Request) -> web.Response:
-        return await self.page(lambda reader, number: pages.judged(reader, number, JUDGE_S), request, JUDGE_S)
-
-    async def graph(self, request: web.Request) -> web.Response:
-        """Answer with the picture of the roles of a run, and its account's facts about each."""
-        picture = await self._read(request, pages.graph)
-        return web.Response(text=picture, content_type="image/svg+xml", charset="utf-8")
 
     async def strip(self, request: web.Request) -> web.Response:
-        """Answer with one byte for each step of an input, from a number on."""
-        of_input, start = (_number(request, name) for name in ("input", "start"))
-        if not of_input and not start and (ahead := self._strips.pop(request.match_info["run"], None)) is not None:
+        """Answer with the steps of an input, which may have been read already."""
+        is_first = not input_in(request.query) and not input_in(request.query, "start")
+        ahead = self._strips.pop(request.match_info["run"], None) if is_first else None
+        if ahead is not None:
             return _packed(await asyncio.wrap_future(ahead))
-
-        def read(reader: Reader) -> bytes:
-            reader.experiment.check_there([of_input])
-            return pages.packed(reader.overview(of_input, start))
-
-        return _packed(await self._read(request, read))
-
-    async def inputs(self, request: web.Request) -> web.Response:
-        """Answer with one byte for each input, then with the cost of each."""
-        read = await self._read(request, lambda reader: pages.packed(reader.inputs_overview() + reader.input_sums()))
-        return _packed(read)
-
-    async def rows(self, request: web.Request) -> web.Response:
-        """Answer with some rows of a table, and the votes on their cells."""
-        given = request.query.get("of", "").split(",")[:MAX_ROWS]
-        numbers = [_checked_number(each) for each in given if each]
-        found = await self._read(request, lambda reader: table_rows(reader, numbers))
-        return _json(found)
-
-    async def agreement(self, request: web.Request) -> web.Response:
-        """Answer with two floats for each row of a table: its agreement, and whether a sample was flagged."""
-        return _packed(await self._read(request, lambda reader: pages.packed(row_agreements(reader))))
-
-    async def search(self, request: web.Request) -> web.Response:
-        """Answer with the numbers of the rows that have a text."""
-        text = request.query.get("text", "")[:MAX_SEARCHED]
-        found = await self._read(request, lambda reader: array("I", reader.rows_with(text)).tobytes())
-        return _packed(pages.packed(found))
-
-    async def series(self, request: web.Request) -> web.Response:
-        found = await self._read(request, lambda reader: reader.series(pages.POINTS))
-        return _json(found)
-
-    async def decision(self, request: web.Request) -> web.Response:
-        path = request.query.get("path", "")
-        found = await self._read(request, lambda reader: inspect_decision(reader, path))
-        return _json(found)
+        return await self.read(strip, request)
 
     async def differences(self, request: web.Request) -> web.Response:
         """Answer with the decisions that another run has differently."""
-        of_input = _number(request, "input")
 
         def read(reader: Reader) -> dict[str, Any]:
             with reader_of(self._runs_dir, request.query.get("other", "")) as other:
-                return pages.differences(reader, other, of_input, READ_S / 2)
+                return pages.differences(reader, other, input_in(request.query), READ_S / 2)
 
         return _json(await self._read(request, read))
 
@@ -345,9 +280,8 @@ class _Site:
     def _refusal_to_write(self, request: web.Request) -> web.Response | None:
         """Refuse a request without the token, in a header: cookies of this host go to all its ports, also other users'."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme != "Bearer" or not (
-            self._token and compare_digest(token.encode(errors="replace"), self._token.encode())
-        ):
+        is_known = compare_digest(token.encode(errors="replace"), self._token.encode())
+        if scheme != "Bearer" or not self._token or not is_known:
             return _error(
                 403, "to decide or resume here, open the address with the token that `microagents view` printed"
             )
@@ -355,7 +289,7 @@ class _Site:
             return _error(415, "it is sent as JSON")
         return None
 
-    async def _read(self, request: web.Request, read: Callable[[Reader], T], within_s: float = READ_S) -> T:
+    async def _read(self, request: web.Request, read: Callable[[Reader], T]) -> T:
         opened: list[Reader] = []
 
         def opening() -> T:
@@ -364,9 +298,9 @@ class _Site:
                 return read(reader)
 
         try:
-            return await self._in_thread(opening, within_s * 1.5)
+            return await self._in_thread(opening, READ_S * 1.5)
         except TimeoutError:
-            raise InvalidUsage(f"this took longer than {within_s:g} s, so it was ended") from None
+            raise InvalidUsage(f"this took longer than {READ_S:g} s, so it was ended") from None
         finally:
             for reader in opened:  # the query of a request that was cancelled, too
                 reader.interrupt()
@@ -401,7 +335,8 @@ async def _begun_detached(run: str, runs_dir: Path) -> str:
             await process.wait()
     if process.returncode != WRONG_USAGE:
         return ""
-    return " ".join(said.decode(errors="replace").split()).removeprefix("microagents: ")
+    words = said.decode(errors="replace").split()
+    return " ".join(words).removeprefix("microagents: ")
 
 
 class JudgedQueue:
@@ -442,16 +377,6 @@ def _listed(run: str, row: Result | InvalidUsage) -> dict[str, Any]:
         return {"run_id": run, "error": str(row)}
     found = {name: value for name, value in row.as_json().items() if name in LISTED}
     return {**found, "waiting": len(row.waiting_at)}
-
-
-def _number(request: web.Request, name: str) -> int:
-    return _checked_number(request.query.get(name, "0"))
-
-
-def _checked_number(given: str) -> int:
-    if not (given.isascii() and given.isdecimal() and len(given) < 12):  # noqa: PLR2004 - as numbers in paths
-        raise InvalidUsage(f"{given!r:.100} is not a number")
-    return int(given)
 
 
 def _packed(content: bytes) -> web.Response:
