@@ -73,13 +73,10 @@ class Peer:
         if self._lost is not None:
             raise self._lost
 
-    def ask(self, call: int, sent: wire.Sent, *, overtakes: bool = False) -> None:
+    def ask(self, call: int, sent: wire.Sent) -> None:
         """Send a request, and send it again to each later process until it is forgotten or cancelled."""
         self._unanswered[call] = sent
-        if overtakes and self._link.linger_s and not self._is_scheduled:
-            self._link.send(wire.encode([sent]))
-        else:
-            self.enqueue(sent)
+        self.enqueue(sent)
 
     def tell(self, sent: wire.Sent | Waiting) -> None:
         """Send a one-way message; it may linger, and keeps its order among all messages to the peer."""

@@ -35,7 +35,7 @@ class RemoteRef:
         """
         body = self._pack(request)
         call, reply = self._outgoing.open_request()
-        self._peer.ask(call, self._envelope(call, request, body), overtakes=request.overtakes)
+        self._peer.ask(call, self._envelope(call, request, body))
         try:
             answer = await reply
         except asyncio.CancelledError:

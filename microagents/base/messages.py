@@ -82,8 +82,6 @@ class Message(Struct, frozen=True, kw_only=True):
 
     route_by: ClassVar[str | None] = None
     """Field by which replicas are chosen: equal values reach the same replica. None: any replica."""
-    overtakes: ClassVar[bool] = False
-    """Whether it may arrive before one-way messages that were sent earlier, and still wait for others."""
     as_json: ClassVar[bool] = False
     """Whether it travels as JSON, and its reply too: for integers of any size, and for JSON that is not read on the way (`Raw`)."""
 

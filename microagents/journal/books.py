@@ -17,8 +17,9 @@ from microagents.journal.digests import in_order, with_entry
 from microagents.journal.messages import (
     NO_DECISION,
     Account,
-    AllotCalls,
     CallsOver,
+    Lost,
+    Mark,
     RecordCalls,
     RecordDecision,
     RecordLoads,
@@ -77,12 +78,8 @@ class Totals(Struct, kw_only=True):
     """Part of the books that is stored as JSON with every commit."""
 
     account: Account = field(default_factory=Account)
-    leased: dict[str, int] = {}
-    """Calls that a solver may have sent since it reported, at most, by the name of the replica."""
-    call_tokens: int = 0
-    """The most tokens that an allotted call can use; 0 if neither tokens nor cost are limited."""
-    call_usd: float | None = None
-    """The most that an allotted call can cost; None while no price is known."""
+    mark: Lost = Lost()
+    """The calls that are lost if the process is killed, at most."""
     undecided: dict[str, UndecidedElection] = {}
     """Undecided elections by path."""
     total_steps: int = 0
@@ -102,22 +99,24 @@ class Totals(Struct, kw_only=True):
             if each.rung is None and f"{path}{ESCALATED}" not in later
         }
 
-    def lose(self, source: str) -> None:
-        """Count the calls as lost that a dead replica had in flight, at most: they may be billed, and are made again."""
+    def lose(self, lost: Lost) -> None:
+        """Count calls as lost: they may be billed, and are made again."""
         account = self.account
-        in_flight = account.in_flight_by.pop(source, {})
-        lost = max(0, sum(in_flight.values()) + self.leased.pop(source, 0))
-        account.lost_in_flight += lost
-        account.unsettled_tokens += lost * self.call_tokens
-        if self.call_usd is not None:
-            account.unsettled_usd += lost * self.call_usd
-        elif self.call_tokens:
-            account.unpriced += lost
+        account.lost_in_flight += lost.calls
+        account.unsettled_tokens += lost.tokens
+        account.unsettled_usd += lost.cost_usd
+        account.unpriced += lost.unpriced
 
     def lose_all(self) -> None:
-        """Count the calls of all replicas as lost, after their process was killed."""
-        for source in dict.fromkeys([*self.account.in_flight_by, *self.leased]):
-            self.lose(source)
+        """Count all calls without a recorded end as lost, after their process was killed."""
+        # A model with batches sends a few calls singly, which no mark covers.
+        self.lose(structs.replace(self.mark, calls=max(self.mark.calls, self.account.in_flight)))
+        self.account.in_flight_by.clear()
+        self.end_calls()
+
+    def end_calls(self) -> None:
+        """Drop mark and loads, since no call is in flight."""
+        self.mark = Lost()
         self.account.loads.clear()
 
     def count(self, row: InputRow, sign: int) -> None:
@@ -186,24 +185,12 @@ class Books:
         if self.on_decision is not None and isinstance(record, RecordDecision):
             self.on_decision(record)
 
-    def _add_allotment(self, record: AllotCalls) -> None:
-        allotted = self.totals.leased
-        allotted[record.source] = allotted.get(record.source, 0) + record.calls
-        self.totals.call_tokens = max(self.totals.call_tokens, record.call_tokens)
-        if record.call_usd is not None:
-            self.totals.call_usd = max(self.totals.call_usd or 0.0, record.call_usd)
-
-    def end_calls(self) -> None:
-        """Drop all allotments and loads."""
-        self.totals.leased.clear()
-        self.totals.account.loads.clear()
-        self.totals.call_tokens, self.totals.call_usd = 0, None
+    def _set_mark(self, record: Mark) -> None:
+        self.totals.mark = record.most
 
     def _add_calls(self, record: RecordCalls) -> None:
         account, usage = self.totals.account, record.usage
         account.in_flight_by[record.source] = record.in_flight
-        if record.source in self.totals.leased:
-            self.totals.leased[record.source] -= record.sent
         account.calls += record.billed
         for name in _ADDED:
             setattr(account, name, getattr(account, name) + getattr(record, name))
@@ -229,13 +216,12 @@ class Books:
         account.expected_usd = None if account.cost_usd is None else account.cost_usd + cost_usd
 
     def _end_replica(self, record: ReplicaEnded) -> None:
-        if record.has_died:
-            self.totals.lose(record.source)
+        account = self.totals.account
         if record.actor:
-            deaths, name = self.totals.account.deaths, record.actor.partition("/")[0]
+            deaths, name = account.deaths, record.actor.partition("/")[0]
             deaths[name] = deaths.get(name, 0) + 1
-        self.totals.leased.pop(record.source, None)
-        self.totals.account.loads.pop(record.source, None)
+        account.in_flight_by.pop(record.source, None)
+        account.loads.pop(record.source, None)
 
     def _add_decision(self, record: RecordDecision) -> None:
         account, verdict, path = self.totals.account, record.verdict, record.id.path
@@ -315,10 +301,11 @@ class Books:
 
     # Of the class: bound methods in a table of the object would keep the books of many inputs in memory until a full collection.
     _handlers: ClassVar[dict[type[Written], Callable[[Books, Any], object]]] = {
-        AllotCalls: _add_allotment,
+        Mark: _set_mark,
+        Lost: lambda books, record: books.totals.lose(record),
         RecordCalls: _add_calls,
         RecordLoads: lambda books, record: books.totals.account.loads.update(record.loads),
-        CallsOver: lambda books, _: books.end_calls(),
+        CallsOver: lambda books, _: books.totals.end_calls(),
         ReplicaEnded: _end_replica,
         RecordDecision: _add_decision,
     }

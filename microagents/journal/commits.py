@@ -26,13 +26,21 @@ COMMIT_EVERY_S = 0.02
 class Commits:
     """Queues records and commits them in the order of their arrival.
 
-    ``on_requests`` is called after a commit if other processes may have made requests.
+    Args:
+        writer: writes them.
+        first: returns the first records of each commit.
+        on_durable: called after each commit with its time.
+        on_requests: called after a commit if other processes may have made requests.
     """
 
     def __init__(
-        self, writer: Writer, on_durable: Callable[[str | None], None], on_requests: Callable[[], None]
+        self,
+        writer: Writer,
+        first: Callable[[], Sequence[Written]],
+        on_durable: Callable[[str | None], None],
+        on_requests: Callable[[], None],
     ) -> None:
-        self._writer = writer
+        self._writer, self._first = writer, first
         self.on_backlog: Callable[[], None] = lambda: None
         """Called when commits may have fallen behind, and after each."""
         self._on_durable = on_durable
@@ -43,12 +51,12 @@ class Commits:
         self.received = 0
         """Number of records received."""
         self._committed = 0
-        self._is_late = self._is_writing = self._has_ended = False
-        """Whether a commit takes too long; whether one is under way; whether none follows."""
+        self._is_late = self._is_writing = self._is_due = self._has_ended = False
+        """Whether a commit takes too long; whether one is under way; whether one is to follow; whether none follows."""
         self.is_hasty = False
         """Whether commits are not spaced, since the end of the run waits for them."""
         self._woken: asyncio.Future[None] | None = None
-        """Done once a record is queued, while `write` waits for one."""
+        """Done once a commit is due, while `write` waits for that."""
         self.changed = Notifier()
         """Notifies of commits."""
         self.failure: MicroagentsError | None = None
@@ -72,10 +80,15 @@ class Commits:
         """Take records."""
         self._queue += records
         self.received += len(records)
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+        self.commit_soon()
         if len(self._queue) >= MAX_QUEUED:
             self.on_backlog()
+
+    def commit_soon(self) -> None:
+        """Let a commit follow, though no record may wait."""
+        self._is_due = True
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
     async def write(self) -> None:
         """Commit all queued records, again and again. Records that arrive during a commit go into the next one."""
@@ -89,17 +102,19 @@ class Commits:
         loop = asyncio.get_running_loop()
         next_s = loop.time()
         while self.failure is None:
-            if not self._queue:
+            if not self._is_due:
                 self._woken = loop.create_future()
                 await self._woken
             if loop.time() < next_s and not self.is_hasty:
                 await asyncio.sleep(next_s - loop.time())
             next_s = loop.time() + COMMIT_EVERY_S
             batch, self._queue = self._queue, []
-            self._is_writing = True
+            self._is_writing, self._is_due = True, False
             late = loop.call_later(MAX_COMMIT_S, self._note_late)
             try:
-                self.account, committed_at, has_requests = await self._writer.do(partial(_commit, batch))
+                self.account, committed_at, has_requests = await self._writer.do(
+                    partial(_commit, [*self._first(), *batch])
+                )
                 self._committed += len(batch)
                 self._on_durable(committed_at)
                 if has_requests:

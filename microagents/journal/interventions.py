@@ -100,12 +100,11 @@ def forget_unsettled(journal: Path) -> str | None:
     try:
         with _changing(journal) as (rows, totals):
             account = totals.account
-            calls = account.lost_in_flight + account.in_flight + sum(totals.leased.values())
+            totals.lose_all()
+            calls = account.lost_in_flight
             if not (calls or account.unsettled_usd or account.unsettled_tokens or account.unpriced):
                 return None
             counted = f"{calls} lost calls, ${account.unsettled_usd:.6f} and {account.unsettled_tokens} tokens"
-            account.in_flight_by.clear()
-            totals.leased.clear()
             account.lost_in_flight, account.unsettled_usd, account.unsettled_tokens, account.unpriced = 0, 0.0, 0, 0
             log_changes(rows, totals, [("unsettled calls", counted, f"forgotten by {this_user()}")])
     except sqlite3.Error as error:

@@ -68,8 +68,6 @@ class RecordCalls(Struct, frozen=True, kw_only=True, tag=True):
 
     source: str
     """Name of the replica."""
-    sent: int = 0
-    """Calls sent."""
     in_flight: dict[str, int] = field(default_factory=dict)
     """Calls of the replica in flight then, by the spec of the model."""
     billed: int = 0
@@ -148,32 +146,33 @@ class KeepBatch(Request[int], frozen=True, kw_only=True):
     batch: SampleBatch
 
 
-class AllotCalls(Request[int], frozen=True, kw_only=True):
-    """Ask for calls that a replica of the solver may send. The reply is their number, once it is journaled."""
+class Lost(Struct, frozen=True, kw_only=True):
+    """Calls that may have been sent without a record of their end, at most: their replica died. They may be billed."""
 
-    overtakes = True  # a report of sent calls that arrives after it only makes the allotted calls too many for a moment
-    source: str
-    """Name of the replica."""
-    calls: int
-    waiting: int = 0
-    """Calls among them that wait and fit the limits of the run."""
-    call_tokens: int = 0
-    """The most tokens that one of them can use; 0 if neither tokens nor cost are limited."""
-    call_usd: float | None = None
-    """The most that one of them can cost; None if that is unknown, or nothing is limited."""
+    calls: int = 0
+    tokens: int = 0
+    """Most tokens that they can have used; 0 if tokens are not limited."""
+    cost_usd: float = 0.0
+    """Most that they can have cost; 0 if cost is not limited."""
+    unpriced: int = 0
+    """Calls among them under a limit of cost whose price is unknown."""
+
+
+class Mark(Struct, frozen=True, kw_only=True):
+    """The most that is granted to calls and not recorded. It is durable before the calls are sent, and lost if the process is killed."""
+
+    most: Lost
 
 
 class CallsOver(Struct, frozen=True, kw_only=True):
-    """All solvers of the sitting have ended, and send none of the calls that they were allotted."""
+    """All solvers of the sitting have ended, so no call is in flight."""
 
 
 class ReplicaEnded(Struct, frozen=True, kw_only=True, tag=True):
-    """A replica has ended, and sends none of the calls that it was allotted. Another one may take its name, and starts with none."""
+    """A replica has ended. Another one may take its name."""
 
     source: str
     """Name of the replica."""
-    has_died: bool = False
-    """Whether its process died, so that a solver's calls in flight are lost."""
     actor: str = ""
     """Name of its actor in the first of the messages about an actor that died: deaths are counted by actor."""
 
@@ -330,7 +329,7 @@ Entry = (
 """A fact about a run, on its way to its record. Its sum, if it has one, stands in `Books`."""
 
 
-Written = Entry | AllotCalls | CallsOver
+Written = Entry | Lost | Mark | CallsOver
 """A part of the journal. The keeper writes them in the order of their arrival."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import structs
@@ -12,15 +12,16 @@ from microagents.actors.role import Context, Messenger, Role
 from microagents.base.aio import Notifier, TaskScope, loop_has_threads
 from microagents.base.errors import Aborted, JournalGone, MicroagentsError, Stopped, TaskFailed
 from microagents.base.messages import Request
-from microagents.journal.books import Books
+from microagents.elections.admission import PAUSES
 from microagents.journal.commits import Commits
 from microagents.journal.messages import (
     CANCEL_BATCHES,
     Account,
-    AllotCalls,
     CallsOver,
     Conditions,
     KeepBatch,
+    Lost,
+    Mark,
     Recall,
     Recollection,
     Record,
@@ -48,9 +49,6 @@ from microagents.roles.run_admission import MAX_DRAIN_S, RunAdmission
 
 if TYPE_CHECKING:
     from microagents.telemetry.exporting import Telemetry
-
-SPARE_SHARE = 0.1
-"""Share of what the limits leave that is allotted to calls that do not wait yet."""
 
 
 class End(Request[None], frozen=True, kw_only=True):
@@ -94,11 +92,13 @@ class Keeper(Role):
         self._admission: RunAdmission
         self._limiter = Limiter(
             context.settings,
-            account=lambda: self.report(Report(when="written")),
             on_stop=self._stop,
             on_outage=self._note_change,
             on_settled=self._settle,
+            on_short=self._commit_soon if self._outlives_process else None,
         )
+        self._mark = Lost()
+        """The mark of the last commit."""
         self._requests: LiveRequests
         self._telemetry: Telemetry | None = context.options.get("telemetry")
         on_decision: OnDecision | None = context.options.get("on_decision")
@@ -142,7 +142,7 @@ class Keeper(Role):
         self._requests = LiveRequests(
             self._writer if is_asked else None, self._take_control, self._note_change, self._stop_at_once
         )
-        self._commits = Commits(self._writer, self._note_commit, self._requests.notice)
+        self._commits = Commits(self._writer, self._raise_mark, self._note_commit, self._requests.notice)
         self._admission = RunAdmission(self._commits, self._note_change)
         await self._writer.open()
         account = await self._writer.do(self._take_up)
@@ -186,7 +186,7 @@ class Keeper(Role):
                 self._telemetry.watch(lambda: ended)
         finally:  # also if the flush takes too long: the lease must be given back
             try:
-                await self._limiter.close()
+                self._limiter.close()
                 await self._scope.close()
             finally:
                 await self._writer.close(forget=self._began_s is None)
@@ -195,9 +195,20 @@ class Keeper(Role):
         try:
             await self._commits.write()
         finally:
+            self._limiter.dismiss()  # no mark is durable any more
             self._must_stop.notify()
 
+    def _commit_soon(self) -> None:
+        self._commits.commit_soon()
+
+    def _raise_mark(self) -> Sequence[Mark]:
+        before, self._mark = self._mark, self._limiter.marks.raised()
+        if self._mark == before or not self._outlives_process:
+            return ()
+        return (Mark(most=self._mark),)
+
     def _note_commit(self, committed_at: str | None) -> None:
+        self._limiter.marks.commit()
         if self._callback is not None:
             self._callback.release(committed_at)
         account = self._commits.account
@@ -241,22 +252,6 @@ class Keeper(Role):
         nothing = Usage(cost_usd=0.0)
         settled = RecordCalls(source=self.context.name, usage=nothing, unsettled_usd=cost_usd, unpriced=-calls)
         self._commits.add((settled,))
-
-    async def allot_calls(self, request: AllotCalls) -> int:
-        """Record that a solver may send calls; returns how many.
-
-        Raises:
-            MicroagentsError: the journal cannot be written.
-        """
-        calls, settings = request.calls, {**self.context.settings, **self._changed}
-        if any(settings.get(limit) is not None for limit in ("max_calls", "max_tokens", "max_cost_usd")):
-            calls = await self._writer.do(lambda store: _allotted(request, store.books, settings))
-        self._commits.add((structs.replace(request, calls=calls),))
-        if self._outlives_process:
-            await self._commits.flush()
-        if self._commits.failure is not None:
-            raise self._commits.failure
-        return calls
 
     async def keep_batch(self, request: KeepBatch) -> int:
         """Record a batch, or its change; returns its number.
@@ -362,6 +357,7 @@ class Keeper(Role):
     def _note_change(self) -> None:
         if self._admission.now == "nothing":
             self._limiter.dismiss()
+        self._limiter.pause(is_paused=self._admission.now in PAUSES)
         self._changes += 1
         self._has_changed.notify()
 
@@ -385,7 +381,9 @@ class Keeper(Role):
                     outages=self._limiter.outages,
                 )
         finally:
-            self._limiter.end(holder)
+            lost = self._limiter.end(holder)
+            if lost.calls:
+                self._commits.add((lost,))
             self._admission.leave()
 
     async def _stop_after_calls(self, reason: str) -> None:
@@ -438,25 +436,3 @@ class Keeper(Role):
 
 def _saved(store: Store) -> JournalGone:
     return store.save()
-
-
-def _allotted(request: AllotCalls, books: Books, settings: Mapping[str, Any]) -> int:
-    """Return the calls that wait, as far as the limits have room for the most that they can use, and some ahead.
-
-    After a kill every allotted call counts at its most, and the run must still be able to go on.
-    """
-    account = books.account()
-    bounds = (
-        (settings.get("max_calls"), account.calls + account.lost_in_flight, 1),
-        (settings.get("max_tokens"), account.tokens_at_most, request.call_tokens),
-        (settings.get("max_cost_usd"), account.cost_at_most_usd or 0.0, request.call_usd),
-    )
-    allotted = account.in_flight + sum(books.totals.leased.values())
-    most = request.calls
-    for total, spent, each in bounds:
-        if total is not None and each:
-            left = (total - spent) / each - allotted
-            most = min(most, int(left), request.waiting + int(max(0.0, SPARE_SHARE * left)))
-    if request.call_tokens and request.call_usd is None:  # after a kill the first price counts for each
-        most = min(most, request.waiting)
-    return max(most, min(request.waiting, 1))  # a call that waits holds its part of the limits

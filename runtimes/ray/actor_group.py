@@ -289,7 +289,7 @@ class ActorGroup:
         with suppress(NoHandler):  # a run without a keeper
             for number, replica in enumerate(slot.replicas):
                 actor = "" if number else slot.name
-                ended = ReplicaEnded(source=replica, has_died=True, actor=actor)
+                ended = ReplicaEnded(source=replica, actor=actor)
                 self.messenger.tell(Record(entries=(ended,)))
         deaths = slot.count_death(asyncio.get_running_loop().time(), WITHIN_S)
         if deaths > MAX_DEATHS:

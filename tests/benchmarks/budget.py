@@ -243,6 +243,8 @@ def main() -> None:
         f"${found.off_by_usd:.9f} where all calls were answered, and bills were outside of the account's bounds {found.unbounded} times; "
         f"{found.lost} calls counted as lost in flight"
     )
+    assert not found.passed, "a ceiling was passed"
+    assert not found.unbounded, "bills are outside of the account's bounds"
 
 
 if __name__ == "__main__":

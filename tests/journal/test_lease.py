@@ -292,7 +292,7 @@ def test_who_keeps_a_journal_locked_may_be_known_only_by_the_lease(
 
 
 def a_call() -> RecordCalls:
-    return RecordCalls(source="Solver/0", sent=1, billed=1, usage=Usage(cost_usd=0.0))
+    return RecordCalls(source="Solver/0", billed=1, usage=Usage(cost_usd=0.0))
 
 
 GONE = 2**22 + 7

@@ -56,7 +56,7 @@ def test_decisions_keep_their_order_and_of_the_progress_of_an_input_the_last_cou
 def calls(source: str = "Solver/0", cost_usd: float | None = 0.5, sent: int = 0, billed: int = 0) -> RecordCalls:
     usage = Usage(input_tokens=9, output_tokens=2, cost_usd=cost_usd, cached_tokens=3, cache_write_tokens=4)
     in_flight = {"sim:x": sent}
-    return RecordCalls(source=source, usage=usage, repeated={"busy": 1}, sent=sent, billed=billed, in_flight=in_flight)
+    return RecordCalls(source=source, usage=usage, repeated={"busy": 1}, billed=billed, in_flight=in_flight)
 
 
 def test_calls_of_one_solver_are_added_up_and_one_without_a_price_makes_the_sum_unknown() -> None:
@@ -64,14 +64,13 @@ def test_calls_of_one_solver_are_added_up_and_one_without_a_price_makes_the_sum_
     first, second = batch.entries
     assert isinstance(first, RecordCalls)
     assert isinstance(second, RecordCalls)
-    assert (first.sent, first.billed, first.in_flight, first.usage, first.repeated) == (
-        3,
+    assert (first.billed, first.in_flight, first.usage, first.repeated) == (
         3,
         {"sim:x": 1},
         Usage(input_tokens=18, output_tokens=4, cost_usd=1.0, cached_tokens=6, cache_write_tokens=8),
         {"busy": 2},
     )
-    assert (second.source, second.sent) == ("Solver/1", 5)
+    assert (second.source, second.in_flight) == ("Solver/1", {"sim:x": 5})
     (unknown,) = together(calls(), calls(cost_usd=None)).entries
     assert isinstance(unknown, RecordCalls)
     assert unknown.usage.cost_usd is None

@@ -37,6 +37,8 @@ from microagents.journal.books import Books
 from microagents.journal.messages import (
     Account,
     InputEnding,
+    Lost,
+    Mark,
     OpenElection,
     Recall,
     Recalled,
@@ -116,7 +118,7 @@ def called(*, sent: int = 0, ended: int = 0, left: int | None = None, source: st
     usage = Usage(input_tokens=10 * ended, output_tokens=20 * ended, cost_usd=0.5 * ended, cached_tokens=3 * ended)
     left = max(0, sent - ended) if left is None else left
     in_flight = {"sim:x": left} if left else {}
-    return RecordCalls(source=source, sent=sent, in_flight=in_flight, billed=ended, usage=usage)
+    return RecordCalls(source=source, in_flight=in_flight, billed=ended, usage=usage)
 
 
 def decided(of: ElectionId, numbers: Sequence[int | None], outcome: Any = "decided", **more: Any) -> RecordDecision:
@@ -259,11 +261,11 @@ def a_record(path: str, kind: str, number: int) -> Written:
         case "completed" | "failed":
             return InputEnding(input=of.input, outcome=kind, reason=None, result=b"%d" % number)
         case "calls":
-            return RecordCalls(source=source, sent=2, billed=number, usage=Usage(input_tokens=number, cost_usd=0.25))
+            return RecordCalls(source=source, billed=number, usage=Usage(input_tokens=number, cost_usd=0.25))
         case "in flight":
             return called(sent=number, source=source)
         case _:
-            return ReplicaEnded(source=source, has_died=True)
+            return Lost(calls=number)
 
 
 records = st.builds(
@@ -341,23 +343,25 @@ def test_calls_in_flight_at_a_kill_are_counted_as_lost_at_reopening() -> None:
         assert again.books.account().lost_in_flight == 5
 
 
-def test_what_one_replica_had_in_flight_when_it_died_is_lost_and_the_others_is_not() -> None:
+def test_what_one_replica_lost_is_counted_at_once_and_the_mark_at_reopening() -> None:
     with store() as there:
-        there.commit([called(sent=3), called(sent=2, source="Solver/1")])
-        there.commit([called(ended=1, left=2), ReplicaEnded(source="Solver/0", has_died=True)])
+        there.commit([called(sent=3), called(sent=2, source="Solver/1"), Mark(most=Lost(calls=10, tokens=50))])
+        there.commit([called(ended=1, left=2), Lost(calls=2, cost_usd=0.5), ReplicaEnded(source="Solver/0")])
         account = there.books.account()
-        assert (account.in_flight, account.lost_in_flight, account.calls) == (2, 2, 1)
-        there.commit(
-            [called(sent=1), called(ended=2, source="Solver/1"), ReplicaEnded(source="Solver/1", has_died=True)]
-        )
-        account = there.books.account()
-        assert (account.in_flight, account.lost_in_flight, account.calls) == (1, 2, 3)
+        assert (account.in_flight, account.lost_in_flight, account.calls, account.unsettled_usd) == (2, 2, 1, 0.5)
+        there.commit([called(ended=2, source="Solver/1"), Mark(most=Lost(calls=7, tokens=9))])
+        cut_off(there)
+    with Reader(JOURNAL) as reader:
+        assert reader.account(is_cut_off=True).lost_in_flight == 2 + 7
+    with store() as again:
+        account = again.books.account()
+        assert (account.in_flight, account.lost_in_flight, account.unsettled_tokens) == (0, 2 + 7, 9)
 
 
 def test_the_death_of_an_actor_counts_once_however_many_roles_it_had() -> None:
     with store() as there:
-        first = ReplicaEnded(source="Voter/1", has_died=True, actor="lane/1")
-        there.commit([first, *(ReplicaEnded(source=f"{role}/1", has_died=True) for role in ("Solver", "RedFlagger"))])
+        first = ReplicaEnded(source="Voter/1", actor="lane/1")
+        there.commit([first, *(ReplicaEnded(source=f"{role}/1") for role in ("Solver", "RedFlagger"))])
         assert there.books.account().deaths == {"lane": 1}
 
 

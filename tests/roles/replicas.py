@@ -65,7 +65,7 @@ class Replica:
             return
         world.began.append((path, seq))
         self.open += 1
-        self._record(RecordCalls(source=self.name, sent=1, in_flight={"x": self.open}, usage=Usage()))
+        self._record(RecordCalls(source=self.name, in_flight={"x": self.open}, usage=Usage()))
         world.most = max(world.most, world.open)
         try:
             await asyncio.sleep(lasts_s)
@@ -86,7 +86,7 @@ class Replica:
         self._scope.cancel()
         self._world.replicas.remove(self)
         self._world.billed += self.open
-        self._record(ReplicaEnded(source=self.name, has_died=True))
+        self._record(ReplicaEnded(source=self.name))
         await self.close()
         return unended
 

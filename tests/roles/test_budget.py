@@ -12,7 +12,7 @@ import pytest
 from microagents import Call, InvalidUsage, Result, Sample, resume, run
 from microagents.base.errors import ModelUnavailable
 from microagents.journal.books import Books
-from microagents.journal.messages import Account, AllotCalls, CallsOver, RecordCalls
+from microagents.journal.messages import Account, CallsOver, Lost, Mark, RecordCalls
 from microagents.models.model import Model, Most
 from microagents.replies.chat import Usage
 from microagents.runtimes.virtual import run_virtual
@@ -178,20 +178,20 @@ async def test_a_run_whose_earlier_cost_is_unknown_takes_no_limit_of_cost(tmp_pa
 
 def test_calls_that_are_lost_with_their_process_count_at_the_most_that_they_can_cost() -> None:
     books = Books(1)
-    books.add(AllotCalls(source="s", calls=4, call_tokens=100, call_usd=0.5))
+    books.add(Mark(most=Lost(calls=4, tokens=400, cost_usd=2.0)))
     books.add(
         RecordCalls(
             source="s",
-            sent=2,
             in_flight={"x": 1},
             billed=1,
             usage=Usage(input_tokens=7, output_tokens=3, cost_usd=0.25),
         )
     )
+    books.add(Mark(most=Lost(calls=3, tokens=300, cost_usd=1.5)))
     books.totals.lose_all()
     account: Account = books.account()
     assert (account.lost_in_flight, account.cost_at_most_usd, account.tokens_at_most) == (3, 0.25 + 3 * 0.5, 10 + 300)
-    books.add(AllotCalls(source="s", calls=4))
+    books.add(Mark(most=Lost(calls=4, cost_usd=1.0)))
     books.add(CallsOver())
     books.totals.lose_all()
     assert books.account().unsettled_usd == account.unsettled_usd

@@ -11,7 +11,7 @@ import pytest
 
 from microagents import Call, Result, Sample, compare, run
 from microagents.journal.books import Books
-from microagents.journal.messages import AllotCalls, CallsOver
+from microagents.journal.messages import CallsOver, Lost, Mark
 from microagents.models.model import Model, Most
 from microagents.replies.chat import Usage
 from microagents.runtimes.virtual import run_virtual
@@ -208,10 +208,10 @@ def test_a_comparison_goes_above_its_cap_by_one_call_at_most(tmp_path: Path) -> 
 
 def test_calls_that_are_lost_before_a_price_is_known_are_settled_by_the_first_one() -> None:
     books = Books(1)
-    books.add(AllotCalls(source="s", calls=1, call_tokens=100))
+    books.add(Mark(most=Lost(calls=1, tokens=100, unpriced=1)))
     books.totals.lose_all()
     assert (books.account().unpriced, books.account().unsettled_usd) == (1, 0)
     books.add(CallsOver())
-    books.add(AllotCalls(source="s", calls=2, call_tokens=100, call_usd=0.5))
+    books.add(Mark(most=Lost(calls=2, tokens=200, cost_usd=1.0)))
     books.totals.lose_all()
     assert (books.account().unpriced, books.account().unsettled_usd) == (1, 1.0)

@@ -10,6 +10,9 @@ from typing import Any
 from microagents.journal.digests import in_order
 from microagents.models.rates import Rate
 
+UNBOUNDED = 1 << 62
+"""The total of a bound without a limit."""
+
 
 class Bound:
     """One bound, such as 250 calls in flight.
@@ -26,8 +29,6 @@ class Bound:
         """The amount that calls hold."""
         self.most_held = 0
         """The largest amount held, until its reader sets it anew."""
-        self.lost = 0
-        """The amount that calls of dead replicas held. Part of it may be spent."""
 
     @property
     def free(self) -> int:
@@ -43,13 +44,6 @@ class Bound:
         """End a call: it no longer holds an amount, and has used up a part of it."""
         self.held -= amount
         self.total -= spent
-
-    def lose(self, amount: int) -> None:
-        """End a call whose replica has died. The part that was used up is unknown."""
-        self.held -= amount
-        if not self.renews:
-            self.total -= amount
-            self.lost += amount
 
 
 class RateBound(Bound):
@@ -185,6 +179,22 @@ class Queue:
         """Let a call wait."""
         heappush(self._heaps.setdefault(frozenset(waiting.amounts), []), waiting)
 
+    def admit(self, call: QueuedCall) -> bool:
+        """Grant a call at once, if none waits and every bound has room for it; returns whether it did."""
+        if any(self._heaps.values()):
+            return False
+        needed = call.needed(self._bounds)
+        for name, amount in needed.items():
+            if amount > self._bounds[name].free:
+                return False
+        self._grant(call, needed)
+        return True
+
+    def _grant(self, call: QueuedCall, granted: dict[str, int]) -> None:
+        for name, amount in granted.items():
+            self._bounds[name].take(amount)
+        call.end(granted)
+
     def deal(self) -> Iterator[tuple[QueuedCall, dict[str, int]]]:
         """Grant free amounts in order; yields each first call that lacks room, with the least that it lacks by bound."""
         blocked: set[str] = set()
@@ -196,9 +206,7 @@ class Queue:
                 yield waiting, {name: waiting.enough(name) or amount for name, amount in lacking.items()}
                 continue
             granted = {name: min(amount, self._bounds[name].free) for name, amount in needed.items()}
-            for name, amount in granted.items():
-                self._bounds[name].take(amount)
-            waiting.end(granted)
+            self._grant(waiting, granted)
 
     def _is_rest_enough(self, name: str, waiting: QueuedCall) -> bool:
         """Whether nothing can come back to a bound, and the rest is enough for a call."""

@@ -38,6 +38,8 @@ class Acquire(Request[dict[str, int] | None], frozen=True, kw_only=True):
     """Name of the bound that is the throttle of the model."""
     rates: Mapping[str, Rate] = {}
     """Rates of the bounds that a provider fills again each minute."""
+    is_marked: bool = True
+    """Whether the call may be lost with its process. A line of a batch is not: the journal has its batch."""
 
 
 class Leases:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct, structs
 
-from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
-from microagents.journal.messages import Account, Ended
+from microagents.journal.messages import Account, Ended, Lost
 from microagents.models.throttle import START, Throttle
-from microagents.roles.limits.bounds import Bound, Experience, Queue, QueuedCall, RateBound
+from microagents.roles.limits.bounds import UNBOUNDED, Bound, Experience, Queue, RateBound
+from microagents.roles.limits.held_leases import UNPRICED, HeldLease, LeaseHolder
 from microagents.roles.limits.leases import Acquire
+from microagents.roles.limits.loss_marks import Marks, lost_of
 from microagents.roles.limits.reservations import CALLS, CONCURRENCY, COST, TOKENS, UNITS_PER_USD, units
 from microagents.roles.limits.unread import Unread
 
@@ -25,8 +27,6 @@ RUN_BOUNDS = {CONCURRENCY: True, CALLS: False, TOKENS: False, COST: False}
 """The bounds that settings of the run set, and whether calls give back what they take of them."""
 MOST_UNPRICED = 3
 """Under a limit of cost a run stops once so many calls that may be billed had no reply, before any price is known."""
-UNBOUNDED = 1 << 62
-"""The total of a bound that was lifted."""
 
 
 class Limit(Struct, frozen=True, kw_only=True):
@@ -48,14 +48,14 @@ class Limit(Struct, frozen=True, kw_only=True):
 def _limits(settings: Mapping[str, Any]) -> dict[str, Limit]:
     """Return the limits of a run by the names of their bounds."""
     calls, tokens, cost_usd = [settings.get(name) for name in ("max_calls", "max_tokens", "max_cost_usd")]
-    found = {}
-    if calls is not None:
-        found[CALLS] = Limit(
+    found = {
+        CALLS: Limit(
             option=f"--max-calls {calls}",
-            total=calls,
+            total=UNBOUNDED if calls is None else calls,
             used=lambda account: account.calls_at_most,
             text=lambda amount: f"{amount:,} calls",
         )
+    }
     if tokens is not None:
         found[TOKENS] = Limit(
             option=f"--max-tokens {tokens}",
@@ -80,25 +80,25 @@ class Limiter:
 
     Args:
         settings: the settings of the run.
-        account: returns the account with all records so far.
         on_stop: called with the reason and the remedy when the run must stop.
         on_outage: called when a provider is out, or delivers again.
         on_settled: called with the cost in US dollars that is counted for so many calls which no price was known for.
+        on_short: called when calls wait for a commit that raises the marks; None without a journal that outlives the process.
     """
 
     def __init__(
         self,
         settings: Mapping[str, Any],
         *,
-        account: Callable[[], Awaitable[Account]],
         on_stop: Callable[[str, str], None],
         on_outage: Callable[[], None],
         on_settled: Callable[[float, int], None],
+        on_short: Callable[[], None] | None,
     ) -> None:
-        self._account = account
         self._on_stop, self._on_outage, self._on_settled = on_stop, on_outage, on_settled
         self._bounds: dict[str, Bound] = {}
         self._queue = Queue(self._bounds)
+        self.marks = Marks(self._bounds, on_short)
         self._holders: dict[int, LeaseHolder] = {}
         self._came = self._asked = 0
         """Numbers of holders and of leases so far."""
@@ -122,8 +122,7 @@ class Limiter:
         """Whether the run was told to stop."""
         self._is_dismissed = False
         """Whether no call is sent any more."""
-        self._is_counting = False
-        self._scope = TaskScope()
+        self._is_paused = False
         self._loop = asyncio.get_running_loop()
         concurrency: int | None = settings.get("concurrency")
         if concurrency is not None:
@@ -144,11 +143,15 @@ class Limiter:
         for name, limit in self._limits.items():
             self._bounds[name] = Bound(limit.left(account), renews=False)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Forget the timer."""
         if self._timer is not None:
             self._timer.cancel()
-        await self._scope.close()
+
+    def pause(self, *, is_paused: bool) -> None:
+        """Grant nothing, or go on with it."""
+        self._is_paused = is_paused
+        self._deal_soon()
 
     @property
     def outages(self) -> dict[str, float]:
@@ -161,13 +164,21 @@ class Limiter:
         self._holders[self._came] = LeaseHolder()
         return self._came
 
-    def end(self, holder: int) -> None:
-        """End a holder, and what it holds: parts of that may be used up."""
+    def end(self, holder: int) -> Lost:
+        """End a holder; returns what it may have used up of its leases."""
+        lost = Counter[str]()
         for held in self._holders.pop(holder).leases.values():
             held.end()
+            self.marks.release(held)
             for name, amount in held.granted.items():
-                self._bounds[name].lose(amount)
+                bound = self._bounds[name]
+                spent = held.marked.get(name, amount) if held.is_answered and not bound.renews else 0
+                bound.give_back(amount, spent)
+            if held.is_answered:
+                lost.update(held.marked)
+        self._unpriced += lost[UNPRICED]
         self._deal_soon()
+        return lost_of(lost)
 
     async def acquire(self, request: Acquire) -> dict[str, int] | None:
         """Wait for room for a call; returns its share of each bound, or None if no call is sent any more."""
@@ -182,12 +193,13 @@ class Limiter:
         for name in request.unstated:
             learned.setdefault(name, Experience())
         self._asked += 1
-        answer: asyncio.Future[dict[str, int] | None] = self._loop.create_future()
-        held = HeldLease(request, self._asked, answer, self._throttles.get(request.throttle or ""), learned)
+        throttle = self._throttles.get(request.throttle or "")
+        held = HeldLease(request, self._asked, self.marks.grant, throttle, learned)
         holder.leases[request.number] = held
-        self._queue.add(held)
-        self._deal_soon()
-        return await answer
+        if self._is_dealing or self._is_paused or not self._queue.admit(held):
+            self._queue.add(held)
+            self._deal_soon()
+        return await held.answered
 
     def release(self, ended: Ended) -> None:
         """Take back the shares of a call that has ended, or that was cancelled as it waited."""
@@ -199,6 +211,7 @@ class Limiter:
             holder.ended.add(ended.number)
             return
         held.end()
+        self.marks.release(held)
         self._note(held, ended)
         for name, amount in held.granted.items():
             self._bounds[name].give_back(amount, ended.spent.get(name, 0))
@@ -211,6 +224,7 @@ class Limiter:
         for holder in self._holders.values():
             for held in list(holder.leases.values()):
                 held.end()
+        self.marks.dismiss()
 
     def _add_bounds(self, request: Acquire) -> None:
         for name in request.amounts:
@@ -338,6 +352,8 @@ class Limiter:
 
     def _deal(self) -> None:
         self._is_dealing, now_s = False, self._loop.time()
+        if self._is_paused:
+            return
         for name, bound in self._bounds.items():
             if (throttle := self._throttles.get(name)) is not None:
                 bound.total = throttle.allowed(now_s)
@@ -361,75 +377,16 @@ class Limiter:
             self._timer = self._loop.call_at(at_s, self._deal)
 
     def _end(self, name: str, bound: Bound, lacking: int) -> None:
-        """Stop the run, unless replicas that died have left something."""
-        if self._is_counting or self._is_stopped:
+        """Stop the run."""
+        if self._is_stopped:
             return
-        if bound.lost:
-            self._is_counting = True
-            self._scope.start(self._count_again(name, bound))
-        else:
-            limit, reason = self._limits[name], f"{self._limits[name].option} is reached"
-            if bound.free > 0:
-                reason += f": {limit.text(bound.free)} left, and the next call may use up to {limit.text(lacking)}"
-            elif bound.free < 0:
-                reason += f", and passed by {limit.text(-bound.free)}: calls used up more than was reserved for them"
-            self._stop(reason, "resume with a higher limit")
+        limit, reason = self._limits[name], f"{self._limits[name].option} is reached"
+        if bound.free > 0:
+            reason += f": {limit.text(bound.free)} left, and the next call may use up to {limit.text(lacking)}"
+        elif bound.free < 0:
+            reason += f", and passed by {limit.text(-bound.free)}: calls used up more than was reserved for them"
+        self._stop(reason, "resume with a higher limit")
 
     def _stop(self, reason: str, remedy: str) -> None:
         self._is_stopped = True
         self._on_stop(reason, remedy)
-
-    async def _count_again(self, name: str, bound: Bound) -> None:
-        """Look up the spending of the dead. All calls of the living have ended, and are recorded."""
-        (lost, bound.lost), total = (bound.lost, 0), bound.total
-        account = await self._account()
-        self._is_counting, self._unpriced = False, account.unpriced
-        bound.total += max(0, min(lost, self._limits[name].left(account) - total))
-        self._deal_soon()
-
-
-class HeldLease(QueuedCall):
-    """Shares of bounds that a call waits for, and holds once they are granted.
-
-    Args:
-        request: the message that asked for it.
-        number: number of all leases.
-        answer: gets the granted amounts.
-        throttle: the throttle of its model.
-        learned: experience with the model, by the name of the bound.
-    """
-
-    def __init__(
-        self,
-        request: Acquire,
-        number: int,
-        answer: asyncio.Future[dict[str, int] | None],
-        throttle: Throttle | None,
-        learned: dict[str, Experience],
-    ) -> None:
-        place = (request.path, request.seq, number)
-        super().__init__(
-            place, request.amounts, request.least, self._answered, learned=learned, samples=request.samples
-        )
-        self.model, self.learned = request.model, learned
-        self.throttled_as, self.throttle = request.throttle, throttle
-        self._future = answer
-        self.epoch = 0
-        """Epoch of the throttle when it was granted."""
-
-    def _answered(self, granted: dict[str, int] | None) -> None:
-        if self.throttle is not None:
-            self.epoch = self.throttle.epoch
-        if granted is not None:  # its first calls reserve more, to go alone
-            granted = {name: min(amount, self.most(name)) for name, amount in granted.items()}
-        if not self._future.done():  # else its asker was cancelled, and ends it
-            self._future.set_result(granted)
-
-
-class LeaseHolder:
-    """A replica of the solver, and its leases."""
-
-    def __init__(self) -> None:
-        self.leases: dict[int, HeldLease] = {}
-        self.ended: set[int] = set()
-        """Leases whose end came before they were asked for."""

@@ -86,12 +86,12 @@ class Reservations:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         bounds = {CONCURRENCY: "concurrency", CALLS: "max_calls", TOKENS: "max_tokens", COST: "max_cost_usd"}
         limited = [name for name, setting in bounds.items() if settings.get(setting) is not None]
-        self.are_needed = bool(limited)
-        """Whether a call takes anything of a bound."""
+        self.are_limited = bool(limited)
+        """Whether there is a limit."""
         self.of_most = TOKENS in limited or COST in limited
         """Whether it takes the most that it can use."""
         self._tokens, self._cost = TOKENS in limited, COST in limited
-        self.plain = Reservation(amounts=dict.fromkeys(limited, 1), most=None)
+        self.plain = Reservation(amounts=dict.fromkeys([*limited, CALLS], 1), most=None)
         """The reservation of each call when neither tokens nor cost are limited."""
 
     def of(self, model: Model, call: Call, largest_usd: float) -> Reservation:

@@ -80,7 +80,6 @@ class Attempts:
         backend, call, sent = attempt.backend, attempt.call, attempt.sent
         if call.prompt.all_files:
             call = structs.replace(call, contents=await self._contents_of(call.prompt))
-        attempt.was_sent = True
         # A line is counted with its batch until its result is there.
         attempt.may_be_billed = not backend.model.is_patient
         if sent is not None:

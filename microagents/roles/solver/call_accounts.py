@@ -73,7 +73,7 @@ class CallAccounts:
         self._clear()
 
     def _clear(self) -> None:
-        self._sent = self._billed = self._unanswered = self._unmeasured = self._miscounted = self._joined = 0
+        self._billed = self._unanswered = self._unmeasured = self._miscounted = self._joined = 0
         self._input_tokens = self._output_tokens = self._cached_tokens = self._cache_write_tokens = 0
         self._cost_usd: float | None = 0.0
         self._estimated_usd = self._unsettled_usd = 0.0
@@ -86,9 +86,7 @@ class CallAccounts:
 
     def send(self) -> None:
         """Count a call that is being sent."""
-        if not self._is_due:
-            self._report_soon()
-        self._sent += 1
+        self._report_soon()
 
     def end_answered(self, usage: Usage, prices: Prices, *, measured: bool, most: Most | None = None) -> None:
         """Count the end of a call with its reply.
@@ -196,7 +194,6 @@ class CallAccounts:
         self._tell(
             RecordCalls(
                 source=self._source,
-                sent=self._sent,
                 in_flight=self._in_flight(),
                 billed=self._billed,
                 usage=usage,

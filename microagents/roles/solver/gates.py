@@ -1,4 +1,4 @@
-"""The gates that a call passes before it is sent: the connections of its model, the bounds of the run, and the allotment of calls."""
+"""The gates that a call passes before it is sent: the connections of its model, and the keeper's lease."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from microagents.models.model import Call, Most
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
 from microagents.replies.chat import Sample, Usage
 from microagents.roles.limits.leases import Acquire, Leases
-from microagents.roles.limits.reservations import Reservation, Reservations
+from microagents.roles.limits.reservations import CALLS, Reservation, Reservations
 from microagents.roles.solver.backends import Backend
-from microagents.roles.solver.call_allotment import CallAllotment
 
 MAY_BE_BILLED = ("timeout", "garbled", "broken")
 """Kinds of failure after which the provider may still charge for the call."""
@@ -28,6 +27,8 @@ OUTCOMES: Mapping[str, Outcome] = {
 """What the throttle of a model learns from kinds of failure."""
 A_MINUTE = " a minute"
 """Ends the names of bounds that providers set by the minute."""
+AT_ONCE = 256
+"""Calls of one lease to models that answer at once: the keeper is asked once for all of them."""
 CHARS_PER_TOKEN = 4
 """Of ordinary text; the estimate of a prompt's tokens."""
 
@@ -41,11 +42,10 @@ class Attempt:
         sent: gets the time at which the call is sent.
     """
 
-    permit: Permit | None = None
+    permit: Permit | Block | None = None
     """What the call holds of the bounds."""
     most: Most | None = None
     """The most that it can use, which was reserved for it; None if neither tokens nor cost are limited."""
-    was_sent = False
     may_be_billed = False
     """Whether it is sent, and has not failed in a way that the provider does not charge for."""
     usage: Usage | None = None
@@ -83,9 +83,6 @@ class Gate:
 
     def dismiss(self) -> None:
         """Let every waiter find out that no call is sent any more."""
-
-    async def close(self) -> None:
-        """Release resources."""
 
 
 class ConnectionGate(Gate):
@@ -138,22 +135,78 @@ class Permit(Struct, frozen=True, kw_only=True):
         return {**self.counted, **self.reserved.whole}
 
 
+class Block:
+    """A lease of several calls.
+
+    Args:
+        number: number of the lease.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.left, self.open, self.spent = AT_ONCE, 0, 0
+        """Calls that may still be sent, those that have not ended, and those that may be billed."""
+
+
 class Permits(Gate):
     """Bounds calls by the limits of the run, by the throttle of their model, and by its provider's allowance each minute."""
 
     def __init__(self, reservations: Reservations, leases: Leases) -> None:
         self.reservations = reservations
         self._leases = leases
+        self._block: Block | None = None
+        self._turn = asyncio.Lock()
+        """One call asks for the next block, and the others wait for it."""
+        self._is_dismissed = False
 
-    def concerns(self, backend: Backend) -> bool:
-        """Whether the run has limits, or the model a throttle."""
-        return self.reservations.are_needed or backend.throttled_as is not None
-
-    async def acquire(self, attempt: Attempt) -> None:
+    def acquire(self, attempt: Attempt) -> Awaitable[None] | None:
         """Wait until the bounds have room; for a request for several samples, for as many as the limits leave."""
+        backend = attempt.backend
+        if self.reservations.are_limited or backend.throttled_as is not None or not backend.answers_at_once:
+            return self._acquire(attempt)
+        if self._block is None:
+            return self._acquire_block(attempt)
+        self._take_of(self._block, attempt)
+        return None
+
+    async def _acquire_block(self, attempt: Attempt) -> None:
+        async with self._turn:
+            while self._block is None:
+                place = attempt.call.id
+                wanted = Acquire(path=place.election.path, seq=place.seq, amounts={CALLS: AT_ONCE})
+                number, _ = await self._leases.acquire(wanted)
+                self._block = Block(number)
+            self._take_of(self._block, attempt)
+
+    def _take_of(self, block: Block, attempt: Attempt) -> None:
+        attempt.permit = block
+        block.open += 1
+        block.left -= 1
+        if not block.left:
+            self._block = None
+
+    def drop(self) -> None:
+        """Give up the rest of the block, since the run is paused or ends, or its limits change."""
+        block, self._block = self._block, None
+        if block is not None:
+            block.left = 0
+            self._end(block)
+
+    def _end(self, block: Block) -> None:
+        if not block.left and not block.open:
+            self._leases.release(Ended(number=block.number, spent={CALLS: block.spent}))
+
+    def dismiss(self) -> None:
+        """Take nothing any more."""
+        self._is_dismissed = True
+        self.drop()
+
+    async def _acquire(self, attempt: Attempt) -> None:
         backend, call, throttle = attempt.backend, attempt.call, attempt.backend.throttled_as
-        if backend.model.has_bought(call):
-            return  # since the start of the sitting the limits count its batch
+        if backend.model.has_bought(call):  # since the start of the sitting the limits count its batch
+            if self._is_dismissed:
+                raise NotSent(call.id.election.path)
+            return
         in_flight = {} if throttle is None else {throttle: 1}
         reserved, counted = self._reserved(backend, call), _counted_by_provider(backend, call)
         if call.samples == 1:
@@ -170,6 +223,7 @@ class Permits(Gate):
             unstated=reserved.unstated,
             throttle=throttle,
             rates={_bound_of(backend, kind): rate for kind, rate in backend.model.rates.items()},
+            is_marked=not backend.model.is_patient,
         )
         number, held = await self._leases.acquire(wanted)
         while any(
@@ -185,6 +239,11 @@ class Permits(Gate):
         """Give back the unused rest, and report the call's ending to the throttle."""
         permit, error = attempt.permit, attempt.error
         if permit is None:
+            return
+        if isinstance(permit, Block):
+            permit.open -= 1
+            permit.spent += attempt.may_be_billed
+            self._end(permit)
             return
         ended = Ended(
             number=permit.number,
@@ -216,57 +275,6 @@ def _counted_by_provider(backend: Backend, call: Call) -> dict[str, int]:
     needed = {REQUESTS: 1, INPUT_TOKENS: read, OUTPUT_TOKENS: written, TOKENS: read + written}
     # A call that needs more than a minute gives is for the provider to refuse.
     return {_bound_of(backend, kind): min(needed[kind], rate.each_minute) for kind, rate in rates.items()}
-
-
-class Departures(Gate):
-    """Lets calls go that the keeper has allotted, until the run ends."""
-
-    def __init__(self, allotment: CallAllotment) -> None:
-        self._allotment = allotment
-        self._may_send = True
-        self._released: asyncio.Event | None = None
-        """Set at the end of a pause; None if there is none."""
-
-    def acquire(self, attempt: Attempt) -> Awaitable[None] | None:
-        """Take one call of the allotment."""
-        is_free = self._may_send and self._released is None
-        if is_free and self._allotment.take_now(attempt.most):
-            return None
-        return self._wait(attempt)
-
-    def release(self, attempt: Attempt) -> None:
-        """Keep the part of a call that was not sent."""
-        if not attempt.was_sent:
-            self._allotment.give_back()
-
-    async def _wait(self, attempt: Attempt) -> None:
-        await self._end_of_pause()
-        if self._may_send:
-            await self._allotment.take(attempt.most)
-            await self._end_of_pause()  # one that began meanwhile
-        if not self._may_send:
-            raise NotSent(attempt.call.id.election.path)
-
-    async def _end_of_pause(self) -> None:
-        while self._released is not None:
-            await self._released.wait()
-
-    def pause(self, *, is_paused: bool) -> None:
-        """Keep calls from being sent, or let them go again."""
-        if is_paused and self._released is None:
-            self._released = asyncio.Event()
-        elif not is_paused and self._released is not None:
-            self._released.set()
-            self._released = None
-
-    def dismiss(self) -> None:
-        """Let no call go any more."""
-        self._may_send = False
-        self.pause(is_paused=False)
-
-    async def close(self) -> None:
-        """Close the allotment."""
-        await self._allotment.close()
 
 
 def usage_of_all(samples: Sequence[Sample]) -> Usage:

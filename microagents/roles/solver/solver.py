@@ -18,7 +18,6 @@ from microagents.elections.election import Draw
 from microagents.elections.sample_batches import SampleBatch
 from microagents.journal.messages import (
     CANCEL_BATCHES,
-    AllotCalls,
     Conditions,
     Entry,
     KeepBatch,
@@ -35,8 +34,7 @@ from microagents.roles.limits.reservations import Reservations
 from microagents.roles.solver.attempts import Attempts, Halted, Unsent
 from microagents.roles.solver.backends import Backend, Backends
 from microagents.roles.solver.call_accounts import CallAccounts
-from microagents.roles.solver.call_allotment import AT_ONCE, LEAST, CallAllotment
-from microagents.roles.solver.gates import ConnectionGate, Departures, Permits
+from microagents.roles.solver.gates import ConnectionGate, Permits
 from microagents.roles.solver.outages import TRIAL_S, Outage, OutageReports
 
 STRAGGLER = "straggler"
@@ -51,7 +49,7 @@ class Solver(Role):
     Only the solver accounts for calls, so that the calls in flight of a dead replica are known.
     """
 
-    asks = (Acquire, AllotCalls, KeepBatch, Recall, Record, Subscribe)
+    asks = (Acquire, KeepBatch, Recall, Record, Subscribe)
     handles_no_message = ("keep", "content")
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
@@ -68,32 +66,27 @@ class Solver(Role):
         self._conditions = Conditions()
 
     async def start(self) -> None:
-        """Open every model of the run, so that a wrong name or a missing key is reported before the first call.
-
-        All that takes time before a request can be sent is done here: the allotment of the first call is the last thing before it.
-        """
+        """Open every model of the run, so that a wrong name or a missing key is reported before the first call."""
         self._backends.open_all()
         for backend in self._backends:
             await backend.model.prepare()
             if backend.model.is_patient:
                 await backend.model.attach(self)
-        at_once = all(backend.answers_at_once for backend in self._backends)
-        allotment = CallAllotment(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
         changes = self.stream(Subscribe())
         conditions = await anext(changes)
         self._backends.refuse(conditions.refused)
         leases = Leases(conditions.holder, self.ask, self._accounts.end_lease)
-        permits, departures = Permits(Reservations(self.context.settings), leases), Departures(allotment)
-        self._attempts.pass_through((ConnectionGate(self._backends), permits, departures))
-        self._take(conditions, permits, departures)
-        self._scope.start(self._follow_conditions(changes, leases, permits, departures))
+        permits = Permits(Reservations(self.context.settings), leases)
+        self._attempts.pass_through((ConnectionGate(self._backends), permits))
+        self._take(conditions, permits)
+        self._scope.start(self._follow_conditions(changes, leases, permits))
 
     async def stop(self) -> None:
         """Close the models."""
+        for gate in self._attempts.gates:
+            gate.dismiss()
         self._accounts.report()  # before the subscription ends, and with it the leases
         await self._scope.close()
-        for gate in self._attempts.gates:
-            await gate.close()
         self._accounts.report()
         for backend in self._backends:
             backend.health.close()
@@ -237,12 +230,10 @@ class Solver(Role):
     def _in_flight(self) -> dict[str, int]:
         return {each.spec: each.in_flight for each in self._backends if each.in_flight}
 
-    async def _follow_conditions(
-        self, changes: AsyncGenerator[Conditions], leases: Leases, permits: Permits, departures: Departures
-    ) -> None:
+    async def _follow_conditions(self, changes: AsyncGenerator[Conditions], leases: Leases, permits: Permits) -> None:
         async with aclosing(changes):
             async for conditions in changes:
-                self._take(conditions, permits, departures)
+                self._take(conditions, permits)
                 if conditions.admission == "nothing":
                     for gate in self._attempts.gates:
                         gate.dismiss()
@@ -252,7 +243,7 @@ class Solver(Role):
                     self._accounts.report()  # before the subscription ends, and with it the leases
                     break
 
-    def _take(self, conditions: Conditions, permits: Permits, departures: Departures) -> None:
+    def _take(self, conditions: Conditions, permits: Permits) -> None:
         before, self._conditions = self._conditions, conditions
         for name in before.outages:
             if name not in conditions.outages:
@@ -262,13 +253,15 @@ class Solver(Role):
                 self._backends.note_outage(name, out_s)
         if conditions.settings != before.settings:
             self._change_settings({**self.context.settings, **conditions.settings}, permits)
-        departures.pause(is_paused=conditions.admission in PAUSES)
+        if conditions.admission in PAUSES:
+            permits.drop()
         if conditions.admission == "halted":
             self._attempts.halt()
 
     def _change_settings(self, settings: Mapping[str, Any], permits: Permits) -> None:
         self._replaces, self._max_outage_s = settings.get("resend_stragglers", True), settings["max_outage_s"]
         permits.reservations = Reservations(settings)
+        permits.drop()
         self._attempts.pass_through(self._attempts.gates)  # other gates may concern a model now
 
 
