@@ -177,9 +177,11 @@ class Model:
     answers_at_once: bool = False
     """Whether `complete` waits for nothing, so that no call has to be watched for taking too long, or needs a task of its own."""
 
-    def takes(self, file: Media) -> bool:  # noqa: ARG002 - for models that take some kinds
-        """Whether it takes a picture or a file, as far as is known before it is asked."""
-        return self.takes_files
+    def refusal_of(self, file: Media) -> str | None:  # noqa: ARG002 - for models that take some kinds
+        """Say why it does not take a picture or a file; None if it does, as far as is known before it is asked."""
+        if self.takes_files:
+            return None
+        return f"{type(self).__name__} takes no pictures and files"
 
     @property
     def refused(self) -> Mapping[str, str | None]:
@@ -359,17 +361,16 @@ def as_taken(call: Call, model: Model) -> Call:
     Pictures and files of results that it does not take are left out, with words in their place.
 
     Raises:
-        ModelUnavailable: the prompt has pictures or files, and the model takes none.
+        ModelUnavailable: the prompt has a picture or a file that the model does not take.
     """
-    untaken = [file for file in call.prompt.all_files if not model.takes(file)]
+    untaken = [file for file in call.prompt.all_files if model.refusal_of(file) is not None]
     if untaken:
-        turns = without_files(call.prompt.turns, untaken)
-        call = structs.replace(call, prompt=structs.replace(call.prompt, turns=turns))
-    if not model.takes_files and call.prompt.all_files:
-        kind = type(model).__name__
-        raise ModelUnavailable(
-            "refused", f"{kind} takes no pictures and files, such as {call.prompt.all_files[0].shown}; nothing was sent"
-        )
+        prompt = structs.replace(call.prompt, turns=without_files(call.prompt.turns, untaken))
+        call = structs.replace(call, prompt=prompt)
+        for file in prompt.all_files:
+            if file in untaken:
+                why = f"{model.refusal_of(file)}, and the prompt has a {file.shown}; nothing was sent"
+                raise ModelUnavailable("refused", why)
     if model.takes_turns or not call.prompt.is_conversation:
         return call
     return structs.replace(call, prompt=call.prompt.flat, whole=call.prompt)

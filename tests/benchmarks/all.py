@@ -141,6 +141,7 @@ SHORT: Mapping[str, Benchmark] = {
     "faults": Benchmark(words="--seeds 10"),
     "field_law": Benchmark(words="--rows 200 --settings 2"),
     "forgery": Benchmark(words="--tries 60"),
+    "handed_kills": Benchmark(words="--kills 4"),
     "lane_kills": Benchmark(words="--kills 2"),
     "lead": Benchmark(words="--part table --size 11 --repeat 10"),
     "memory": Benchmark(words="--inputs 2000", figures={"MB more": Figure(rf"{NUMBER} MB more", high=40)}),

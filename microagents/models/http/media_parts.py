@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from microagents.base.errors import ModelUnavailable
 from microagents.models.capabilities import Capabilities
 from microagents.models.http.spec_options import either
 from microagents.replies.chat import Prompt
@@ -78,36 +77,16 @@ CHAT, RESPONSES, MESSAGES = (
 )
 
 
-def takes_file(file: Media, capabilities: Capabilities, form: PartForm) -> bool:
-    """Return whether a model and its wire take a picture or a file, as far as is known."""
+def refusal_of(file: Media, name: str, capabilities: Capabilities, form: PartForm) -> str | None:
+    """Say why a model, or its wire, does not take a picture or a file; None if it does, as far as is known."""
+    if form is CHAT and file.address and not file.is_picture:
+        return f"chat completions take no address of a PDF (give the file, or ask {name} by openai-responses:)"
     taken = capabilities.files
-    if _is_pdf_of_chat(file, form):
-        return False
-    return taken is None or file.media_type in taken or (bool(taken) and file.media_type == UNKNOWN_PICTURE)
-
-
-def _is_pdf_of_chat(file: Media, form: PartForm) -> bool:
-    """Whether it is the address of a PDF in a chat, which takes none."""
-    return form is CHAT and bool(file.address) and not file.is_picture
-
-
-def check_files(prompt: Prompt, name: str, capabilities: Capabilities, form: PartForm) -> None:
-    """Refuse a picture or a file that a model is known not to take, or its wire.
-
-    Raises:
-        ModelUnavailable: there is one.
-    """
-    file = next((each for each in prompt.all_files if not takes_file(each, capabilities, form)), None)
-    if file is None:
-        return
-    if _is_pdf_of_chat(file, form):
-        raise ModelUnavailable(
-            "refused",
-            f"chat completions take no address of a PDF; give the file, or ask by openai-responses: (of {name}); nothing was sent",
-        )
-    taken = capabilities.files
-    takes = f"takes {either([NAMES[each] for each in taken])}" if taken else "takes no pictures and files"
-    raise ModelUnavailable("refused", f"{name} {takes}, and the prompt has a {file.shown}; nothing was sent")
+    if taken is None or file.media_type in taken or (taken and file.media_type == UNKNOWN_PICTURE):
+        return None
+    if not taken:
+        return f"{name} takes no pictures and files"
+    return f"{name} takes {either([NAMES[each] for each in taken])}"
 
 
 def most_file_tokens(prompt: Prompt, capabilities: Capabilities) -> int | None:

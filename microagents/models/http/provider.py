@@ -27,7 +27,7 @@ from microagents.models.http.batch_client import BatchClient, BatchTerms
 from microagents.models.http.batch_wires import BatchWire
 from microagents.models.http.events import found_in
 from microagents.models.http.histories import REASONING_FIELDS, History, opened
-from microagents.models.http.media_parts import PartForm, check_files, most_file_tokens, takes_file
+from microagents.models.http.media_parts import PartForm, most_file_tokens, refusal_of
 from microagents.models.http.native_calls import NativeCall, native_tools
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.refusals import (
@@ -390,9 +390,9 @@ class HttpModel(Model, ABC):
         """
         return (await self._take(call))[0]
 
-    def takes(self, file: Media) -> bool:
-        """Whether it takes a picture or a file, as far as is known before it is asked."""
-        return self.takes_files and takes_file(file, self.capabilities, self.form)
+    def refusal_of(self, file: Media) -> str | None:
+        """Say why it does not take a picture or a file; None if it does, as far as is known."""
+        return super().refusal_of(file) or refusal_of(file, self.name, self.capabilities, self.form)
 
     async def _take(self, call: Call) -> Sequence[Sample]:
         """Take the samples of a request in one attempt.
@@ -401,7 +401,6 @@ class HttpModel(Model, ABC):
             ModelUnavailable: no reply arrived, or it cannot be read.
         """
         check_length(call, self.name, self.capabilities.context_window)
-        check_files(call.prompt, self.name, self.capabilities, self.form)
         try:
             async with asyncio.timeout(None if self.is_patient else self.timeout_s):
                 answer = await self._ask_when_known(self._client(), call)
