@@ -36,7 +36,12 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "httpx2": ("microagents/models/", "microagents/tools/mcp_transports.py"),
     "numpy": ("microagents/elections/", "microagents/models/tiny/"),
     "dotenv": "microagents/cli/config.py",
-    "pyarrow": ("microagents/cli/exports.py", "microagents/ray_data.py", "microagents/runs/row_files.py"),
+    "pyarrow": (
+        "microagents/cli/addresses.py",
+        "microagents/cli/exports.py",
+        "microagents/ray_data.py",
+        "microagents/runs/row_files.py",
+    ),
     "safetensors": "microagents/models/tiny/",
     "mcp": ("microagents/tools/mcp_transports.py", "tasks/desk_server.py"),
     "mcp_types": "microagents/tools/mcp_transports.py",

@@ -9,6 +9,7 @@ import os
 import shlex
 from array import array
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from heapq import merge
 from itertools import islice
@@ -29,6 +30,7 @@ from microagents.journal.opening import holds_nothing, watch_unclear
 from microagents.journal.queries import Row
 from microagents.journal.reading import SUFFIX, KeptText, Reader, journal_of
 from microagents.journal.requests import PersonDecision
+from microagents.journal.seals import broken_seals, is_sealed
 from microagents.journal.shard_sums import with_shards
 
 FOLDER = ".shards"
@@ -131,7 +133,7 @@ class ShardedReader(Reader):
         return self._own
 
     def shards(self) -> dict[str, str]:
-        """Return the states of its shards by their names: as of an outcome, or ``not begun``."""
+        """Return the states of its shards by their names: as of an outcome, ``sealed`` once they are done, or ``not begun``."""
         return {
             shard_name(self.experiment.run_id, each): _state_of(self._shard(each)) for each in sorted({*self._dealt})
         }
@@ -234,8 +236,10 @@ class ShardedReader(Reader):
     def verify(self) -> list[str]:
         """Compare every row with the recorded totals and digests; returns a sentence for each difference."""
         found = self.damage()
-        for each in self._shards():
-            found += [f"shard {each.experiment.run_id}: {problem}" for problem in each.verify()]
+        paths = [each.path for each in self._shards()]
+        with ThreadPoolExecutor() as pool:
+            for problems in pool.map(_problems_of, paths):
+                found += problems
         return found
 
     def interrupt(self) -> None:
@@ -279,9 +283,19 @@ class ShardedReader(Reader):
         return self.holding(str(number)).of_input(number)
 
 
+def _problems_of(shard: Path) -> list[str]:
+    """Compare a shard with its seal, and its rows with their totals."""
+    found = list(broken_seals(shard))
+    with Reader(shard) as reader:
+        found += reader.verify()
+    return [f"shard {shard.stem}: {problem}" for problem in found]
+
+
 def _state_of(shard: Reader | None) -> str:
     if shard is None:
         return "not begun"
+    if is_sealed(shard.path):
+        return "sealed"
     if not shard.lease().is_free:
         return "running"
     ending = shard.ending()

@@ -19,6 +19,7 @@ from microagents.base.printing import results, users_print_to_stderr
 from microagents.journal.creating import make_folder
 from microagents.journal.messages import RunOutcome
 from microagents.journal.reading import Reader
+from microagents.journal.seals import is_sealed, seal
 from microagents.journal.sharded import read_dealt, shard_journal, shard_name
 from microagents.runs.driver.execute import execute_plan
 from microagents.runs.plan import RunPlan, plan_of
@@ -47,6 +48,8 @@ def do_shard(whole: Path, shard: int, ended: threading.Event) -> ShardEnding:
     A failure is an ending, too: `MicroagentsError` becomes its text.
     """
     journal = shard_journal(whole, shard)
+    if is_sealed(journal):
+        return ShardEnding(outcome="completed")
     found = list[Result]()
     try:
         plan = shard_plan(whole, shard)
@@ -60,6 +63,8 @@ def do_shard(whole: Path, shard: int, ended: threading.Event) -> ShardEnding:
 
         with locked(journal.with_suffix(LOCK)):
             reason = CappedSittings(journal.parent, **caps).hold(journal.stem, sit, ended.is_set)
+            if found and found[-1].outcome == "completed":
+                seal(journal)
     except MicroagentsError as error:
         return ShardEnding(outcome="failed", reason=str(error))
     except OSError as error:

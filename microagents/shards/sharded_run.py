@@ -21,6 +21,7 @@ from microagents.journal.inbox import leave_request
 from microagents.journal.messages import Account, RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, said_by
+from microagents.journal.seals import is_sealed
 from microagents.journal.sharded import FOLDER, MOST_SHARDS, open_run, read_dealt, shard_journal, write_dealt
 from microagents.journal.sitting import JournalConfig
 from microagents.journal.writer import Writer
@@ -102,7 +103,7 @@ async def execute_in_shards(
     Raises:
         InvalidUsage: the plan cannot be done in shards.
     """
-    _check(plan, journal, only, control)
+    _check(plan, journal, only, accepted, control)
     assert journal is not None
     experiment, own = experiment_of(plan)
     if (completed := completed_result(journal, experiment, own, accepted)) is not None:
@@ -144,7 +145,9 @@ async def _pool_of(plan: RunPlan) -> AsyncIterator[ShardPool]:
         yield pool
 
 
-def _check(plan: RunPlan, journal: Path | None, only: Sequence[int] | None, control: RunControl) -> None:
+def _check(
+    plan: RunPlan, journal: Path | None, only: Sequence[int] | None, accepted: Sequence[str], control: RunControl
+) -> None:
     settings = plan.settings
     if not plan.listed:
         raise InvalidUsage(
@@ -156,6 +159,10 @@ def _check(plan: RunPlan, journal: Path | None, only: Sequence[int] | None, cont
     if plan.model_objects or experiment_of(plan)[0].recipe.needs_program:
         raise InvalidUsage(
             "a shard is a process of its own, which must find task, strategy and models by name; leave --shards out"
+        )
+    if accepted:
+        raise InvalidUsage(
+            "no change of a run in shards can be accepted; leave --accept-change out, or begin another run"
         )
     if only is not None:
         raise InvalidUsage("shards do all inputs that are not completed; leave --input out")
@@ -216,6 +223,7 @@ class _Shards:
     async def conduct(self) -> Ending:
         """Do all shards; returns the outcome of the whole, and its reason."""
         shards = sorted({*read_dealt(self._journal, len(self._plan.tasks))})
+        shards = [each for each in shards if not is_sealed(shard_journal(self._journal, each))]
         scope = TaskScope()
         try:
             await self._requests.start()
@@ -225,7 +233,7 @@ class _Shards:
             work = TaskScope()
             try:
                 endings = [work.start(self._do(shard)) for shard in shards]
-                await asyncio.wait(endings)
+                await asyncio.gather(*endings)
             finally:
                 await work.close(within_s=None)
         finally:

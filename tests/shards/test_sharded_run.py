@@ -14,11 +14,13 @@ from msgspec import structs
 
 from microagents import InvalidUsage, Result, run_sync
 from microagents.base.errors import PeerLost
+from microagents.journal.seals import broken_seals, seal
 from microagents.journal.sharded import shard_journal
 from microagents.runs.driver.begin import carry_out, new_plan, resume
 from microagents.runs.inspection.runs import inspect_run
 from microagents.shards.one_shard import ShardEnding, do_shard
 from microagents.shards.sharded_run import execute_in_shards
+from tests.cli.commands import microagents
 from tests.shards.towns import SPEC, Towns, asked
 
 
@@ -131,3 +133,43 @@ def test_a_run_in_shards_is_continued_in_its_shards_only(tmp_path: Path) -> None
     with pytest.raises(InvalidUsage, match="was begun in 2 shards"):
         run_sync(towns(3), models=SPEC.format(log=tmp_path / "log"), k=2, run_id="whole", runs_dir=tmp_path)
     assert shard_journal(tmp_path / "whole.sqlite", 1).exists()
+
+
+def test_a_shard_that_is_done_is_sealed_and_verified_and_goes_to_an_address(tmp_path: Path) -> None:
+    found = sharded(towns(6), tmp_path / "runs", 2)
+    assert {*found.shards.values()} == {"sealed"}
+    assert (
+        microagents(
+            "export", "whole", "--format", "sealed", "--output", f"file://{tmp_path}/away", "--runs-dir", "runs"
+        ).code
+        == 0
+    )
+    there = ("--runs-dir", f"file://{tmp_path}/away")
+    assert "verified" in microagents("show", "whole", "--verify", *there).out
+    assert len(microagents("export", "whole", *there).out.splitlines()) == 6
+    shard = tmp_path / "away/whole.shards/whole-1.sqlite"
+    shard.chmod(0o600)
+    shard.write_bytes(shard.read_bytes() + b"1")
+    shown = microagents("show", "whole", "--verify", *there)
+    assert (shown.code, "shard whole-1: whole-1.sqlite is missing, or differs" in shown.err) == (1, True)
+
+
+def test_media_of_a_sealed_journal_are_packed_beside_it(tmp_path: Path) -> None:
+    journal = tmp_path / "a.sqlite"
+    journal.write_bytes(b"rows")
+    (tmp_path / "a.files").mkdir()
+    (tmp_path / "a.files/digest").write_bytes(b"a picture")
+    seal(journal)
+    seal(journal)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.media.zip", "a.seal", "a.sqlite"]
+    assert list(broken_seals(journal)) == []
+    (tmp_path / "a.media.zip").write_bytes(b"")
+    assert list(broken_seals(journal)) == ["a.media.zip is missing, or differs from the digest of its seal"]
+
+
+def test_what_is_not_sealed_is_not_written_to_an_address(tmp_path: Path) -> None:
+    sharded(towns(12), tmp_path / "runs", 2, max_calls=5)
+    refused = microagents("export", "whole", "--format", "sealed", "--output", "away", "--runs-dir", "runs")
+    assert (refused.code, "is not done; nothing was written" in refused.err) == (2, True)
+    away = microagents("show", "whole", "--runs-dir", f"file://{tmp_path}/nowhere")
+    assert (away.code, "cannot be copied to" in away.err) == (2, True)

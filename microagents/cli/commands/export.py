@@ -10,14 +10,19 @@ import typer
 from microagents.cli.options import RUNS, RunName, RunsDir, WithCode
 
 Format = Literal["jsonl", "csv", "parquet"]
+Form = Literal["jsonl", "csv", "parquet", "sealed"]
 
 
 def command(
     run: RunName,
     form: Annotated[
-        Format | None,
+        Form | None,
         typer.Option(
-            "--format", help="parquet needs pyarrow and --output. [default: by the ending of --output, else jsonl]"
+            "--format",
+            help=(
+                "parquet needs pyarrow and --output. `sealed` copies the journals of a run in shards, which is done, to a folder or an "
+                "address, such as s3://bucket/runs. [default: by the ending of --output, else jsonl]"
+            ),
         ),
     ] = None,
     output: Annotated[
@@ -42,6 +47,11 @@ def command(
     Columns: run_id, path, input, outcome, value, votes, other_votes, flags, cost_usd, settled_by, settled_at,
     decided_at, input_ended_at.
     """
+    from microagents.cli.addresses import at_hand, export_sealed
     from microagents.cli.exports import export_rows
 
-    export_rows(run, runs_dir, form, output, actions=actions, code=trust_journal)
+    if form == "sealed":
+        typer.echo(f"written to {export_sealed(run, runs_dir, output)}", err=True)
+        return
+    with at_hand(runs_dir, run) as folder:
+        export_rows(run, folder, form, output, actions=actions, code=trust_journal)

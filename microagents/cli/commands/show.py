@@ -106,6 +106,7 @@ def command(
         work = task_of(run, with_tools(option, tool))
         show_graph(work, strategy_named(strategy, options, work), changed, output, as_json=as_json)
         return
+    from microagents.cli.addresses import at_hand
     from microagents.cli.views.recorded import show_decision, show_run, watch
 
     check_typed(context, "with --graph", *OF_GRAPH)
@@ -116,7 +117,8 @@ def command(
         raise InvalidUsage("--verify and --input are about a whole run; leave them out, or the PATH of the decision")
     if live:
         watch(run, runs_dir, as_json=as_json)
-    elif path is not None:
-        show_decision(run, path, runs_dir, code=trust_journal, as_json=as_json)
-    else:
-        show_run(run, runs_dir, of_input, verify=verify, code=trust_journal, as_json=as_json)
+    with at_hand(runs_dir, run) as folder:
+        if path is not None:
+            show_decision(run, path, folder, code=trust_journal, as_json=as_json)
+            return
+        show_run(run, folder, of_input, verify=verify, code=trust_journal, as_json=as_json)
