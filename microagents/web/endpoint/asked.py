@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.models.http.replies import object_in
@@ -50,7 +50,9 @@ class NamedFields(Struct):
     logprobs: bool | None = None
 
 
-_top_level = msgspec.json.Decoder(dict[str, msgspec.Raw])
+NULL, EMPTY = Raw(b"null"), Raw(b"[]")
+"""A field without a value, and one with none."""
+_top_level = msgspec.json.Decoder(dict[str, Raw])
 _named = msgspec.json.Decoder(NamedFields)
 
 
@@ -60,7 +62,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
     wire: Wire
     whole: bytes
     """Its body as it came."""
-    fields: Mapping[str, bytes]
+    fields: Mapping[str, Raw]
     """The fields of its body as they came."""
     named: NamedFields
     headers: Mapping[str, str]
@@ -80,13 +82,12 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
                 at the provider, or done in the background.
         """
         try:
-            found, named = _top_level.decode(body), _named.decode(body)
+            fields, named = _top_level.decode(body), _named.decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             why = " ".join(str(error).split())
             raise InvalidUsage(f"the request cannot be read: {why}") from None
-        fields = {name: bytes(value) for name, value in found.items()}
         for name in _STORED:
-            if fields.get(name, b"null") != b"null":
+            if fields.get(name, NULL) != NULL:
                 raise InvalidUsage(
                     f"{name} is not served: nothing is stored, so send the whole conversation with each request"
                 )
@@ -119,7 +120,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def has_form(self) -> bool:
         """Whether it gives the text of the reply a form in JSON."""
-        return b'"json_' in self.fields.get(self.wire.form, b"")
+        return b'"json_' in bytes(self.fields.get(self.wire.form, NULL))
 
     @property
     def wants_usage(self) -> bool:
@@ -151,7 +152,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def is_plain(self) -> bool:
         """Whether its reply can have no calls."""
-        return all(self.fields.get(name, b"null") in (b"null", b"[]") for name in _CALLS)
+        return all(self.fields.get(name, NULL) in (NULL, EMPTY) for name in _CALLS)
 
     @property
     def has_logprobs(self) -> bool:
@@ -165,7 +166,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         ceiling: int | None = None,
         seq: int = 0,
         temperature: float = 0,
-        more: Mapping[str, bytes] = {},
+        more: Mapping[str, object] = {},
         includes: Sequence[str] = (),
     ) -> bytes:
         """Write the body of a sample: as it came but for the fields that are the endpoint's to set.
@@ -178,30 +179,29 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
             more: further fields.
             includes: further parts of a reply, beside the ones that the client names.
         """
-        fields = dict(self.fields)
+        fields: dict[str, object] = {**self.fields, "model": model}
         fields.pop("n", None)
-        fields["model"] = msgspec.json.encode(model)
         if self.wire is RESPONSES or "store" in fields:
-            fields["store"] = b"false"
+            fields["store"] = False
         if self.wire is CHAT and self.streams:
-            fields["stream_options"] = b'{"include_usage":true}'
+            fields["stream_options"] = {"include_usage": True}
         if ceiling is not None:
             for name in self.caps or self.wire.caps[:1]:
-                fields[name] = b"%d" % self.cap(ceiling)
+                fields[name] = self.cap(ceiling)
         if includes:
-            fields["include"] = msgspec.json.encode([*self.included, *includes])
+            fields["include"] = [*self.included, *includes]
         fields.update(more)
         if seq:
             self._vary(fields, seq, temperature)
-        return b"{%s}" % b",".join(msgspec.json.encode(name) + b":" + value for name, value in fields.items())
+        return msgspec.json.encode(fields)
 
-    def _vary(self, fields: dict[str, bytes], seq: int, temperature: float) -> None:
+    def _vary(self, fields: dict[str, object], seq: int, temperature: float) -> None:
         """Let a repeat differ from the first sample: at temperature 0, or with one seed, all are equal."""
         named = self.named
         if named.temperature is not None and named.temperature < temperature:
-            fields["temperature"] = msgspec.json.encode(temperature)
+            fields["temperature"] = temperature
         if named.seed is not None:
-            fields["seed"] = b"%d" % (named.seed + seq)
+            fields["seed"] = named.seed + seq
 
     @property
     def input_tokens(self) -> int:
@@ -213,7 +213,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         """Schemas of the parameters of its tools, by their names."""
         found: dict[str, Any] = {}
         try:
-            tools = msgspec.json.decode(self.fields.get("tools", b"[]"), type=list[dict[str, Any]])
+            tools = msgspec.json.decode(self.fields.get("tools", EMPTY), type=list[dict[str, Any]])
         except (msgspec.MsgspecError, ValueError):
             return found
         for tool in tools:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from microagents.models.http.replies import decode
+from microagents.web.endpoint.asked import EMPTY, NULL
 from microagents.web.endpoint.exchange import ForwardedReply
 from microagents.web.endpoint.served_elections import ElectedReply
 from microagents.web.endpoint.wires import CHAT
 
 EXTRAS = "microagents"
 """Name of the object beside the counts of a usage."""
-Fields = Mapping[str, Raw]
-"""The fields of an object, as bytes."""
+Fields = Mapping[str, Any]
+"""The fields of an object: as bytes, but for those that are set."""
 _object = msgspec.json.Decoder(dict[str, Raw])
 _list = msgspec.json.Decoder(list[Raw])
 
@@ -33,8 +35,8 @@ def marked(elected: Sequence[ElectedReply]) -> bytes:
     if len(bodies) == 1 or elected[0].reply.is_streamed:
         return b"".join(bodies)
     replies = [_object.decode(each) for each in bodies]
-    choices = [bytes(each["choices"])[1:-1] for each in replies]
-    return _written({**replies[0], "choices": Raw(b"[%s]" % b",".join(choices))})
+    choices = [_list.decode(each["choices"]) for each in replies]
+    return msgspec.json.encode({**replies[0], "choices": [*chain.from_iterable(choices)]})
 
 
 def _marked(elected: Sequence[ElectedReply], index: int) -> bytes:
@@ -42,60 +44,61 @@ def _marked(elected: Sequence[ElectedReply], index: int) -> bytes:
     one = elected[index]
     reply, asked = one.reply, one.exchange.asked
     is_last = one is elected[-1]
-    extras: dict[str, Any] = {EXTRAS: one.sums}
     written = sum([each.reply.usage.output_tokens or 0 for each in elected])
 
     def edit(fields: Fields) -> Fields:
         """Return the object of a reply, or of an event of one, with its marks; without fields it is left out."""
         edited = dict(fields)
         if index and "choices" in fields:
-            edited["choices"] = _numbered(fields["choices"], index)
+            choices = [_object.decode(each) for each in _list.decode(fields["choices"])]
+            edited["choices"] = [{**each, "index": index} for each in choices]
         if "response" in fields:
-            edited["response"] = Raw(_written(edit(_object.decode(fields["response"]))))
-        if fields.get("usage", _NONE) == _NONE:
+            response = _object.decode(fields["response"])
+            edited["response"] = edit(response)
+        if fields.get("usage", NULL) == NULL:
             return edited
-        is_alone = reply.is_streamed and asked.wire is CHAT and fields.get("choices") in (None, _EMPTY)
+        is_alone = reply.is_streamed and asked.wire is CHAT and fields.get("choices") in (None, EMPTY)
         if is_alone and not (asked.wants_usage and is_last):
             return {}
-        usage = {**msgspec.json.decode(fields["usage"], type=dict[str, Any]), **extras}
+        edited["usage"] = {**msgspec.json.decode(fields["usage"], type=dict[str, Any]), EXTRAS: one.sums}
         if len(elected) > 1:
-            usage |= {"completion_tokens": written, "total_tokens": (usage.get("prompt_tokens") or 0) + written}
-        return {**edited, "usage": Raw(msgspec.json.encode(usage))}
+            read = edited["usage"].get("prompt_tokens") or 0
+            edited["usage"] |= {"completion_tokens": written, "total_tokens": read + written}
+        return edited
 
     body = _edited(reply, edit, is_changed=reply.is_bare or index > 0)
     if not is_last:
         body = body.replace(b"data: [DONE]\n\n", b"")
     if reply.id:
-        mark = f"{reply.id}-e{one.number}{'' if one.is_elected else '-not-elected'}"
+        end = "" if one.is_elected else "-not-elected"
+        mark = f"{reply.id}-e{one.number}{end}"
         body = body.replace(msgspec.json.encode(reply.id), msgspec.json.encode(mark))
     return body
 
 
 def _edited(reply: ForwardedReply, edit: Callable[[Fields], Fields], *, is_changed: bool) -> bytes:
     """Edit the object of a reply, or those of its events: all of them, or the ones with a usage."""
-    lines = []
-    plain = reply.body.removeprefix(codecs.BOM_UTF8)
-    for line in plain.split(b"\n") if reply.is_streamed else [plain]:
-        head, mark, data = line.partition(b"data:") if reply.is_streamed else (b"", b"", line)
+
+    def edited(data: bytes) -> bytes:
+        """Edit an object; a comment, the name of an event, or an event of several lines stays as it is."""
         if not is_changed and b'"usage"' not in data:
-            lines.append(line)
-            continue
+            return data
         try:
             fields = edit(_object.decode(_without_logprobs(data) if reply.is_bare else data))
-        except (msgspec.MsgspecError, ValueError):  # a comment, the name of an event, or an event of several lines
-            lines.append(line)
-            continue
-        if fields:
-            lines.append(head + mark + _written(fields))
+        except (msgspec.MsgspecError, ValueError):
+            return data
+        return msgspec.json.encode(fields) if fields else b""
+
+    plain = reply.body.removeprefix(codecs.BOM_UTF8)
+    if not reply.is_streamed:
+        return edited(plain)
+    lines = []
+    for line in plain.split(b"\n"):
+        head, mark, data = line.partition(b"data:")
+        found = edited(data)
+        if found or not data:
+            lines.append(head + mark + found)
     return b"\n".join(lines)
-
-
-def _numbered(choices: Raw, index: int) -> Raw:
-    """Give the choice of a reply, or of an event of one, its index."""
-    place = Raw(b"%d" % index)
-    return Raw(
-        b"[%s]" % b",".join([_written({**_object.decode(each), "index": place}) for each in _list.decode(choices)])
-    )
 
 
 def _without_logprobs(data: bytes) -> bytes:
@@ -113,10 +116,3 @@ def _emptied(value: Any) -> Any:
     if found.get("logprobs"):
         found["logprobs"] = [] if isinstance(found["logprobs"], list) else None
     return found
-
-
-def _written(fields: Fields) -> bytes:
-    return b"{%s}" % b",".join(msgspec.json.encode(name) + b":" + bytes(value) for name, value in fields.items())
-
-
-_NONE, _EMPTY = Raw(b"null"), Raw(b"[]")

@@ -37,7 +37,7 @@ class Wire(Struct, frozen=True, kw_only=True):
     """Names of the cap on output tokens, the first for requests that have none."""
     form: str
     """Field that can give the text a JSON schema."""
-    logprobs: Mapping[str, bytes] = {}
+    logprobs: Mapping[str, int] = {}
     """Fields that ask for the log-probabilities of tokens; none if the wire has none."""
 
     def error(self, status: int, message: str) -> dict[str, Any]:
@@ -55,7 +55,7 @@ CHAT = Wire(
     sdk="openai",
     caps=("max_completion_tokens", "max_tokens"),
     form="response_format",
-    logprobs={"logprobs": b"true", "top_logprobs": b"%d" % ALTERNATIVES},
+    logprobs={"logprobs": True, "top_logprobs": ALTERNATIVES},
 )
 RESPONSES = Wire(
     name="responses",
@@ -64,7 +64,7 @@ RESPONSES = Wire(
     sdk="openai",
     caps=("max_output_tokens",),
     form="text",
-    logprobs={"top_logprobs": b"%d" % ALTERNATIVES},
+    logprobs={"top_logprobs": ALTERNATIVES},
 )
 MESSAGES = Wire(
     name="messages",
