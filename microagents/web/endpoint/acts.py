@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
@@ -45,11 +46,13 @@ class Acts(Action, frozen=True):
 
 def shares_of(tool: str, samples: Sequence[Acts]) -> dict[str, float]:
     """Return the share of the samples that call a tool, under an empty name, and of each argument's most frequent value among these."""
-    first = [next((call for call in acts.calls if call.tool == tool), None) for acts in samples]
-    made = [call.arguments for call in first if call is not None]
+    made: list[dict[str, Any]] = []
+    for acts in samples:
+        calls = [call.arguments for call in acts.calls if call.tool == tool]
+        made += calls[:1]
     shares = {"": len(made) / len(samples)}
     if len(made) > 1:
-        for argument in sorted({name for arguments in made for name in arguments}):
+        for argument in sorted(set[str]().union(*made)):
             values = Counter(canonical(arguments.get(argument)) for arguments in made)
             shares[argument] = max(values.values()) / len(made)
     return shares
@@ -73,7 +76,7 @@ def vote_text(reply: Mapping[str, Any], asked: ForwardedRequest, policy: Policy)
     if not calls:
         calls = [ToolCall(TEXT, _text_arguments(text, has_form=asked.has_form, by_text=policy.votes == "text"))]
     for call in calls:
-        if not policy.needs_approval(call.tool):
+        if not policy.of(call.tool).approve:
             call.arguments.update({name: _kept(value) for name, value in call.arguments.items()})
     return encode_reply(Acts(calls=calls)).decode()
 
@@ -100,8 +103,8 @@ def _call_of(item: dict[str, Any]) -> NativeCall:
     """Read an item of a response that is a call, also one of a built-in tool."""
     named = (name_in(item.get("namespace")), name_in(item.get("name")) or name_in(item.get("type")))
     fields = {field: value for field, value in item.items() if field not in _OF_WIRE}
-    given = item.get("arguments") if "arguments" in item else fields
-    return call_in({"name": ".".join(filter(None, named)), "input": given}) or NativeCall()
+    name = ".".join(filter(None, named))
+    return call_in({"name": name, "input": item.get("arguments", fields)}) or NativeCall()
 
 
 def _written_in(text: str, asked: ForwardedRequest) -> list[NativeCall]:
@@ -130,20 +133,18 @@ def _call(call: NativeCall, asked: ForwardedRequest) -> ToolCall:
     read = {}
     for argument, value in decode(given.encode("utf-8", "surrogatepass")).items():
         if isinstance(value, str) and value[:1] in ("[", "{"):
-            value = _decoded_once_more(value, object_in(asked.schemas.get(call.name)).get("properties"), argument)  # noqa: PLW2901
+            properties = object_in(object_in(asked.schemas.get(call.name)).get("properties"))
+            value = _decoded_once_more(value, object_in(properties.get(argument)))  # noqa: PLW2901
         read[argument] = with_whole_numbers(value)
     return ToolCall(call.name, read)
 
 
-def _decoded_once_more(value: str, properties: Any, argument: str) -> Any:
+def _decoded_once_more(value: str, schema: Mapping[str, Any]) -> Any:
     """Decode an argument that is JSON in a text, if its schema says array or object."""
-    wanted = {"[": "array", "{": "object"}[value[0]]
-    if object_in(object_in(properties).get(argument)).get("type") != wanted:
-        return value
-    try:
-        return json.loads(value)
-    except UNREADABLE:
-        return value
+    if schema.get("type") == {"[": "array", "{": "object"}[value[0]]:
+        with suppress(*UNREADABLE):
+            return json.loads(value)
+    return value
 
 
 def _kept(value: Any) -> Any:

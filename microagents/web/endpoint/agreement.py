@@ -34,8 +34,10 @@ def agreement_in(reader: Reader) -> list[Agreement] | None:
     shares: dict[tuple[str, str], list[float]] = {}
     for decision in reader.of_input(0)[0].values():
         samples = [decoder_of(Acts).decode(each.value) for each in decision.ballots if isinstance(each, Ballot)]
+        if len(samples) < 2:  # noqa: PLR2004
+            continue
         tools = {call.tool for acts in samples for call in acts.calls} - {TEXT}
-        for tool in sorted(tools) if len(samples) > 1 else ():
+        for tool in sorted(tools):
             for argument, share in shares_of(tool, samples).items():
                 shares.setdefault((tool, argument), []).append(share)
     return [

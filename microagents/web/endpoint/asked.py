@@ -105,7 +105,9 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
 
     def behind(self, path: str) -> str:
         """Return a path with the query of the request."""
-        return f"{path}?{self.query}" if self.query else path
+        if self.query:
+            return f"{path}?{self.query}"
+        return path
 
     @property
     def streams(self) -> bool:
@@ -115,7 +117,9 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def choices(self) -> int:
         """Number of replies that it asks for."""
-        return (self.named.n or 1) if self.wire is CHAT else 1
+        if self.wire is CHAT and self.named.n:
+            return self.named.n
+        return 1
 
     @property
     def has_form(self) -> bool:
@@ -136,8 +140,9 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
 
     def cap(self, ceiling: int | None) -> int:
         """Return the output tokens that a reply may have at most."""
-        caps = [*self.caps.values(), UNSTATED_CAP if ceiling is None else ceiling]
-        return int(min(caps))
+        if ceiling is None:
+            ceiling = UNSTATED_CAP
+        return int(min([ceiling, *self.caps.values()]))
 
     @property
     def lacks_seals(self) -> bool:
@@ -177,7 +182,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
             seq: place of the sample in the order of launches.
             temperature: least temperature of the samples after the first.
             more: further fields.
-            includes: further parts of a reply, beside the ones that the client names.
+            includes: further parts of a response, beside the ones that the client names.
         """
         fields: dict[str, object] = {**self.fields, "model": model}
         fields.pop("n", None)
@@ -188,7 +193,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         if ceiling is not None:
             for name in self.caps or self.wire.caps[:1]:
                 fields[name] = self.cap(ceiling)
-        if includes:
+        if includes and self.wire is RESPONSES:
             fields["include"] = [*self.included, *includes]
         fields.update(more)
         if seq:

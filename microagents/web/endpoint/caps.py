@@ -74,17 +74,21 @@ class Caps:
     """Caps of all callers together, and of each.
 
     Args:
-        limits: limits by the name of the caller.
+        limits: limits by the name of the caller, or None.
         ledger: keeps the costs, by which limits of a day hold over restarts.
     """
 
-    def __init__(self, limits: Mapping[str, CostLimit], ledger: Ledger) -> None:
+    def __init__(self, limits: Mapping[str, CostLimit | None], ledger: Ledger) -> None:
         self.cost_usd: float | None = 0.0
         """Cost of all replies; None if a price is unknown."""
         self._ledger = ledger
         self._caps: dict[str, Cap] = {}
         for name, limit in limits.items():
-            spent = ledger.spent(today(), name) if limit.each_day else 0
+            if limit is None:
+                continue
+            spent = 0
+            if limit.each_day:
+                spent = ledger.spent(today(), name)
             self._caps[name] = Cap(limit, spent)
 
     @property

@@ -30,7 +30,7 @@ from microagents.web.endpoint.asked import LISTED, SEALED, ForwardedRequest
 from microagents.web.endpoint.caps import Caps, Reserved
 from microagents.web.endpoint.certificates import law_of, mass_in
 from microagents.web.endpoint.policy import Policy
-from microagents.web.endpoint.wires import MESSAGES, RESPONSES, Withheld
+from microagents.web.endpoint.wires import MESSAGES, Withheld
 
 _WORDS = {SEALED: "encrypted", LISTED: "logprobs"}
 """Words by which models refuse to include their reasoning, and the log-probabilities of tokens."""
@@ -88,9 +88,11 @@ class Exchange:
         return self.asked.cap(self.ceiling)
 
     def taken(
-        self, answer: Response, provider: HttpModel, law: LawOfMass | None = None
+        self, answer: Response | ModelUnavailable, provider: HttpModel, law: LawOfMass | None = None
     ) -> ForwardedReply | ModelUnavailable:
         """Read the answer of a provider; one that is no reply is a failure, and kept. With a law the reply has its mass, if it can."""
+        if isinstance(answer, ModelUnavailable):
+            return answer
         if len(answer.content) > MAX_BODY_BYTES:
             return ModelUnavailable("broken", f"the reply is longer than {MAX_BODY_BYTES} bytes")
         acts = ""
@@ -100,7 +102,9 @@ class Exchange:
                 acts = vote_text(found, self.asked, self.policy)
         except UNREADABLE:
             found, is_whole = {"error": plain(answer.content)}, False
-        status = (status_told(found) if answer.is_success else None) or answer.status_code
+        status = answer.status_code
+        if answer.is_success:
+            status = status_told(found) or status
         if status >= 300:  # noqa: PLR2004 - redirects are not followed
             self.refusal = structs.replace(answer, status_code=status, found=found)
             words = words_in(found)[:MAX_WORDS] or f"HTTP {status}"
@@ -244,28 +248,33 @@ class ForwardingModel(Model):
 
     def law_of(self, exchange: Exchange) -> LawOfMass | None:
         """Return the law of the masses of the replies to a request; None if they have none."""
-        return None if LISTED in self._refused else law_of(self._provider, exchange.asked, exchange.policy)
+        if LISTED in self._refused:
+            return None
+        return law_of(self._provider, exchange.asked, exchange.policy)
 
     async def _forwarded(self, exchange: Exchange, call: Call, begin: Begin | None) -> ForwardedReply:
         asked, policy = exchange.asked, exchange.policy
         path = asked.behind(asked.wire.upstream)
         while True:
-            law = self.law_of(exchange) if call.needs_mass else None
-            added = []
+            law: LawOfMass | None = None
+            added, more = list[str](), dict[str, int]()
             if asked.lacks_seals and SEALED not in self._refused:
                 added.append(SEALED)
+            if call.needs_mass:
+                law = self.law_of(exchange)
             if law is not None and not asked.has_logprobs:
                 added.append(LISTED)
+                more.update(asked.wire.logprobs)
             body = asked.body(
                 self._provider.model,
                 ceiling=exchange.ceiling,
                 seq=call.id.seq,
                 temperature=policy.temperature,
-                more=asked.wire.logprobs if LISTED in added else {},
-                includes=added if asked.wire is RESPONSES else (),
+                more=more,
+                includes=added,
             )
             answer = await self._provider.forward(path, body, asked.headers, begin)
-            reply = exchange.taken(answer, self._provider, law) if isinstance(answer, Response) else answer
+            reply = exchange.taken(answer, self._provider, law)
             if isinstance(reply, ForwardedReply):
                 if law is not None and reply.mass is None and UNREAD not in reply.acts:
                     self._refused.add(LISTED)  # they do not tell how likely a whole reply is

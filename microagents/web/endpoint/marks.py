@@ -84,10 +84,14 @@ def _edited(reply: ForwardedReply, edit: Callable[[Fields], Fields], *, is_chang
         if not is_changed and b'"usage"' not in data:
             return data
         try:
-            fields = edit(_object.decode(_without_logprobs(data) if reply.is_bare else data))
+            if reply.is_bare:
+                data = _without_logprobs(data)
+            fields = edit(_object.decode(data))
         except (msgspec.MsgspecError, ValueError):
             return data
-        return msgspec.json.encode(fields) if fields else b""
+        if not fields:
+            return b""
+        return msgspec.json.encode(fields)
 
     plain = reply.body.removeprefix(codecs.BOM_UTF8)
     if not reply.is_streamed:

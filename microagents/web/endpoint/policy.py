@@ -38,6 +38,9 @@ class ToolPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Arguments whose text one sample gives: the call is elected, and they are not."""
 
 
+_ANY = ToolPolicy()
+
+
 class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How replies vote."""
 
@@ -69,13 +72,9 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """By tool, the arguments that cast no vote."""
         return {name: (*each.ignore, *each.text) for name, each in self.tools.items() if each.ignore or each.text}
 
-    def needs_approval(self, tool: str) -> bool:
-        """Whether the calls of a tool wait for a person."""
-        return tool in self.tools and self.tools[tool].approve
-
-    def is_destructive(self, tool: str) -> bool:
-        """Whether a tool is declared destructive."""
-        return tool in self.tools and self.tools[tool].effect == "destructive"
+    def of(self, tool: str) -> ToolPolicy:
+        """Return the policy of a tool, which may have no table."""
+        return self.tools.get(tool, _ANY)
 
 
 class AheadOrLeading(AheadByHarm, frozen=True):

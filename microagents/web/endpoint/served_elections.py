@@ -111,16 +111,20 @@ class ElectedReply(Struct, frozen=True, kw_only=True, dict=True):
     def sums(self) -> dict[str, Any]:
         """How the reply came about, and the usage of all samples of its election."""
         usages = [each.usage for each in self.exchange.replies.values()]
+        read = sum([each.input_tokens or 0 for each in usages])
+        written = sum([each.output_tokens or 0 for each in usages])
         cost_usd = total_usd([each.cost_usd for each in usages])
+        if cost_usd is not None:
+            cost_usd = round(cost_usd, 9)
         return {
             "election": self.number,
             "elected": self.is_elected,
             "votes": self.votes,
             "samples": len(usages),
             "in_flight": self.exchange.in_flight,
-            "input_tokens": sum(each.input_tokens or 0 for each in usages),
-            "output_tokens": sum(each.output_tokens or 0 for each in usages),
-            "cost_usd": None if cost_usd is None else round(cost_usd, 9),
+            "input_tokens": read,
+            "output_tokens": written,
+            "cost_usd": cost_usd,
         }
 
     def check(self) -> None:
@@ -130,7 +134,7 @@ class ElectedReply(Struct, frozen=True, kw_only=True, dict=True):
             Withheld: it is one.
         """
         policy = self.exchange.policy
-        calls = [call for call in self.acts.calls if policy.is_destructive(call.tool)]
+        calls = [call for call in self.acts.calls if policy.of(call.tool).effect == "destructive"]
         if self.is_elected or not calls:
             return
         tool = calls[0].tool
@@ -305,9 +309,9 @@ class ServedElections:
         first = next(each.seq for each in verdict.ballots if isinstance(each, Ballot) and each.value == verdict.winner)
         elected = ElectedReply(number=number, verdict=verdict, reply=exchange.replies[first], exchange=exchange)
         elected.check()
-        waiting = [place for place, call in enumerate(elected.acts.calls) if policy.needs_approval(call.tool)]
-        if waiting:
-            await run.approve(f"{path}/call/{waiting[0]}/approval", elected.acts.calls[waiting[0]].tool)
+        for place, call in enumerate(elected.acts.calls):
+            if policy.of(call.tool).approve:
+                await run.approve(f"{path}/call/{place}/approval", call.tool)
         return elected
 
     def _run_of(self, day: str, run_id: str) -> DayRun:

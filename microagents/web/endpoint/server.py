@@ -18,7 +18,7 @@ from microagents.web.endpoint.asked import COUNT_TOKENS, ForwardedRequest
 from microagents.web.endpoint.callers import Caller, caller_of
 from microagents.web.endpoint.caps import Caps
 from microagents.web.endpoint.exchange import Exchange
-from microagents.web.endpoint.ledger import Ledger
+from microagents.web.endpoint.ledger import EVERYONE, Ledger
 from microagents.web.endpoint.marks import headers_of, marked
 from microagents.web.endpoint.owed import Debt, Debts
 from microagents.web.endpoint.policy import Policy
@@ -57,8 +57,9 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
     async with AsyncExitStack() as stack:
         ledger = Ledger(endpoint.runs_dir)
         stack.callback(ledger.close)
-        limits = {each.name: each.limit for each in (*endpoint.callers, Caller(limit=endpoint.limit, policy=Policy()))}
-        caps = Caps({name: limit for name, limit in limits.items() if limit is not None}, ledger)
+        limits = {each.name: each.limit for each in endpoint.callers}
+        limits[EVERYONE] = endpoint.limit
+        caps = Caps(limits, ledger)
         held = ServedElections(endpoint, caps)
         await held.begin()
         stack.push_async_callback(held.close)
@@ -171,7 +172,8 @@ class Serving:
             exchanges = [Exchange(asked, policy, self._ceiling) for _ in range(asked.choices)]
             debts = [stack.enter_context(self.debts.taken(each)) for each in exchanges]
             elections = [debt.election for debt in debts]
-            while (await asyncio.wait(elections, timeout=COMMENT_S if asked.streams else None))[1]:
+            comment_s = COMMENT_S if asked.streams else None
+            while (await asyncio.wait(elections, timeout=comment_s))[1]:
                 if not stream.prepared:
                     await stream.prepare(request)
                 await stream.write(b": the reply is not decided yet\n\n")
@@ -239,7 +241,8 @@ def _refusal(wire: Wire, error: MicroagentsError, exchange: Exchange | None) -> 
 
 
 def _error(wire: Wire, status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    return _json(wire.error(status, " ".join(message.split())), status, headers)
+    told = " ".join(message.split())
+    return _json(wire.error(status, told), status, headers)
 
 
 def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:

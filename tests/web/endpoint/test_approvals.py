@@ -66,6 +66,18 @@ async def test_a_rejected_call_is_an_error_with_the_persons_words_that_no_client
         assert len(double.requests) == 3
 
 
+async def test_each_call_of_a_reply_waits_for_its_own_approval() -> None:
+    calls = [("drop", {"table": name}) for name in ("users", "orders")]
+    async with voted(saying(calls), CAREFUL, runs_dir=RUNS, run_id="served") as (_, served):
+        asking = asyncio.create_task(posted(served, "chat/completions", ASKED))
+        for number, words in enumerate(["approve", "reject not that one"]):
+            place = f"0/request/1/call/{number}/approval"
+            await until(lambda place=place: [each.path for each in calls_waiting(RUNS, "served")] == [place])
+            await asyncio.to_thread(decide, RUNS, "served", place, words)
+        status, reply, _ = await asking
+    assert (status, "not that one" in reply["error"]["message"]) == (403, True)
+
+
 async def test_a_client_that_asks_again_gets_the_reply_that_was_approved_meanwhile() -> None:
     async with voted(saying([DROP]), CAREFUL, runs_dir=RUNS, run_id="served") as (double, served):
         await left(served, double, ASKED, 3)
