@@ -14,7 +14,7 @@ from pydantic import Field
 
 import microagents.roles  # noqa: F401 - names the roles of an election
 from microagents.actors.registry import MODELS
-from microagents.actors.role import Context, Deployment, Role, Strategy
+from microagents.actors.role import Deployment, Role, Strategy
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage, ModelUnavailable, Undecided
 from microagents.base.messages import address_of
@@ -50,6 +50,8 @@ OUTAGE_S = 5.0
 """Seconds for which a call is tried again: a client waits for it, and tries again itself."""
 CALL_S = "600"
 """Seconds of a whole call, unless the spec of the model says otherwise: agents ask for long replies."""
+OF_REQUESTS = ("batch", "calls", "effort", "json_schema", "service_tier", "system")
+"""Options of a model's spec that shape requests."""
 PROVIDERS = ("openai", "openai-responses", "anthropic")
 """Providers whose requests can be forwarded."""
 
@@ -309,9 +311,9 @@ class ServedElections:
         first = next(each.seq for each in verdict.ballots if isinstance(each, Ballot) and each.value == verdict.winner)
         elected = ElectedReply(number=number, verdict=verdict, reply=exchange.replies[first], exchange=exchange)
         elected.check()
-        for place, call in enumerate(elected.acts.calls):
+        for index, call in enumerate(elected.acts.calls):
             if policy.of(call.tool).approve:
-                await run.approve(f"{path}/call/{place}/approval", call.tool)
+                await run.approve(f"{path}/call/{index}/approval", call.tool)
         return elected
 
     def _run_of(self, day: str, run_id: str) -> DayRun:
@@ -350,11 +352,14 @@ def _provider_of(spec: str, settings: Mapping[str, object]) -> HttpModel:
             f"{spec!r} cannot be served: requests go on as they came, so its provider must speak their wire; give "
             "openai:NAME or anthropic:NAME, with @base_url=... for vLLM, llama.cpp, OpenRouter and others"
         )
+    for option in OF_REQUESTS:
+        if option in parsed.options:
+            raise InvalidUsage(f"{option} in {spec!r} shapes requests, and these go on as they came; leave it out")
     parsed.options.setdefault("timeout_s", CALL_S)
-    context = Context(run_id="serve", seed=0, tasks=[], strategy=Strategy(), settings=settings)
-    model = MODELS.find(parsed.provider, Model).open(parsed, context)
-    assert isinstance(model, HttpModel)
-    return model
+    kind, prices = MODELS.find(parsed.provider, Model), settings.get("prices", {})
+    assert issubclass(kind, HttpModel)
+    assert isinstance(prices, Mapping)
+    return kind(parsed, prices)
 
 
 _ACTS = address_of(Acts)
