@@ -133,12 +133,16 @@ class FirstTo(Rule, frozen=True):
 class Certify(Rule, frozen=True):
     """Decided once a test by betting says that the leader is the likeliest reply; see `microagents.elections.betting`.
 
-    It passes the test against the second reply, so against every other, also one without a vote. Each wrong reply passes it against
-    the likeliest one with a chance of at most the level. With several of them the leader has to pass against all.
+    It passes the test against the second reply, so against every other, also one without a vote. Each other reply passes it against the
+    likeliest one with a chance of at most the level (Ville 1939); and of at most the ratio of their shares to the power of the least
+    lead, 7 at level .05, since to exchange the two in a path makes it likelier by that factor. Where the likeliest reply has half of
+    the votes or more, the ratios have a sum of at most 1, so that another one is decided with a chance of at most the level + .001. Of
+    several equal replies the sum of these bounds is a multiple of the level; each has to pass against all, and more of them are
+    decided more rarely (`tests.benchmarks.stopping`).
     """
 
     level: float = 0.05
-    """Greatest chance that it decides for another reply than the likeliest."""
+    """Greatest chance that it decides for another reply than the likeliest, of two; of more see `Certify`."""
 
     def __post_init__(self) -> None:
         if not LEAST_LEVEL <= self.level < 0.5:  # noqa: PLR2004

@@ -3,6 +3,8 @@
 Stopping rules as they were published, written from their papers alone, on the same votes: the first to be ahead by k, adaptive
 consistency (arXiv 2305.11860), early-stopping self-consistency (arXiv 2401.10480), and the majority of all. Also a test by betting on the
 first two, level .05 (a uniform mixture of stakes), which leaves a question open where it is not sure: below, in three orders of the votes.
+Last, how often that test decides for another reply than the likeliest, of 2 to 10 replies as likely as it, or nearly; exit code 1 if
+that is more often than the level.
 
 A line of the file is a question: ``{"right": "12", "votes": ["12", "11", ...]}``, and ``"seconds": [...]`` if arrivals are known; or a
 character for each vote, 0 for the right one (``tests/benchmarks/votes`` has such votes of a real model), which are
@@ -11,6 +13,7 @@ the default). Equal lines are different questions.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import comb
@@ -19,11 +22,15 @@ from random import Random
 from statistics import fmean
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 
 from tests.benchmarks.harness import parser_of
 
 IN_FLIGHT = 5
+LEVEL = 0.05
+OTHERS = (1.0, 0.9, 0.5, 0.05)
+"""How likely replies besides two equal ones are, in these."""
 GSM8K = Path(__file__).parent / "votes" / "gsm8k-gpt-4o-mini.txt"
 SHARE, CORRELATION = 0.888, 0.52
 WRONG = (0.6, 0.2, 0.1, 0.06, 0.04)
@@ -94,7 +101,7 @@ RULES: dict[str, Rule] = {
     **{f"ahead by {k}": ahead_by(k) for k in range(1, 6)},
     **{f"adaptive, {share:g}": adaptive(share) for share in (0.9, 0.95)},
     **{f"windows of {size}": window(size) for size in (3, 5)},
-    "certify, .05": certify(0.05),
+    "certify, .05": certify(LEVEL),
     "majority of all": lambda _: None,
 }
 
@@ -137,6 +144,34 @@ def decisions(questions: Sequence[Recorded], rule: Rule, orders: int = 3) -> Dec
     )
 
 
+def not_the_likeliest(shares: Sequence[float], elections: int = 4_000, votes: int = 200) -> float:
+    """Share of elections among replies with these shares, the first as likely as any, in which the test decides for another one."""
+    least = [next(more for more in range(rival, votes + 1) if wealth(more, rival) >= 1 / LEVEL) for rival in range(80)]
+    needed, rng = np.array([*least, *[votes + 1] * votes]), np.random.default_rng(len(shares))
+    counts, at, wrong = np.zeros((elections, len(shares)), int), np.arange(elections), 0
+    bounds = np.cumsum(shares)[:-1] / sum(shares)
+    for _ in range(votes):
+        counts[at, np.searchsorted(bounds, rng.random(len(at)))] += 1
+        second, first = np.partition(counts[at], -2, axis=1)[:, -2:].T
+        is_over = first >= needed[second]
+        wrong += int((counts[at[is_over]].argmax(1) != 0).sum())
+        at = at[~is_over]
+    return wrong / elections
+
+
+def check_level() -> bool:
+    """Print the greatest share of such decisions for each number of replies; return whether it is within the level."""
+    is_met = True
+    for number in (2, 3, 4, 6, 10):
+        tried = [[1.0, 1.0, *[other] * (number - 2)] for other in OTHERS] + [[1.0, *[0.95] * (number - 1)]]
+        worst = max(map(not_the_likeliest, tried))
+        is_met &= worst <= LEVEL
+        print(
+            f"  {number} replies: another than the likeliest decided in {worst:.4f}{'' if worst <= LEVEL else '  OUTSIDE'}"
+        )
+    return is_met
+
+
 def by_arrival(question: Recorded) -> list[str]:
     """Order votes as they arrive where so many are in flight, each next one sent as one arrives."""
     free, arrivals = [0.0] * IN_FLIGHT, []
@@ -174,6 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = decisions(questions, RULES[name])
         print(f"  {name}: {found.calls:.2f} votes, open {found.open:.4f}, right of decided {found.right:.4f}, ", end="")
         print(f"not the most frequent of all {found.not_the_mode:,} of {found.elections:,}")
+    sys.exit(not check_level())
 
 
 if __name__ == "__main__":
