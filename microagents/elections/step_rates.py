@@ -50,7 +50,7 @@ UNNOTICED = 0.05
 """Share of measurements in which the draws of a step may leave its error rate open."""
 _TOLD = 2.0
 """Gain of log-likelihood from which on the wrong replies are taken to differ otherwise than usual."""
-_RIVAL_PRIOR = np.array([1.0, 0.2, 0.2, 0.2, 0.2, 0.2])
+_RIVAL_PRIOR = np.array([0.25, 0.05, 0.05, 0.05, 0.05, 0.05])
 _IS_HARD = ERRORS >= HARD
 _IS_BEATEN = ERRORS[:, None] * np.array(RIVALS) >= 1 - ERRORS[:, None]
 """By error rate and share of the first rival, whether this is as likely as the right reply or more: votes then decide wrong."""
