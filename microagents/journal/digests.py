@@ -28,7 +28,7 @@ def sum_of_digests(digests: Sequence[str]) -> str:
     """Return the digest of the entries of several digests, which is empty without an entry."""
     if not any(digests):
         return ""
-    total = sum(int(each or "0", 16) for each in digests)
+    total = sum(int(each, 16) for each in digests if each)
     return f"{total % _MODULUS:0{_DIGITS}x}"
 
 

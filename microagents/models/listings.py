@@ -53,7 +53,8 @@ def models_in(answer: Response | ModelUnavailable) -> dict[str, Listed]:
     if not isinstance(listed, list):
         return {}
     entries = [object_in(each) for each in listed]
-    names = [name_in(each.get("id") or each.get("name")) for each in entries]
+    given = [each.get("id") or each.get("name") for each in entries]
+    names = list(map(name_in, given))
     models = {name.removeprefix("models/"): _listed(each) for name, each in zip(names, entries, strict=True)}
     models.pop("", None)
     return models

@@ -144,7 +144,8 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
         tail = "".join(others)
         provider, colon, name = head.partition(":")
         pairs = [pair.partition("=") for pair in tail.split(",") if pair]
-        if not (provider and colon and name) or not all(key and equals for key, equals, _ in pairs):
+        has_values = all(key and equals for key, equals, _ in pairs)
+        if not (provider and colon and name and has_values):
             meant = meant_spec(text)
             hint = f"; did you mean {meant}?" if meant else ""
             raise InvalidUsage(
@@ -447,7 +448,7 @@ def _is_of_use(given: Sample) -> bool:
     text: object = given.text
     usage: object = given.usage
     try:
-        has_shares = not given.shares or all(0 <= share <= 1 for share in given.shares.values())
+        has_shares = all(0 <= share <= 1 for share in (given.shares or {}).values())
     except TypeError:  # a text, say, cannot be compared with a number
         return False
     return isinstance(text, str) and isinstance(usage, Usage) and has_shares

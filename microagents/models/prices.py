@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -193,7 +194,8 @@ class Tariff:
 
 def _step_of(steps: Steps, input_tokens: int) -> PriceTier:
     """Return the rates of a call with a prompt of so many tokens."""
-    return max((each for each in steps if input_tokens > each.above or not each.above), key=lambda each: each.above)
+    reached = [each for each in steps if input_tokens > each.above or not each.above]
+    return max(reached, key=attrgetter("above"))
 
 
 def flat_tariff(price_in: float, price_out: float, *, asked: str | None = None) -> Tariff:
@@ -226,11 +228,8 @@ def tariff_of(
     standard = _steps(_dearest(model))
     if standard is None:
         return None
-    tiers = {
-        name: steps
-        for name, context in _service_tiers(model)
-        if (steps := _steps(_dearest(model, context))) is not None
-    }
+    found = {name: _steps(_dearest(model, context)) for name, context in _service_tiers(model)}
+    tiers = {name: steps for name, steps in found.items() if steps is not None}
     return Tariff(standard, tiers, asked=asked)
 
 
@@ -254,10 +253,8 @@ def _service_tiers(model: ModelInfo) -> Iterator[tuple[str, dict[str, str]]]:
 def _dearest(model: ModelInfo, context: Mapping[str, str] | None = None) -> ModelPrice:
     """Choose today's prices; if hours differ, the dearest hour's, an upper bound."""
     now = datetime.now(UTC)
-    return max(
-        (model.get_prices(now.replace(hour=hour), context) for hour in _HOURS),
-        key=lambda price: _at(price.output_mtok, 0) or 0,
-    )
+    by_hour = [model.get_prices(now.replace(hour=hour), context) for hour in _HOURS]
+    return max(by_hour, key=lambda price: _at(price.output_mtok, 0) or 0)
 
 
 def _steps(price: ModelPrice) -> Steps | None:

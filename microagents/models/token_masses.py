@@ -95,5 +95,6 @@ def _best_other(token: Token) -> float | None:
     # Parts of characters may have one text: the one with the nearest number is the written one.
     same = [each for each in top if (each.token, each.raw) == (token.token, token.raw)]
     if same:
-        top.remove(min(same, key=lambda each: abs((each.logprob or 0.0) - log)))
+        nearest = min(same, key=lambda each: abs((each.logprob or 0.0) - log))
+        top.remove(nearest)
     return max((each.logprob for each in top if each.logprob is not None), default=None)

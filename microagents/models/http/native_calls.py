@@ -40,7 +40,8 @@ class NativeCall(Struct):
     @property
     def text(self) -> str:
         """The pieces of the arguments as they are written."""
-        return "".join([each if isinstance(each, str) else json.dumps(each) for each in self.pieces])
+        texts = [each if isinstance(each, str) else json.dumps(each) for each in self.pieces]
+        return "".join(texts)
 
     @property
     def arguments(self) -> str | None:
@@ -214,7 +215,8 @@ def _calls_at(text: str, start: int, *, is_all: bool = False) -> list[NativeCall
     if is_all and text[end:].strip():
         return []
     listed = found if isinstance(found, list) else [found]
-    return [(call_in(each) if isinstance(each, dict) else None) or NativeCall() for each in listed]
+    calls = [call_in(each) if isinstance(each, dict) else None for each in listed]
+    return [call or NativeCall() for call in calls]
 
 
 def _listed_in(text: str, kinds: tuple[type, ...]) -> Any:

@@ -96,18 +96,12 @@ class Meter:
         total_usd = None if self._tariff is None else self._tariff.cost_usd(usage, served)
         unwritten = structs.replace(usage, output_tokens=0)
         read_usd = 0.0 if self._tariff is None else self._tariff.cost_usd(unwritten, served) or 0.0
-        total_length = sum(lengths)
-        shares = [length / total_length if total_length else 1 / number for length in lengths]
-        read, cached, cache_written, outputs, reasoned = (
-            [None] * number if total is None else split(total, parts)
-            for total, parts in (
-                (usage.input_tokens, [1.0] * number),
-                (usage.cached_tokens, [1.0] * number),
-                (usage.cache_write_tokens, [1.0] * number),
-                (usage.output_tokens, shares),
-                (usage.reasoning_tokens, shares),
-            )
-        )
+        equal = [1.0] * number
+        weights = lengths if any(lengths) else equal
+        shares = [weight / sum(weights) for weight in weights]
+        read, cached = _parts(usage.input_tokens, equal), _parts(usage.cached_tokens, equal)
+        cache_written = _parts(usage.cache_write_tokens, equal)
+        outputs, reasoned = _parts(usage.output_tokens, shares), _parts(usage.reasoning_tokens, shares)
         return [
             Usage(
                 input_tokens=read[index],
@@ -120,3 +114,9 @@ class Meter:
             )
             for index in range(number)
         ]
+
+
+def _parts(total: int | None, shares: Sequence[float]) -> Sequence[int | None]:
+    if total is None:
+        return [None] * len(shares)
+    return split(total, shares)

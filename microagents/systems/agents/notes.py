@@ -90,11 +90,10 @@ class ActionNotes(Struct, kw_only=True):
         """Note the elected action."""
         self.action = action
         specs = self.task.toolbox.specs
+        effects = {name: spec.effect for name, spec in specs.items()}
+        calls = () if action.is_end else action.calls
         self.calls = [
-            CallRecord(
-                tool=each.tool, arguments=each.arguments, effect=specs[each.tool].effect if each.tool in specs else None
-            )
-            for each in ([] if action.is_end else action.calls)
+            CallRecord(tool=each.tool, arguments=each.arguments, effect=effects.get(each.tool)) for each in calls
         ]
 
     def drawn(self, notes: Sequence[Note], records: Records) -> AgentRecord:
@@ -114,12 +113,13 @@ class ActionNotes(Struct, kw_only=True):
         ballots = [*(() if vote is None else vote.ballots), *bought]
         for number, call in enumerate(self.calls):
             self._fill_in(call, f"{self.at}/call/{number}", records)
+        flags = [each.flag for each in ballots if isinstance(each, Flagged)]
         return ActionRecord(
             path=path,
             outcome=decided.outcome if decided is not None else "open" if vote is None else vote.outcome,
             options=_options(ballots, self.prose),
-            flags=dict(Counter(each.flag for each in ballots if isinstance(each, Flagged))),
-            cost_usd=total_usd([*(each.cost_usd for each in tries), *(each.cost_usd for each in bought)]),
+            flags=dict(Counter(flags)),
+            cost_usd=total_usd([each.cost_usd for each in (*tries, *bought)]),
             calls=self.calls,
             result=self.action.calls[0].arguments if self.action is not None and self.action.is_end else None,
             decided_ms=None if decided is None else decided.after_ms,

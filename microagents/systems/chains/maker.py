@@ -32,7 +32,9 @@ class MakerConductor(StepwiseConductor["Maker"]):
 
     async def conduct(self, work: Work[ChainTask[Any, Any], Maker]) -> object:
         """Walk the chain, or answer the problem by one election."""
-        return await (_answer(work) if is_problem(work) else super().conduct(work))
+        if is_problem(work):
+            return await _answer(work)
+        return await super().conduct(work)
 
 
 async def _answer(work: Work[Any, Maker]) -> Solution:

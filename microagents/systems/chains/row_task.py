@@ -188,7 +188,8 @@ def check_gold(rows: Sequence[Task], source: str) -> None:
         return
     first = rows[0]
     for column in first.gold:
-        if not any(isinstance(each, RowTask) and column in each.judging_columns for each in rows):
+        judging = [each.judging_columns for each in rows if isinstance(each, RowTask)]
+        if not any(column in columns for columns in judging):
             raise InvalidUsage(
                 f"the gold column {column!r} of {source} is missing, or empty in every row; the first row has {', '.join(first.row)}; "
                 "nothing was started"

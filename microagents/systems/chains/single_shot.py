@@ -29,7 +29,9 @@ class SingleShotConductor(ChainConductor["SingleShot"]):
 
     async def conduct(self, work: Work[ChainTask[Any, Any], SingleShot]) -> object:
         """Solve a problem or walk a chain."""
-        return await (_answer(work) if is_problem(work) else in_long_replies(self.chain(work), restarts=False))
+        if is_problem(work):
+            return await _answer(work)
+        return await in_long_replies(self.chain(work), restarts=False)
 
 
 async def _answer(work: Work[Any, SingleShot]) -> Solution:

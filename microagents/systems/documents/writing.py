@@ -284,9 +284,9 @@ class DocumentDraft:
 
     def _choose(self, record: SubtaskRecord, finished: str, authors: Sequence[_Author]) -> Asking[None]:
         """Choose the text of a subtask among the complete versions; if nobody is complete, among all (SeqCV, equation 2)."""
-        versions = [author for author in authors if author.complete] or [
-            author for author in authors if author.segments
-        ]
+        versions = [author for author in authors if author.complete]
+        if not versions:
+            versions = [author for author in authors if author.segments]
         if not versions:
             raise NothingWritten(record.at, self._rules.rounds)
         first: dict[str, _Author] = {}

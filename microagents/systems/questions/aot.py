@@ -308,9 +308,9 @@ class _Chains:
 
     def _ensemble(self, ways: Sequence[str], answers: Sequence[Reply]) -> ToEnsemble:
         """Return the question for a judge that writes, with the solutions in an order that does not depend on the origin of each."""
+        encoded = map(encode_reply, answers)
         solutions = [
-            ReasonedAnswer(reasoning=way, answer=Raw(encode_reply(answer)))
-            for way, answer in zip(ways, answers, strict=True)
+            ReasonedAnswer(reasoning=way, answer=Raw(answer)) for way, answer in zip(ways, encoded, strict=True)
         ]
         by_hash = sorted(solutions, key=_hash_of)
         return ToEnsemble(problem=self._question, solutions=tuple(by_hash))
@@ -337,11 +337,8 @@ class _Chains:
 def to_contract(question: str, graph: Subquestions, *, guided: bool) -> ToContract:
     """Return the question for a contractor. Without guidance it sees only the first subquestion that needs no other."""
     known = graph.independent if guided else graph.independent[:1]
-    return ToContract(
-        problem=question,
-        known=tuple(_known(each) for each in known),
-        open=tuple(each.question for each in graph.dependent) if guided else (),
-    )
+    open_questions = [each.question for each in graph.dependent] if guided else []
+    return ToContract(problem=question, known=tuple(map(_known, known)), open=tuple(open_questions))
 
 
 def _known(node: Subquestion) -> Known:

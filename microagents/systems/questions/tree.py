@@ -148,10 +148,12 @@ class ProblemNode(Struct, kw_only=True):
         if self.folded is not None:
             return self.folded
         parts = [child.below for child in self.children]
+        costs = [child.cost_usd for child in self.children]
+        costs += [part.cost_usd for part in parts]
         return SubtreeTotals(
             problems=len(parts) + sum(part.problems for part in parts),
             calls=sum(child.calls for child in self.children) + sum(part.calls for part in parts),
-            cost_usd=total_usd([*(child.cost_usd for child in self.children), *(part.cost_usd for part in parts)]),
+            cost_usd=total_usd(costs),
             undecided=sum(child.is_undecided for child in self.children) + sum(part.undecided for part in parts),
         )
 

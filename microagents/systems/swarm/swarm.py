@@ -242,7 +242,8 @@ class _LoopOfSwarm:
             )
             got = await work.ask(sampled)
             drawn = size
-            replies += [decoder_of(reply).decode(each) if isinstance(each, Raw) else each for each in got]
+            decode = decoder_of(reply).decode
+            replies += [decode(each) if isinstance(each, Raw) else each for each in got]
             candidates = merged(replies)
             is_last = size == strategy.workers[-1]
             if len(candidates) == 1 and (candidates[0].copies > 1 or size == 1 or is_last):
