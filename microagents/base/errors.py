@@ -335,8 +335,8 @@ class Undecided(MicroagentsError):
         drawn = f"{draws} draw{'s' * (draws != 1)}"
         return (
             f"the election at {path} is undecided after {drawn} ({tally}); all decisions so far are kept; decide it yourself "
-            f"(`microagents decide RUN {path} 'REPLY'`) and resume, or resume with --on-undecided and `leader` or the spec of a stronger "
-            "model"
+            f"(`microagents decide RUN {path} FIELD=VALUE`) and resume, or resume with --on-undecided and `leader` or the spec of a "
+            "stronger model"
         )
 
 
@@ -356,7 +356,7 @@ class Contested(Undecided):
         return (
             f"the election at {path} is contested after {draws} draws: each model of the pool gave one reply only, in {agreed} votes, "
             f"and the replies differ ({tally}); all decisions so far are kept; decide it yourself "
-            f"(`microagents decide RUN {path} 'REPLY'`) and resume, or resume with --on-undecided and the spec of a third model"
+            f"(`microagents decide RUN {path} FIELD=VALUE`) and resume, or resume with --on-undecided and the spec of a third model"
         )
 
 
@@ -381,7 +381,7 @@ class Refused(Undecided):
         path, draws, words = self.args
         return (
             f"{words}: the provider refused {path} {draws} times in a row, before any valid reply; all decisions so far are kept; change "
-            f"the input, or decide it yourself (`microagents decide RUN {path} 'REPLY'`) and resume{self.otherwise}"
+            f"the input, or decide it yourself (`microagents decide RUN {path} FIELD=VALUE`) and resume{self.otherwise}"
         )
 
 

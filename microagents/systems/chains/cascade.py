@@ -113,7 +113,7 @@ class CascadeConductor(MakerConductor):
             if isinstance(error, Refused):
                 raise RefusedUnderPromise(*error.args) from None
             why = f"no model is sure enough for the promise ({error.args[2]})"
-            raise NeedsPerson(error.path, why, "'REPLY'") from None
+            raise NeedsPerson(error.path, why, "FIELD=VALUE") from None
 
 
 class Cascade(Maker):

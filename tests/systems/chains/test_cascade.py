@@ -92,7 +92,7 @@ def test_of_a_refused_row_under_a_promise_no_other_model_is_proposed(promise: st
     strategy = Cascade(strong=strong, cheap_from=NEVER, promise=promise)
     result = run_sync(Squares.rows([{"x": 3}]), models=strong, strategy=strategy, run_id="r")
     assert result.outcome == "refused"
-    assert "decide it yourself (`microagents decide r 0/step/0 'REPLY'`) and resume" in str(result.reason)
+    assert "decide it yourself (`microagents decide r 0/step/0 FIELD=VALUE`) and resume" in str(result.reason)
     assert ("--on-undecided" in str(result.reason)) == (not promise)
 
 
@@ -102,5 +102,5 @@ def test_a_row_that_is_open_under_a_promise_is_left_to_a_person_alone() -> None:
     assert (
         "0/step/0: no model is sure enough for the promise (1 x Square(square=9); 0 flagged; then strong: 1 x" in reason
     )
-    assert "say `microagents decide r 0/step/0 'REPLY'`, and resume" in reason
+    assert "say `microagents decide r 0/step/0 FIELD=VALUE`, and resume" in reason
     assert "--on-undecided" not in reason

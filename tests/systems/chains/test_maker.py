@@ -90,7 +90,7 @@ async def test_a_chain_ends_undecided_at_a_step_that_is_undecided() -> None:
     assert (result.outcome, result.recorded) == ("undecided", None)
     assert result.account.undecided_at == (f"0/step/{at}",)
     assert (result.reason or "").startswith(f"the election at 0/step/{at} is undecided after 12 draws (")
-    assert f"decide it yourself (`microagents decide mine 0/step/{at} 'REPLY'`) and resume" in (result.reason or "")
+    assert f"decide it yourself (`microagents decide mine 0/step/{at} FIELD=VALUE`) and resume" in (result.reason or "")
     assert result.account.decided == at
 
 

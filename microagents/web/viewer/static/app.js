@@ -298,9 +298,9 @@ async function comparePage(signal) {
   const query = new URLSearchParams(location.search), names = [query.get("a") ?? "", query.get("b") ?? ""], input = query.get("input") ?? "0", of = `input=${encodeURIComponent(input)}`;
   const both = await Promise.all(names.map((run) => api(apiUrl(run, "", `?${of}`), { signal })));
   const hosts = names.map(() => h("div"));
-  const facts = (run) => ({ "how it stands": run.verdict.text, task: `${run.task} by ${run.strategy}`, ...Object.fromEntries(run.facts) });
+  const facts = both.map((run) => ({ "how it stands": run.verdict.text, task: `${run.task} by ${run.strategy}`, ...Object.fromEntries(run.facts) }));
   const differ = h("div");
-  show(`${names[0]} and ${names[1]}`, differ, section("Account", compared("Account", both.map(facts), names.map((run) => h("a", { href: runUrl(run) }, said(run))))),
+  show(`${names[0]} and ${names[1]}`, differ, section("Account", table("Account", [["", null], ...names.map((run) => [h("a", { href: runUrl(run) }, said(run)), "text"])], [...new Set(facts.flatMap(Object.keys))].map((name) => [name, ...facts.map((each) => said(each[name] ?? "–"))]))),
     hosts.map((host, i) => section(h("span", null, "Steps of ", said(names[i])), host)));
   const found = await api(apiUrl(names[0], "differences", `?${of}&other=${encodeURIComponent(names[1])}`), { signal });
   const numbers = found.ranges.flatMap(([from, to]) => Array.from({ length: to - from }, (_, i) => from + i));
