@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode
 from binascii import Error as BinasciiError
 from collections.abc import Mapping, Sequence
@@ -16,11 +17,13 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.foreign_text import bounded
 from microagents.base.plain_values import plain
 from microagents.base.user_code import shown
-from microagents.replies.media import NAMES, File, Media
+from microagents.replies.media import File, Media
 
 MAX_RESULT_FILES = 16
 """Pictures and files that are taken from one result."""
 MAX_TYPE_CHARS = 80
+_OF_FILE = re.compile("image|application/pdf")
+"""Types of pictures and files that a model may see."""
 MAX_OBSERVATION_CHARS = 4_000
 """Characters of an observation; the middle of a longer one is left out."""
 
@@ -71,18 +74,23 @@ def taken_files(contents: Sequence[Any]) -> tuple[list[Any], list[str]]:
 
     Words stand in the place of each, or why it is left out. First bytes decide: what the server calls them may be wrong.
     """
-    parts, files = list[Any](), list[str]()
-    for part in contents:
-        data, claimed = _blob_in(part)
-        file = None if data is None else _file_or_why(data, len(files))
-        if data is not None and isinstance(file, Media):
-            files.append(data)
-            parts.append({"type": "text", "text": f"({file.shown})"})
-        elif file is not None and claimed:
-            said = f"({bounded(claimed, MAX_TYPE_CHARS)}, left out: {file})"
-            parts.append({"type": "text", "text": said})
-        else:
-            parts.append(part)
+    parts, files = list(contents), list[str]()
+    for place, part in enumerate(contents):
+        facts = _facts_of(part)
+        data = facts.get("blob", facts.get("data"))
+        if not isinstance(data, str):
+            continue
+        kind, plain = str(facts.get("mimeType", facts.get("type"))), "".join(data.rpartition("base64,")[2].split())
+        try:
+            if len(files) == MAX_RESULT_FILES:
+                raise InvalidUsage(f"a result has at most {MAX_RESULT_FILES}")  # noqa: TRY301 - as any other reason
+            said = f"({file_of(plain).shown})"
+            files.append(plain)
+        except (InvalidUsage, BinasciiError) as error:
+            if not _OF_FILE.match(kind):
+                continue
+            said = f"({bounded(kind, MAX_TYPE_CHARS)}, left out: {error})"
+        parts[place] = {"type": "text", "text": said}
     return parts, files
 
 
@@ -91,35 +99,17 @@ def file_of(data: str) -> Media:
 
     Raises:
         InvalidUsage: it is none.
+        BinasciiError: it is not in base64.
     """
     return File(b64decode(data, validate=True))
 
 
-def _file_or_why(data: str, number: int) -> Media | str:
-    """Return the picture or file in base64; or why it is not taken, behind so many."""
-    if number >= MAX_RESULT_FILES:
-        return f"a result has at most {MAX_RESULT_FILES}"
-    try:
-        return file_of(data)
-    except BinasciiError:
-        return "it is not in base64"
-    except InvalidUsage as error:
-        return str(error)
-
-
-def _blob_in(part: Any) -> tuple[str | None, str]:
-    """Return the base64 of a part, None if it has none, and the type of picture or file that its server calls it; empty for another."""
+def _facts_of(part: Any) -> dict[str, Any]:
+    """Return the fields of a part of a result, with those of the resource in it; none of one in another form."""
     if not isinstance(part, dict):
-        return None, ""
+        return {}
     resource = part.get("resource")
-    facts = resource if isinstance(resource, dict) else part
-    data, named = facts.get("blob", facts.get("data")), facts.get("mimeType")
-    if not isinstance(data, str):
-        return None, ""
-    claimed = named if isinstance(named, str) and (named in NAMES or named.startswith("image/")) else ""
-    if part.get("type") == "image":
-        claimed = claimed or "image"
-    return "".join(data.rpartition("base64,")[2].split()), claimed
+    return {**part, **resource} if isinstance(resource, dict) else part
 
 
 def text_of_result(result: Mapping[str, Any]) -> str:
@@ -151,8 +141,7 @@ def _text_of(part: Any) -> str:
     """Write a part of a result: its text; of one without a text all but its data, the kind, name, address and type first."""
     if not isinstance(part, dict):
         return str(part)
-    resource = part.get("resource")
-    facts = {**part, **resource} if isinstance(resource, dict) else part
+    facts = _facts_of(part)
     if isinstance(facts.get("text"), str):
         return str(facts["text"])
     names = dict.fromkeys(("type", "name", "uri", "mimeType", *facts))

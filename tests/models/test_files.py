@@ -410,7 +410,7 @@ async def test_a_model_sees_the_pictures_and_files_of_an_mcp_server_by_their_fir
     assert result.outcome == "completed"
     assert result.value["result"] == {"answer": "shot 7 / page 1 / page 2 / a JPEG"}
     assert "(image/png, left out: a file of 10 bytes is no PNG, JPEG, WebP, GIF, PDF by its first bytes" in results
-    assert "(image/png, left out: it is not in base64)" in results
+    assert "(image/png, left out: Only base64 data is allowed)" in results
     kept = folder_of(Path("runs/seen.sqlite"))
     assert sorted(each.stat().st_mode & 0o777 for each in kept.iterdir()) == [0o600] * 3
 
