@@ -99,7 +99,7 @@ class ActionRow(Struct, frozen=True, kw_only=True):
     key: str | None
     """The key of the effect."""
     outcome: str | None
-    """`done`, `error`, `rejected`, `repeated`, `waits`, `unknown`, `begun` or `not made`."""
+    """`done`, `error`, `partly done`, `rejected`, `repeated`, `waits`, `unknown`, `begun` or `not made`."""
     observation: str | None
     """What the model sees of it."""
     person: str | None

@@ -30,8 +30,8 @@ class CallRecord(Struct, kw_only=True):
     key: str = ""
     """The key of its effect."""
     outcome: str = "not made"
-    """`done`, `error`, `rejected` or `repeated`; `waits` for a person, or is `decided, not yet resumed`; `unknown`; `begun`, without an
-    outcome so far; or `not made`."""
+    """`done`, `error`, `partly done`, `rejected` or `repeated`; `waits` for a person, or is `decided, not yet resumed`; `unknown`; `begun`,
+    without an outcome so far; or `not made`."""
     observation: str | None = None
     """What the model sees of it; None without an outcome."""
     person: str | None = None

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from microagents import Prompt, Reply, Result, run_sync
-from microagents.base.errors import InvalidDefinition
+from microagents.base.errors import InvalidDefinition, TaskFailed
 from microagents.journal.digests import in_order
 from microagents.journal.sharded import reader_of
 from microagents.replies.tool_calls import ToolCall
@@ -21,6 +21,7 @@ from microagents.runs.inspection.climbs import climbs_of
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.actions import Action
 from microagents.systems.agents.agent import AgentAnswer, AgentTask
+from microagents.systems.agents.customers import ask
 from microagents.tools.tool import tool
 from microagents.tools.toolbox import GivenTool
 from tests.benchmarks.harness import is_killed
@@ -302,6 +303,34 @@ def test_a_hand_off_whose_agent_failed_behind_effects_is_not_repeated_alike_with
     assert waiting.outcome == "undecided"
     assert "was made at action 1, and waits for an approval to be made once more" in str(waiting.reason)
     assert [each["what"] for each in done()] == ["label"]
+
+
+class Asking(Script):
+    """Asks the customer."""
+
+    tools: ClassVar[tuple[GivenTool, ...]] = (ask,)
+    calls: tuple[tuple[str, dict[str, Any]], ...] = (("ask", {"text": "Which order?"}),)
+
+
+@tool("agent")
+def find_out() -> Asking:
+    """Let an agent find out."""
+    return Asking()
+
+
+class Curious(Script):
+    """Hands the asking off."""
+
+    tools: ClassVar[tuple[GivenTool, ...]] = (find_out,)
+    calls: tuple[tuple[str, dict[str, Any]], ...] = (("find_out", {}),)
+
+
+def test_a_failure_while_a_call_is_under_way_fails_the_input_as_its_outcome_is_unknown() -> None:
+    def broken(question: object) -> str:
+        raise ValueError(question)
+
+    with pytest.raises(TaskFailed, match=r"on_ask\(\) raised ValueError"):
+        act(Curious(), models="sim:perfect", on_ask=broken)
 
 
 # -- ways that depend on options ---------------------------------------------------------------------------------------
