@@ -74,7 +74,7 @@ def vote_text(reply: Mapping[str, Any], asked: ForwardedRequest, policy: Policy)
     text = said.text or said.refusal
     calls = [_call(each, asked) for each in said.calls or _written_in(text, asked)]
     if not calls:
-        calls = [ToolCall(TEXT, _text_arguments(text, has_form=asked.has_form, by_text=policy.votes == "text"))]
+        calls = [ToolCall(TEXT, _text_arguments(text, asked, policy))]
     for call in calls:
         if not policy.of(call.tool).approve:
             call.arguments.update({name: _kept(value) for name, value in call.arguments.items()})
@@ -115,13 +115,13 @@ def _written_in(text: str, asked: ForwardedRequest) -> list[NativeCall]:
     return tools.in_text(text)[1]
 
 
-def _text_arguments(text: str, *, has_form: bool, by_text: bool) -> dict[str, Any]:
-    if has_form:
+def _text_arguments(text: str, asked: ForwardedRequest, policy: Policy) -> dict[str, Any]:
+    if asked.has_form:
         try:
             return {"value": with_whole_numbers(json.loads(text))}
         except UNREADABLE:
             return {UNREAD: text}
-    if by_text:
+    if policy.votes == "text":
         return {"text": " ".join(text.split())}
     return {}
 

@@ -7,18 +7,19 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 
+from msgspec import Struct
+
 from microagents.roles.limits.reservations import UNITS_PER_USD, units
 from microagents.web.endpoint.callers import CostLimit
 from microagents.web.endpoint.ledger import EVERYONE, Ledger
 from microagents.web.endpoint.wires import Withheld
 
 
-class Reserved:
+class Reserved(Struct):
     """A reservation of one sample, until its cost is known."""
 
-    def __init__(self, amount: int) -> None:
-        self.spent = amount
-        """Units that it has used up: all, unless its reply or its refusal says otherwise."""
+    spent: int
+    """Units that it has used up: all, unless its reply or its refusal says otherwise."""
 
 
 class Cap:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from microagents.base.aio import Notifier
 from microagents.base.logs import log
@@ -25,32 +25,20 @@ APPROVAL_S = 600.0
 UNANSWERED = Approval(approved=False, text=f"no one has approved it in {APPROVAL_S:g} s")
 
 
-class DayRun:
-    """The run of one day, in a journal of its own.
+class DayRun(Struct, eq=False, kw_only=True):
+    """The run of one day, in a journal of its own."""
 
-    Args:
-        runtime: its roles.
-        run_id: its name.
-        day: the day, in UTC.
-        exchanges: the exchanges of its open elections, by their paths.
-        models: its models, by their specs.
-    """
-
-    def __init__(
-        self,
-        runtime: LocalRuntime,
-        run_id: str,
-        day: str,
-        exchanges: dict[str, Exchange],
-        models: Mapping[str, ForwardingModel],
-    ) -> None:
-        self.runtime = runtime
-        self.models = models
-        self.day = day
-        self.open = exchanges
-        self.changed = Notifier()
-        """Notifies of elections that have ended."""
-        self._run_id = run_id
+    runtime: LocalRuntime
+    """Its roles."""
+    run_id: str
+    day: str
+    """The day, in UTC."""
+    open: dict[str, Exchange]
+    """The exchanges of its open elections, by their paths."""
+    models: Mapping[str, ForwardingModel]
+    """Its models, by their specs."""
+    changed: Notifier = field(default_factory=Notifier)
+    """Notifies of elections that have ended."""
 
     async def begin(self) -> None:
         """Begin it."""
@@ -76,7 +64,7 @@ class DayRun:
         verdict = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
         await self._record(path, verdict)
         log().warning(
-            "a call waits for an approval", tool=tool, decide=f"microagents decide {self._run_id} {path} approve"
+            "a call waits for an approval", tool=tool, decide=f"microagents decide {self.run_id} {path} approve"
         )
         try:
             answer = await self._decision_at(path)

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from microagents.base.aio import TaskScope
 from microagents.base.errors import ModelUnavailable
@@ -54,33 +54,28 @@ class ForwardedReply(Struct, frozen=True, kw_only=True):
     """Probability of the whole reply, if it was asked for and is told."""
 
 
-class Exchange:
-    """One request with its replies.
+class Exchange(Struct, eq=False, dict=True):
+    """One request with its replies."""
 
-    Args:
-        asked: the request.
-        policy: how its replies vote.
-        ceiling: most output tokens of a reply, by the operator; None for the client's own cap.
-    """
-
-    def __init__(self, asked: ForwardedRequest, policy: Policy, ceiling: int | None) -> None:
-        self.asked = asked
-        self.policy = policy
-        self.ceiling = ceiling
-        self.keep: Callable[[int], None] = lambda _: None
-        """Keeps the reply of a sample."""
-        self.replies: dict[int, ForwardedReply] = {}
-        """Replies by their place in the order of launches."""
-        self.in_flight = 0
-        """Number of samples that were sent and have not ended."""
-        self.refusal: Response | None = None
-        """The last answer of a provider that is no reply."""
-        self.over_cap: Withheld | None = None
-        """Why a sample was not sent; None while none was refused."""
-        self.failure: ModelUnavailable | None = None
-        """Why the last sample without a reply has none."""
-        self.is_wanted = asyncio.Event()
-        """Set while a client waits for the reply: without one no further sample is begun."""
+    asked: ForwardedRequest
+    policy: Policy
+    """How its replies vote."""
+    ceiling: int | None
+    """Most output tokens of a reply, by the operator; None for the client's own cap."""
+    keep: Callable[[int], None] | None = None
+    """Keeps the reply of a sample."""
+    replies: dict[int, ForwardedReply] = {}
+    """Replies by their place in the order of launches."""
+    in_flight: int = 0
+    """Number of samples that were sent and have not ended."""
+    refusal: Response | None = None
+    """The last answer of a provider that is no reply."""
+    over_cap: Withheld | None = None
+    """Why a sample was not sent; None while none was refused."""
+    failure: ModelUnavailable | None = None
+    """Why the last sample without a reply has none."""
+    is_wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while a client waits for the reply: without one no further sample is begun."""
 
     @cached_property
     def cap(self) -> int:
@@ -197,11 +192,12 @@ class ForwardingModel(Model):
                     reply = await self._paid(exchange, call, begin)
             except ModelUnavailable as error:
                 exchange.failure = error
-                # A reply that cannot be read says nothing of the others, while a run ends at some in a row.
-                kind = "server" if error.is_unread else error.kind
-                raise ModelUnavailable(kind, *error.args[1:]) from None
+                if error.is_unread:  # it says nothing of the others, while a run ends at some in a row
+                    raise ModelUnavailable("server", *error.args[1:]) from None
+                raise
             exchange.replies[seq] = reply
-            exchange.keep(seq)
+            if exchange.keep is not None:
+                exchange.keep(seq)
         found = exchange.replies[seq]
         return Sample(text=found.acts, usage=found.usage, model=self._provider.name, mass=found.mass)
 

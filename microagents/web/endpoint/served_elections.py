@@ -332,7 +332,8 @@ class ServedElections:
         journal = None if runs_dir is None else journal_of(runs_dir, run_id)
         journaling = JournalConfig(path=journal, experiment=experiment, own=own, full=False)
         keeper = Deployment(role=Keeper, options={"journaling": journaling}, in_driver=True)
-        return DayRun(LocalRuntime(plan.context(), deployments_of(plan, keeper)), run_id, day, exchanges, models)
+        runtime = LocalRuntime(plan.context(), deployments_of(plan, keeper))
+        return DayRun(runtime=runtime, run_id=run_id, day=day, open=exchanges, models=models)
 
 
 def _led(election: ElectionId, question: Question, exchange: Exchange) -> Verdict:
