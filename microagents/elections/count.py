@@ -74,13 +74,13 @@ class Count:
         self.ballots.append(ballot)
         self._refusing = self._refusing_with(ballot)
         if isinstance(ballot, Flagged):
-            if ballot.mass is not None:
-                self._see(ballot, ballot.mass, FLAGGED)
+            if ballot.facts.mass is not None:
+                self._see(ballot, ballot.facts.mass, FLAGGED)
                 self.tally.flag()
         else:
             vote = self.vote_of(ballot.value)
-            if ballot.mass is not None:
-                self._see(ballot, ballot.mass, vote)
+            if ballot.facts.mass is not None:
+                self._see(ballot, ballot.facts.mass, vote)
             model = 0 if len(self._models) == 1 else self._model_of(ballot)
             if ballot.shares:
                 self.tally.weigh(vote, ballot.shares, ballot.seq % ORDERS, model)
@@ -90,7 +90,7 @@ class Count:
             self.tally.votes_needed = 1
 
     def _refusing_with(self, ballot: Ballot | Flagged) -> list[str]:
-        is_refusal = isinstance(ballot, Flagged) and ballot.said != "" and not self.tally.counts
+        is_refusal = ballot.facts.said != "" and not self.tally.counts
         if not (self._may_be_refused and is_refusal):
             return []
         return [*self._refusing, self._question.model_of(self._election, ballot.seq)]
@@ -131,7 +131,7 @@ class Count:
 
     def _model_of(self, ballot: Ballot) -> int:
         """Return the index of the model that cast a ballot. One from outside the pool stands in for the model whose turn it was."""
-        found = self._models.get(ballot.fallback)
+        found = self._models.get(ballot.facts.fallback)
         if found is None:
             return self._models[self._question.model_of(self._election, ballot.seq)]
         return found

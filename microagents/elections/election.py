@@ -197,6 +197,27 @@ def _digest(system: str) -> bytes:
     return hashlib.blake2b(system.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
+class SampleFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Facts about a sample beside its vote. No digest covers them."""
+
+    mass: Mass | None = None
+    """Probability of its whole text; None if it is unknown, or another prompt or model than the question's gave it."""
+    cached: Cached | None = None
+    """Tokens of its last request in the provider's cache; None if there are none."""
+    fallback: str = ""
+    """Spec of the fallback that gave it; empty for the model that the question names for its seq."""
+    turn: Turn | None = None
+    """Native calls of a ballot, if their wire gave more with them; the journal keeps it until the election is decided."""
+    said: str = ""
+    """Words of the provider that refused the question for its content; empty for any other sample."""
+
+    def __bool__(self) -> bool:
+        return self != NO_FACTS
+
+
+NO_FACTS = SampleFacts()
+
+
 class Ballot(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """A valid reply."""
 
@@ -207,14 +228,7 @@ class Ballot(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Cost of its sample; None if the price is unknown."""
     shares: dict[str, float] = {}
     """Probability of each option by a model that weighs them: the share that it would have of many votes. Empty for a vote."""
-    fallback: str = ""
-    """Spec of the fallback that gave it; empty for the model that the question names for its seq."""
-    mass: Mass | None = None
-    """Probability of its whole text; None if it is unknown, or another prompt or model than the question's gave it."""
-    turn: Turn | None = None
-    """Native calls of its sample, if their wire gave more with them; the journal keeps it until the election is decided."""
-    cached: Cached | None = None
-    """Tokens of its last request in the provider's cache; None if there are none."""
+    facts: SampleFacts = NO_FACTS
 
 
 class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -225,14 +239,9 @@ class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Name of the red flag."""
     cost_usd: float | None = None
     """Cost of its sample; None if the price is unknown."""
-    mass: Mass | None = None
-    """Probability of its whole text; None if it is unknown."""
-    said: str = ""
-    """Words of the provider that refused the question for its content; empty for any other flag."""
     why: str = ""
     """Reason why a reply is malformed; the journal does not keep it."""
-    cached: Cached | None = None
-    """Tokens of its last request in the provider's cache; None if there are none."""
+    facts: SampleFacts = NO_FACTS
 
 
 class Rejection(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -313,7 +322,7 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     @property
     def refusal(self) -> str:
         """Words of the last refusal; empty without one."""
-        said = [each.said for each in self.ballots if isinstance(each, Flagged) and each.said]
+        said = [each.facts.said for each in self.ballots if each.facts.said]
         if not said:
             return ""
         return said[-1]
@@ -329,7 +338,7 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     def winners_turn(self) -> Turn | None:
         """Native calls of the first-launched ballot of the winner, if their wire gave more with them."""
         ballots = [each for each in self.ballots if isinstance(each, Ballot) and each.value == self.winner]
-        return ballots[0].turn if ballots else None
+        return ballots[0].facts.turn if ballots else None
 
     @property
     def winner(self) -> bytes | None:

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, field, structs
 
 from microagents.base.durations import bucket_of
 from microagents.elections.certainty import MassAudit
-from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged
+from microagents.elections.election import ESCALATED, NO_FACTS, OPEN_OUTCOMES, Ballot, Flagged
 from microagents.journal.digests import in_order, with_entry
 from microagents.journal.messages import (
     NO_DECISION,
@@ -261,8 +261,9 @@ class Books:
         account, outcome = self.totals.account, record.verdict.outcome
         account.valid += valid
         for ballot in record.verdict.ballots:
-            if isinstance(ballot, Ballot) and ballot.fallback:
-                account.fallbacks[ballot.fallback] = account.fallbacks.get(ballot.fallback, 0) + 1
+            fallback = ballot.facts.fallback
+            if fallback and isinstance(ballot, Ballot):
+                account.fallbacks[fallback] = account.fallbacks.get(fallback, 0) + 1
         for flag, count in flagged.items():
             account.flagged[flag] = account.flagged.get(flag, 0) + count
         if is_vote(outcome, record.verdict.ballots):
@@ -312,10 +313,10 @@ class Books:
 
 
 def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:
-    """A ballot as it enters the digest: its cost is only in a sum, and neither its model, its mass, its turn nor the cache is a vote."""
+    """A ballot as it enters the digest, with nothing that is no part of the vote."""
     if isinstance(ballot, Flagged):
-        return structs.replace(ballot, cost_usd=None, mass=None, said="", why="", cached=None)
-    return structs.replace(ballot, cost_usd=None, fallback="", mass=None, turn=None, cached=None)
+        return structs.replace(ballot, cost_usd=None, facts=NO_FACTS, why="")
+    return structs.replace(ballot, cost_usd=None, facts=NO_FACTS)
 
 
 def _count_ballots(ballots: Sequence[Ballot | Flagged]) -> tuple[int, dict[str, int]]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import structs
 
-from microagents.elections.election import Ballot, Flagged, Rejected
+from microagents.elections.election import NO_FACTS, Ballot, Flagged, Rejected, SampleFacts
 from microagents.elections.red_flags import UNVERIFIED
 from microagents.journal.messages import Recalled, RecordDecision, RecordReply, RecordSample
 from microagents.journal.statements import ID_OF_PLACE, LAST_PLACE, one
@@ -23,9 +23,6 @@ from microagents.journal.tables import (
     ReplyRow,
     SampleRow,
 )
-from microagents.replies.chat import Cached
-from microagents.replies.masses import Mass
-from microagents.replies.turns import Turn
 
 MAX_TEXT_BYTES = 64 * 1024
 """Longer texts of replies are cut."""
@@ -131,30 +128,30 @@ def key_range(place_id: int) -> tuple[int, int]:
 def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) -> str | None:
     """Ballots as a JSON array in launch order; None if all of them are votes for the decided value.
 
-    An entry is ``true`` for the decided value, a string for a red flag, an array of the flag, its mass, the words of a refusal and tokens
-    in a cache for one that has more, an array for a reply with more than its value (``true`` for the decided one), and any other JSON for
-    a different reply.
+    An entry is ``true`` for the decided value, a string for a red flag, an array of the flag and facts for one that has some, an array
+    for a reply with more than its value (``true`` for the decided one), and any other JSON for a different reply.
     """
-    if value is not None and all(
-        isinstance(each, Ballot) and each.value == value and _is_plain(each) for each in ballots
-    ):
+    entries = [_encode_entry(each, value) for each in ballots]
+    if value is not None and all(entry == "true" for entry in entries):
         return None
-    return "[" + ",".join(_encode_entry(each, value) for each in ballots) + "]"
+    return "[" + ",".join(entries) + "]"
 
 
 def _encode_entry(ballot: Ballot | Flagged, value: bytes | None) -> str:
     if isinstance(ballot, Flagged):
         return _written_flag(ballot) or msgspec.json.encode(ballot.flag).decode()
     # Unambiguous: a reply is a struct, so its JSON is neither `true` nor a string nor an array.
-    written = b"true" if ballot.value == value else ballot.value
-    return written_ballot(structs.replace(ballot, value=written, turn=None))
+    written, facts = b"true" if ballot.value == value else ballot.value, ballot.facts
+    if facts.turn is not None:
+        facts = structs.replace(facts, turn=None)
+    return written_ballot(structs.replace(ballot, value=written, facts=facts))
 
 
 def written_ballot(ballot: Ballot) -> str:
     """A ballot as JSON: its reply, or an array of the reply and more of it, as `_Written` has it."""
-    if _is_plain(ballot) and ballot.turn is None:
+    if not (ballot.shares or ballot.facts):
         return ballot.value.decode()
-    return _array_of(msgspec.Raw(ballot.value), ballot.shares, ballot.fallback, ballot.mass, ballot.turn, ballot.cached)
+    return _array_of(msgspec.Raw(ballot.value), ballot.shares, ballot.facts)
 
 
 def _array_of(*parts: object) -> str:
@@ -163,10 +160,6 @@ def _array_of(*parts: object) -> str:
     while not kept[-1]:
         kept.pop()
     return msgspec.json.encode(kept).decode()
-
-
-def _is_plain(ballot: Ballot) -> bool:
-    return not ballot.shares and not ballot.fallback and ballot.mass is None and ballot.cached is None
 
 
 def read_ballot(seq: int, written: bytes, cost_usd: float | None = None, *, winner: bytes | None = None) -> Ballot:
@@ -182,10 +175,7 @@ def read_ballot(seq: int, written: bytes, cost_usd: float | None = None, *, winn
         value=winner if value == b"true" and winner is not None else value,
         cost_usd=cost_usd,
         shares=read.shares,
-        fallback=read.fallback,
-        mass=read.mass,
-        turn=read.turn,
-        cached=read.cached,
+        facts=read.facts,
     )
 
 
@@ -195,10 +185,7 @@ _entries = msgspec.json.Decoder(list[msgspec.Raw])
 class _Written(msgspec.Struct, array_like=True):
     value: msgspec.Raw
     shares: dict[str, float] = {}
-    fallback: str = ""
-    mass: Mass | None = None
-    turn: Turn | None = None
-    cached: Cached | None = None
+    facts: SampleFacts = NO_FACTS
 
 
 _written = msgspec.json.Decoder(_Written)
@@ -206,16 +193,14 @@ _written = msgspec.json.Decoder(_Written)
 
 class _WrittenFlag(msgspec.Struct, array_like=True):
     flag: str
-    mass: Mass | None = None
-    said: str = ""
-    cached: Cached | None = None
+    facts: SampleFacts = NO_FACTS
 
 
 def _written_flag(flagged: Flagged) -> str | None:
-    """Write an array of the name of a flag and more of it, as `_WrittenFlag` has it; None if there is no more."""
-    if flagged.mass is None and not flagged.said and flagged.cached is None:
+    """Write an array of the name of a flag and its facts, as `_WrittenFlag` has it; None without facts."""
+    if not flagged.facts:
         return None
-    return _array_of(flagged.flag, flagged.mass, flagged.said, flagged.cached)
+    return _array_of(flagged.flag, flagged.facts)
 
 
 def read_flag(seq: int, flag: str, written: str | bytes | None = None, cost_usd: float | None = None) -> Flagged:
@@ -225,7 +210,7 @@ def read_flag(seq: int, flag: str, written: str | bytes | None = None, cost_usd:
         msgspec.MsgspecError: the row contains values that this program never writes.
     """
     read = _WrittenFlag(flag) if written is None else msgspec.json.decode(written, type=_WrittenFlag)
-    return Flagged(seq=seq, flag=flag, cost_usd=cost_usd, mass=read.mass, said=read.said, cached=read.cached)
+    return Flagged(seq=seq, flag=flag, cost_usd=cost_usd, facts=read.facts)
 
 
 def recalled(row: DecidedRow) -> Recalled:

@@ -9,7 +9,7 @@ from msgspec import structs
 from microagents.actors.role import Context, Messenger, Role, eager
 from microagents.base.foreign_text import visible
 from microagents.base.messages import resolve
-from microagents.elections.election import Ballot, Flagged, Screen, Wanted, input_of
+from microagents.elections.election import Ballot, Flagged, SampleFacts, Screen, Wanted, input_of
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread, refusal_in
 from microagents.replies.chat import CheckedReply, Reply, encode_reply
 from microagents.replies.parsing import Malformed, parse
@@ -35,18 +35,21 @@ class RedFlagger(Role):
     async def screen(self, request: Screen) -> Ballot | Flagged | Wanted:
         """Screen a sample. The order of flags is: cut off, too long, empty, malformed, no such choice, its own flaw, the task's."""
         seq, usage = request.id.seq, request.sample.usage
-        cost_usd, cached = usage.cost_usd, usage.cached
-        path, mass = request.id.election.path, None if request.sample.fallback else request.sample.mass
+        sample, cost_usd, path = request.sample, usage.cost_usd, request.id.election.path
+        # A fallback's masses are of another law.
+        facts = SampleFacts(
+            mass=None if sample.fallback else sample.mass, cached=usage.cached, fallback=sample.fallback
+        )
         of_input = input_of(path)
         task = self.context.task_of(of_input, request.handed)
         try:
             screened = _screened(request, task)
         except Malformed as error:
             why = visible(str(error)[:MAX_WHY])
-            return Flagged(seq=seq, flag=MALFORMED, cost_usd=cost_usd, mass=mass, why=why, cached=cached)
+            return Flagged(seq=seq, flag=MALFORMED, cost_usd=cost_usd, facts=facts, why=why)
         if isinstance(screened, str):
-            said = refusal_in(request.sample)
-            return Flagged(seq=seq, flag=screened, cost_usd=cost_usd, mass=mass, said=said, cached=cached)
+            facts = structs.replace(facts, said=refusal_in(sample))
+            return Flagged(seq=seq, flag=screened, cost_usd=cost_usd, facts=facts)
         if isinstance(screened, Turn):
             return Wanted(seq=seq, turn=screened, cost_usd=cost_usd)
         value = encode_reply(screened)
@@ -59,21 +62,11 @@ class RedFlagger(Role):
             judged[key] = flag
         flag = judged[key]
         if flag is not None:
-            return Flagged(seq=seq, flag=flag, cost_usd=cost_usd, mass=mass, cached=cached)
-        sample = request.sample
-        turn = None
+            return Flagged(seq=seq, flag=flag, cost_usd=cost_usd, facts=facts)
         if sample.turn is not None and sample.turn.items and isinstance(screened, Calls):
             turn = structs.replace(sample.turn, calls=tuple(screened.calls))
-        return Ballot(
-            seq=seq,
-            value=value,
-            cost_usd=cost_usd,
-            shares=sample.shares,
-            fallback=sample.fallback,
-            mass=mass,
-            turn=turn,
-            cached=cached,
-        )
+            facts = structs.replace(facts, turn=turn)
+        return Ballot(seq=seq, value=value, cost_usd=cost_usd, shares=sample.shares, facts=facts)
 
 
 def _screened(request: Screen, task: Task) -> Reply | Turn | str:

@@ -9,7 +9,17 @@ from msgspec import structs
 
 from microagents.actors.role import Role
 from microagents.base.errors import MicroagentsError, ModelUnavailable
-from microagents.elections.election import Ballot, Draw, ElectionId, Flagged, Question, SampleId, Screen, Wanted
+from microagents.elections.election import (
+    Ballot,
+    Draw,
+    ElectionId,
+    Flagged,
+    Question,
+    SampleFacts,
+    SampleId,
+    Screen,
+    Wanted,
+)
 from microagents.elections.red_flags import REFUSED
 from microagents.elections.rules import ByField, Certain
 from microagents.replies.chat import Prompt, Sample
@@ -119,7 +129,9 @@ class Sampler:
             if not error.is_of_content:
                 raise
             said = error.words
-            return Sample(text=said, model=draw.model), Flagged(seq=seq, flag=REFUSED, cost_usd=0.0, said=said)
+            return Sample(text=said, model=draw.model), Flagged(
+                seq=seq, flag=REFUSED, cost_usd=0.0, facts=SampleFacts(said=said)
+            )
         if self.is_over:
             return None
         if sample.mass is not None and not draw.needs_mass:

@@ -486,7 +486,7 @@ class RunningElection:
         self._arrived[seq] = ballot
         if isinstance(ballot, Flagged):
             if (
-                not ballot.said or self.arrivals
+                not ballot.facts.said or self.arrivals
             ):  # a refusal is drawn again only once it is counted: it may end the election
                 self._flagged_ahead.add(seq)
         elif self._guessed.pop(seq, None) != ballot:

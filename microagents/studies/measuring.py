@@ -439,10 +439,11 @@ def _name_of(vote: Hashable) -> int:
 
 
 def _certain(ballots: Sequence[Ballot | Flagged]) -> int | None:
-    if all(each.mass is None for each in ballots):
+    if all(each.facts.mass is None for each in ballots):
         return None
     return sum(
-        isinstance(each, Ballot) and each.mass is not None and decides_alone(each.mass, MARGIN) for each in ballots
+        isinstance(each, Ballot) and each.facts.mass is not None and decides_alone(each.facts.mass, MARGIN)
+        for each in ballots
     )
 
 

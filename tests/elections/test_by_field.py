@@ -14,7 +14,7 @@ from microagents import Call, Model, Prompt, Reply, Result, RowTask, Sample, Unv
 from microagents.base.errors import InvalidDefinition
 from microagents.base.messages import address_of
 from microagents.elections.count import Count
-from microagents.elections.election import Ballot, ElectionId, Question, Verdict
+from microagents.elections.election import Ballot, ElectionId, Question, SampleFacts, Verdict
 from microagents.elections.rules import ByField, Certain, FirstToAheadBy, PortableRule
 from microagents.replies.chat import Sampling, Usage, encode_reply, fingerprint
 from microagents.replies.masses import Mass
@@ -56,7 +56,7 @@ def counted(
     for seq, reply in enumerate(replies):
         assert not count.is_over
         mass = Mass(text=bytes([seq]), log=log(masses[seq]), law="draw", branch=None) if masses else None
-        count.add(Ballot(seq=seq, value=encode_reply(reply), mass=mass))
+        count.add(Ballot(seq=seq, value=encode_reply(reply), facts=SampleFacts(mass=mass)))
     return count.verdict()
 
 

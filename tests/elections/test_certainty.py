@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from microagents.elections.certainty import FALSE_ALARM, FLAGGED, MassAudit, SeenMasses, audited_of, is_audited
 from microagents.elections.count import Count
-from microagents.elections.election import Ballot, Flagged, Question
+from microagents.elections.election import Ballot, Flagged, Question, SampleFacts
 from microagents.elections.rules import (
     Certain,
     FirstTo,
@@ -164,9 +164,11 @@ def count(question: Question, *replies: tuple[str, Mass | None], path: str = PAT
     found = Count(question.id_at(path), question)
     for seq, (text, told) in enumerate(replies):
         if text.startswith("."):
-            found.add(Flagged(seq=seq, flag="malformed", mass=told))
+            found.add(Flagged(seq=seq, flag="malformed", facts=SampleFacts(mass=told)))
         else:
-            found.add(Ballot(seq=seq, value=b'{"word":"%b","remark":""}' % text[0].encode(), mass=told))
+            found.add(
+                Ballot(seq=seq, value=b'{"word":"%b","remark":""}' % text[0].encode(), facts=SampleFacts(mass=told))
+            )
     return found
 
 

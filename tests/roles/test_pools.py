@@ -127,9 +127,11 @@ def test_a_vote_that_another_model_of_the_pool_gave_after_a_straggler_counts_as_
     assert row is not None
     place = ElectionId(path="0/step/0", question_digest=row.question_digest)
     ballots = [ballot for ballot in row.ballots if isinstance(ballot, Ballot)]
-    voters = [ballot.fallback or ("object:one", "object:other")[(place.offset + ballot.seq) % 2] for ballot in ballots]
+    voters = [
+        ballot.facts.fallback or ("object:one", "object:other")[(place.offset + ballot.seq) % 2] for ballot in ballots
+    ]
     values = {"object:one": b'{"number":22}', "object:other": b'{"number":23}'}
     assert [ballot.value for ballot in ballots] == [values[voter] for voter in voters]
-    assert [ballot.seq for ballot in ballots if ballot.fallback] == [6]
+    assert [ballot.seq for ballot in ballots if ballot.facts.fallback] == [6]
     assert (row.outcome, min(map(voters.count, values))) == ("contested", 10)
     assert result.account.repeated == {"straggler": 1}

@@ -9,7 +9,7 @@ import pytest
 from microagents import Context, Deployment, Reply, Sample, Task, Usage
 from microagents.base.errors import TaskFailed
 from microagents.base.messages import address_of
-from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Screen, Wanted
+from microagents.elections.election import Ballot, ElectionId, Flagged, SampleFacts, SampleId, Screen, Wanted
 from microagents.replies.chat import write
 from microagents.replies.masses import Mass
 from microagents.roles import RedFlagger
@@ -69,7 +69,8 @@ async def test_each_flag_discards_a_reply_before_the_next_is_looked_for() -> Non
     found = [await screened(**sample) for _, sample in samples]
     why = {"malformed": "no line `word = ...`"}
     expected = [
-        Flagged(seq=7, flag=flag, said=flag * (flag == "refusal"), why=why.get(flag, "")) for flag, _ in samples
+        Flagged(seq=7, flag=flag, facts=SampleFacts(said=flag * (flag == "refusal")), why=why.get(flag, ""))
+        for flag, _ in samples
     ]
     assert found == expected
 

@@ -193,7 +193,7 @@ async def test_masses_are_asked_for_if_all_draws_have_one_law_and_none_is_hotter
         await held.arrive_in(range(3), [Say(word="a")] * 3)
         verdict = await asking
     assert [each.needs_mass for each in held.drawn] == asked
-    assert [each.mass is not None for each in verdict.ballots] == asked  # one that was not asked for is dropped
+    assert [each.facts.mass is not None for each in verdict.ballots] == asked  # one that was not asked for is dropped
 
 
 # -- what is counted, and in which order -------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ async def test_a_resumed_run_decides_the_same(tmp_path: Path) -> None:
     assert resumed.account.masses == whole.account.masses
     with Reader(tmp_path / "whole.sqlite") as reader:
         rows, shown = dict(reader.decisions()), reader.overview(0)
-    assert all(each.mass is not None for row in rows.values() for each in row.ballots)
+    assert all(each.facts.mass is not None for row in rows.values() for each in row.ballots)
     for step, byte in enumerate(shown):
         row = rows[f"0/step/{step}"]
         flagged = any(isinstance(each, Flagged) for each in row.ballots)

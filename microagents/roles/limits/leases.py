@@ -56,7 +56,7 @@ class Leases:
     ) -> None:
         self._holder, self._ask, self._on_end = holder, ask, on_end
         self._asked = self._open = 0
-        """Number of leases so far, and of those that are not released."""
+        """Number of leases so far, and of unreleased ones."""
         self._released = Notifier()
 
     async def acquire(self, wanted: Acquire) -> tuple[int, dict[str, int]]:

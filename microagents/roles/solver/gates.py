@@ -145,7 +145,7 @@ class Block:
     def __init__(self, number: int) -> None:
         self.number = number
         self.left, self.open, self.spent = AT_ONCE, 0, 0
-        """Calls that may still be sent, those that have not ended, and those that may be billed."""
+        """Calls left to send, calls in flight, and calls that may be billed."""
 
 
 class Permits(Gate):

@@ -104,8 +104,8 @@ def _recorded(reader: Reader) -> Iterator[tuple[int, Samples]]:
 
 def _own(ballots: Samples) -> Samples:
     """Return the first samples up to one that is missing, or that a fallback gave; without their masses."""
-    taken = takewhile(lambda each: each[0] == each[1].seq and not getattr(each[1], "fallback", ""), enumerate(ballots))
-    return [structs.replace(each, mass=None) for _, each in taken]
+    taken = takewhile(lambda each: each[0] == each[1].seq and not each[1].facts.fallback, enumerate(ballots))
+    return [structs.replace(each, facts=structs.replace(each.facts, mass=None)) for _, each in taken]
 
 
 def _steps(plan: RunPlan, numbers: Sequence[int] | None = None) -> Iterator[tuple[int, ChainStep]]:

@@ -343,22 +343,22 @@ def _replies(
                 text=None if text is None else text.text,
                 text_is_cut=text is not None and text.is_cut,
                 cost_usd=ballot.cost_usd,
-                cached=ballot.cached,
+                cached=ballot.facts.cached,
             )
         )
     return replies
 
 
 def _cached_of(ballots: Sequence[Ballot | Flagged]) -> Cached | None:
-    found = [each.cached for each in ballots if each.cached is not None]
+    found = [each.facts.cached for each in ballots if each.facts.cached is not None]
     if not found:
         return None
     return Cached(read=sum(each.read for each in found), written=sum(each.written for each in found))
 
 
 def _model_of(election: ElectionId, ballot: Ballot | Flagged, question: Question | None) -> str | None:
-    if isinstance(ballot, Ballot) and ballot.fallback:
-        return ballot.fallback
+    if ballot.facts.fallback:
+        return ballot.facts.fallback
     if question is None or len(question.models) == 1:
         return None
     return question.model_of(election, ballot.seq)
