@@ -135,6 +135,10 @@ class Reader:
         """Return the journal that has a place: itself, unless the run is in shards."""
         return self
 
+    def journals(self) -> list[Path]:
+        """Return the journals with the work: its own, or of its shards."""
+        return [self.path]
+
     def shards(self) -> dict[str, str]:
         """Return the states of its shards by their names: as of an outcome, or ``not begun``; none of a run that is not in shards."""
         return {}

@@ -132,6 +132,10 @@ class ShardedReader(Reader):
             self._own = self._closing.enter_context(Reader(self.path))
         return self._own
 
+    def journals(self) -> list[Path]:
+        """Return the journals of the shards that were begun."""
+        return [each.path for each in self._shards()]
+
     def shards(self) -> dict[str, str]:
         """Return the states of its shards by their names: as of an outcome, ``sealed`` once they are done, or ``not begun``."""
         return {
@@ -236,9 +240,8 @@ class ShardedReader(Reader):
     def verify(self) -> list[str]:
         """Compare every row with the recorded totals and digests; returns a sentence for each difference."""
         found = self.damage()
-        paths = [each.path for each in self._shards()]
         with ThreadPoolExecutor() as pool:
-            for problems in pool.map(_problems_of, paths):
+            for problems in pool.map(_problems_of, self.journals()):
                 found += problems
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import sys
 import threading
 from array import array
@@ -67,7 +68,7 @@ def do_shard(whole: Path, shard: int, ended: threading.Event) -> ShardEnding:
                 seal(journal)
     except MicroagentsError as error:
         return ShardEnding(outcome="failed", reason=str(error))
-    except OSError as error:
+    except (OSError, sqlite3.Error) as error:
         return ShardEnding(outcome="stopped", reason=f"{error}; all decisions so far are kept")
     if not found or found[-1].reason != reason:
         return ShardEnding(outcome="stopped", reason=reason, is_capped=True)

@@ -15,9 +15,10 @@ from msgspec import structs
 from microagents import InvalidUsage, Result, run_sync
 from microagents.base.errors import PeerLost
 from microagents.journal.seals import broken_seals, seal
-from microagents.journal.sharded import shard_journal
+from microagents.journal.sharded import reader_of, shard_journal
 from microagents.runs.driver.begin import carry_out, new_plan, resume
-from microagents.runs.inspection.runs import inspect_run
+from microagents.runs.inspection.decision import inspect_decision
+from microagents.runs.inspection.runs import decide, inspect_run
 from microagents.shards.one_shard import ShardEnding, do_shard
 from microagents.shards.sharded_run import execute_in_shards
 from tests.cli.commands import microagents
@@ -173,3 +174,49 @@ def test_what_is_not_sealed_is_not_written_to_an_address(tmp_path: Path) -> None
     assert (refused.code, "is not done; nothing was written" in refused.err) == (2, True)
     away = microagents("show", "whole", "--runs-dir", f"file://{tmp_path}/nowhere")
     assert (away.code, "cannot be copied to" in away.err) == (2, True)
+
+
+def test_each_page_of_a_run_in_shards_is_the_page_of_one_process(tmp_path: Path) -> None:
+    alone(towns(9, equal=3), tmp_path)
+    sharded(towns(9, equal=3), tmp_path, 3)
+    found = dict[str, list[Any]]()
+    for run in ("one", "whole"):
+        with reader_of(tmp_path, run) as reader:
+            found[run] = [
+                reader.inputs_overview(),
+                reader.input_sums()[: 2 * 4 * 9],
+                [reader.overview(number) for number in range(9)],
+                [(path, row.value, row.ballots) for path, row in reader.decisions()],
+                [row.value for _, row in reader.decisions(4)],
+                sorted((number, row and row.value) for number, row in reader.row_elections()),
+                reader.rows_with("town 4"),
+                [structs.replace(each, reason=None) for each in reader.input_endings()],
+                [(number, options) for number, options, _ in reader.inputs([2, 7])],
+                [ending is None for _, _, ending in reader.inputs()],
+                sum(decisions for _, decisions, _, _ in reader.series(10)),
+                inspect_decision(reader, "4/step/0").value,
+                list(reader.differences(reader, 4)),
+            ]
+    assert found["whole"] == found["one"]
+
+
+def test_a_person_decides_in_the_shard_that_waits(tmp_path: Path) -> None:
+    rows = Towns.rows([{"town": f"utopia {number}", "id": str(number)} for number in range(3)])
+    waits = sharded(rows, tmp_path, 2, max_draws=4)
+    assert (waits.outcome, waits.account.inputs_failed) == ("undecided", 3)
+    assert "of 3 inputs 3 undecided; input 0: " in str(waits.reason)
+    for number in range(3):
+        said = decide(tmp_path, "whole", f"{number}/step/0", '{"name": "Utopia", "inhabitants": 1}')
+        assert said.go_on is not None
+    done = again(tmp_path)
+    assert [row["name"] for row in done.rows(as_json=True)] == ["Utopia"] * 3
+
+
+def test_a_shard_is_resumed_with_its_run_only(tmp_path: Path) -> None:
+    sharded(towns(6), tmp_path, 2, max_calls=5)
+    with pytest.raises(
+        InvalidUsage, match="whole-0 is a shard, and has some of the inputs of a run; resume that run: whole"
+    ):
+        asyncio.run(resume("whole-0", runs_dir=tmp_path / "whole.shards"))
+    forgot = microagents("resume", "whole", "--forget-unsettled", "--runs-dir", str(tmp_path))
+    assert "nothing of this run is unsettled" in forgot.err

@@ -73,7 +73,6 @@ def command(
     """
     from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
     from microagents.journal.interventions import forget_unsettled as forget
-    from microagents.journal.reading import journal_of
     from microagents.journal.sharded import reader_of
     from microagents.runs.driver.begin import resume
     from microagents.runs.plan import settings_of, what_stranger_names
@@ -90,7 +89,7 @@ def command(
         if (stranger := what_stranger_names(reader)) is not None:
             confirm_trust(stranger, "--trust-journal")
             reader.trust()
-        experiment = reader.experiment
+        experiment, journals = reader.experiment, reader.journals()
         check_stream(stream, as_json=as_json, is_listed=experiment.listed)
         again = resume_in_shards if experiment.shards else resume
         options_of_strategy = options.fitting(experiment.recipe.strategy_options.__contains__)
@@ -99,11 +98,11 @@ def command(
     if detach:
         begin_detached(run, runs_dir)
     if forget_unsettled:
-        forgotten = forget(journal_of(runs_dir, run))
-        if forgotten is None:
-            said = "nothing of this run is unsettled"
-        else:
+        forgotten = "; ".join(filter(None, map(forget, journals)))
+        if forgotten:
             said = f"no longer counted: {forgotten}"
+        else:
+            said = "nothing of this run is unsettled"
         typer.echo(printable(said), err=True)
     result = run_in_terminal(
         watched,

@@ -155,9 +155,9 @@ def command(
         chosen = strategy_named(strategy, options, given.first)
         named = run_id or new_run_id(given.first)
     else:
-        if strategy is not None or no_journal or detach:
+        if strategy is not None or no_journal or detach or shards is not None:
             raise InvalidUsage(
-                "--wrong-at-most names the strategy and needs a journal; leave out --strategy, --no-journal and --detach"
+                "--wrong-at-most names the strategy and needs one journal; leave out --strategy, --no-journal, --detach and --shards"
             )
         asked = Promising(
             wanted=WantedPromise(wrong_at_most=wrong_at_most, confidence=confidence),

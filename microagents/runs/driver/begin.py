@@ -191,6 +191,10 @@ async def resume(
     with reader_of(Path(runs_dir), run_id, trust=trust_journal) as reader:
         if (stranger := what_stranger_names(reader)) is not None:
             raise InvalidUsage(f"{stranger}; if you trust it, pass trust_journal=True")
+        if reader.experiment.of_inputs is not None:
+            raise InvalidUsage(
+                f"{run_id} is a shard, and has some of the inputs of a run; resume that run: {Path(runs_dir).stem}"
+            )
         reader.experiment.check_there(inputs or ())
     for place, text in (answers or {}).items():
         decide(Path(runs_dir), run_id, place, f"answer {text}")
