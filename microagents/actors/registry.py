@@ -45,7 +45,7 @@ class Registry(Struct, frozen=True, kw_only=True):
 
     @property
     def listed(self) -> str:
-        """The names, those of papers behind the others."""
+        """The names, first the ones that are not of papers."""
         own = [name for name in self.addresses if name not in self.papers]
         groups = [", ".join(own), *[f"papers: {', '.join(self.papers)}"] * bool(self.papers)]
         return "; ".join(groups)

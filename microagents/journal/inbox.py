@@ -1,4 +1,4 @@
-"""The database beside a journal in which other processes leave requests to a live run, which deletes those that it has taken.
+"""The database beside a journal in which other processes leave requests to a live run, which deletes the ones it has taken.
 
 One process writes a journal, so others insert rows here. A request has an id: it takes effect once, and the journal records it then. The
 database has SQLite's rollback journal, which is right on every disk, and the run never waits for its lock: an asker that is stopped amid

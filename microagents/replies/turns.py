@@ -46,7 +46,7 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     outcome: str = "done"
     """Of a result: its outcome, such as ``error``."""
     closing: str = ""
-    """Text behind that of a user's turn in the flat form only: where results end a conversation, the next step is the model's."""
+    """Text behind a user's turn in the flat form only: where results end a conversation, the next step is the model's."""
     files: tuple[Media, ...] = ()
     """Pictures and files of a user's turn, or of a result."""
     label: str = CALLED

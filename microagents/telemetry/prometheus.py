@@ -32,7 +32,7 @@ def _lines(metric: Metric, runs: Sequence[tuple[Mapping[str, str], Account]]) ->
 
 
 def plain(name: str) -> str:
-    """Return a name, or that of a label, with underscores for dots."""
+    """Return the name of a metric or a label, with underscores for dots."""
     return name.replace(".", "_")
 
 

@@ -347,7 +347,7 @@ def _check_way(way: Sequence[type[AgentTask[Any]]]) -> None:
 
 
 def _tools_of(agent: type[AgentTask[Any]]) -> Sequence[GivenTool]:
-    """Return the tools of an agent with its default options; those of its class if it has none, or cannot say."""
+    """Return the tools of an agent with its default options; of its class, if it has none or cannot say."""
     try:
         return agent().given_tools()
     except Exception:  # noqa: BLE001 - a user's class may raise anything; its tools are checked again once it is made

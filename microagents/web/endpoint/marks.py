@@ -19,7 +19,7 @@ from microagents.web.endpoint.wires import CHAT
 EXTRAS = "microagents"
 """Name of the object beside the counts of a usage."""
 Fields = Mapping[str, Any]
-"""The fields of an object: as bytes, but for those that are set."""
+"""The fields of an object, as bytes unless they are set."""
 _object = msgspec.json.Decoder(dict[str, Raw])
 _list = msgspec.json.Decoder(list[Raw])
 

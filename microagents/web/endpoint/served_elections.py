@@ -170,7 +170,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     ceiling: int | None = None
     """Most output tokens of a reply; None for the client's own cap."""
     run_id: str = "serve"
-    """Name of the run of the first day; that of a later day ends with its day."""
+    """Name of the run of the first day; the name of a later run ends with its day."""
     runs_dir: Path | None = None
     """Folder of the journals; None for none."""
     settings: Mapping[str, object] = {}
