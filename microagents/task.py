@@ -75,6 +75,8 @@ class Task(BaseModel, Generic[V]):
     """The page that shows what its `expert` needs, for messages."""
     required_methods: ClassVar[tuple[str, ...]] = ()
     """Names of the methods that every task of this kind must override."""
+    has_one_question: ClassVar[bool] = False
+    """Whether the work on it holds one election at a time, so that it can be parked while a batch takes hours."""
     progress_unit: ClassVar[str] = "step"
     """Name of a unit of progress, for displays. With an s behind it, it is the plural."""
     tools: ClassVar[Sequence[GivenTool]] = ()
@@ -297,6 +299,7 @@ _CLASS_SETTINGS = (
         "reading",
         "default_strategy",
         "required_methods",
+        "has_one_question",
         "progress_unit",
         "oracle_judges_result",
         "tools",

@@ -81,6 +81,11 @@ class Context(Struct, frozen=True, kw_only=True):
         specs = [spec for pool in self.models.values() for spec in pool]
         return self.settings.get("batch") is not None or any("batch=" in spec.partition("@")[2] for spec in specs)
 
+    @property
+    def can_park(self) -> bool:
+        """Whether inputs need not wait in memory for batches: there are many, and each holds one election at a time."""
+        return len(self.tasks) > 1 and self.tasks[0].has_one_question
+
     def pool(self, *roles: str) -> tuple[str, ...]:
         """Return the pool of models for the questions of the first of these roles that has one, else the common pool."""
         pools = [self.models.get(role.lower()) for role in roles]

@@ -264,6 +264,14 @@ class NotSent(Stopped):
         return f"a draw for {path} was not sent, because the run is ending; all decisions so far are kept; resume the run to continue"
 
 
+class Parked(MicroagentsError):
+    """The work on an input waits for a batch; args: its name. It is done again once the batch has ended, and takes its results."""
+
+    def __str__(self) -> str:
+        (batch,) = self.args
+        return f"waits for batch {batch}"
+
+
 class NotMade(MicroagentsError):
     """A tool did nothing: it refused the call before it changed the world. For functions that agents call to raise."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct, structs
@@ -59,6 +59,10 @@ class SampleBatch(Struct, frozen=True, kw_only=True):
     def tag(self) -> str:
         """Its name in the provider's lists, which no other batch has."""
         return f"microagents-{self.number}-{self.body}"
+
+    def ids(self) -> Iterator[bytes]:
+        """Yield the ids of its lines."""
+        return (self._line(place) for place in range(self.lines))
 
     def has(self, line: bytes) -> bool:
         """Whether it has a line with this id."""

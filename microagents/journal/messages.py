@@ -51,6 +51,9 @@ class Ended(Struct, frozen=True, kw_only=True):
 
     holder: int = 0
     number: int
+    """Number of the lease; 0 if it has ended before."""
+    parked: dict[str, int] = {}
+    """Amounts that it leaves to a batch until the reply is taken; negative ones are given back then."""
     spent: dict[str, int] = {}
     """What it has used up for good, by bound; more than it held makes a debt."""
     unknown: tuple[str, ...] = ()
@@ -714,7 +717,7 @@ class Recollection(Struct, frozen=True, kw_only=True):
     ended: bytes = b""
     """Of the run: for each input the code of its outcome, see `ENDED_AS`."""
     open_elections: tuple[OpenElection, ...] = ()
-    """Of the run: the elections without a verdict, if they were asked for."""
+    """The elections without a verdict, if they were asked for."""
     batches: tuple[SampleBatch, ...] = ()
     """Of the run: its batches whose lines may still be asked for, if they were asked for."""
     content: bytes | None = None
@@ -729,7 +732,7 @@ class Recall(Request[Recollection], frozen=True, kw_only=True):
     path: str = ""
     """Path of a decision or an answer, such as ``3/step/17``; of an input, such as ``3``; empty for the run."""
     with_open_elections: bool = False
-    """Whether to add the elections of the run without a verdict, whose samples need not be paid for again."""
+    """Whether to add the elections without a verdict, of the run or at the path, whose samples need not be paid for again."""
     with_batches: bool = False
     """Whether to add the batches of the run."""
     file: str = ""

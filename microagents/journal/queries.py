@@ -36,7 +36,9 @@ from microagents.journal.statements import (
     ENDED_INPUTS,
     NEXT_OF_PLACE,
     NUMBER_OF_INPUTS,
+    OF_ID,
     OF_KEY,
+    OF_KEY_BY_SEQ,
     OF_PART,
     SUM_OF_INPUTS,
     UNSOLVED,
@@ -148,10 +150,15 @@ def _part_of(batch: int) -> str:
     return f"batch/{batch:09}"
 
 
-def read_open_elections(rows: Rows) -> list[OpenElection]:
-    """Elections without a verdict, with their paid samples."""
+def read_open_elections(rows: Rows, key: int | None = None) -> list[OpenElection]:
+    """Elections without a verdict, with their paid samples: all, or those at one key."""
+    if key is None:
+        samples, named = rows.select(SampleRow, BY_SEQ), rows.select(PlaceRow)
+    else:
+        samples = rows.select(SampleRow, OF_KEY_BY_SEQ, (key,))
+        named = rows.select(PlaceRow, OF_ID, (place_of(key),))
     found: dict[tuple[int, bytes], tuple[list[Ballot | Flagged], dict[int, Rejected]]] = {}
-    for row in rows.select(SampleRow, BY_SEQ):
+    for row in samples:
         ballots, rejected = found.setdefault((row.key, row.fork), ([], {}))
         seq, written = row.seq % REJECTED_SEQ, row.value
         if row.flag is not None and row.seq == seq:
@@ -164,7 +171,7 @@ def read_open_elections(rows: Rows) -> list[OpenElection]:
             before = rejected[seq].replies if seq in rejected else ()
             reply = msgspec.json.decode(written, type=Rejection)
             rejected[seq] = Rejected(seq=seq, replies=(*before, reply), cost_usd=row.cost_usd)
-    places = {each.id: each.path for each in rows.select(PlaceRow)} if found else {}
+    places = {each.id: each.path for each in named} if found else {}
     return [
         OpenElection(
             id=ElectionId(path=joined(places[place_of(key)], key), question_digest=question_digest),

@@ -255,6 +255,9 @@ class Store:
         if request.file:
             return Recollection(content=self.contents.read(request.file))
         with self._reading():
+            if "/" in path and request.with_open_elections:
+                key = key_at(self._db, path)
+                return Recollection(open_elections=() if key is None else tuple(read_open_elections(self._rows, key)))
             if "/" in path:
                 return Recollection(decision=self._decision(path))
             if not path:

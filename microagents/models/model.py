@@ -256,8 +256,19 @@ class Model:
         """
 
     def has_bought(self, call: Call) -> bool:  # noqa: ARG002 - for models with batches
-        """Whether a batch of an earlier sitting has the sample of a call."""
+        """Whether a batch has the sample of a call."""
         return False
+
+    def is_counted(self, call: Call) -> bool:  # noqa: ARG002 - for models with batches
+        """Whether the limits counted the batch of a call at the start of the sitting."""
+        return False
+
+    async def end_of_batch(self, name: str) -> None:
+        """Wait until a batch has ended at the provider; does nothing if it is not one of this model that is waited for.
+
+        Raises:
+            MicroagentsError: its end is not found out.
+        """
 
     def let_go(self, *, cancels: bool) -> None:
         """End the wait for batches, since the run ends.

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from microagents.actors.role import Context, Messenger, Role
 from microagents.base.aio import CLOSE_S, Notifier, TaskScope, begin, wait_to_end
-from microagents.base.errors import PASSING, MicroagentsError, NotSent
+from microagents.base.errors import PASSING, MicroagentsError, NotSent, Parked
 from microagents.base.logs import log
 from microagents.base.messages import resolve
 from microagents.base.user_code import described, role_failed
@@ -32,7 +32,16 @@ from microagents.elections.election import (
     Wanted,
 )
 from microagents.elections.rules import ByField, FirstValid
-from microagents.journal.messages import Conditions, Entry, Recall, Record, RecordReply, RecordSample, Subscribe
+from microagents.journal.messages import (
+    Conditions,
+    Entry,
+    Recall,
+    Recollection,
+    Record,
+    RecordReply,
+    RecordSample,
+    Subscribe,
+)
 from microagents.replies.chat import CheckedReply, Reply, decoder_of, prose_fields
 from microagents.roles.executor import Execute
 from microagents.roles.known_models import KnownModels
@@ -43,6 +52,8 @@ from microagents.roles.verification import Verification
 from microagents.task import Task, flag_of, verifies
 from microagents.telemetry.tracing import ElectionTrace, Tracer
 
+PARK_S = 5.0
+"""Longest wait of a draw that is parked for the other draws of its election."""
 MAX_ABANDONED = 1024
 """Number of abandoned elections whose ballots are kept."""
 
@@ -59,6 +70,8 @@ class Voter(Role):
         self._open: dict[ElectionId, RunningElection] = {}
         self._paid: OrderedDict[ElectionId, Sequence[Ballot | Flagged | Rejected]] = OrderedDict()
         """Paid samples of elections that are not open: of an earlier sitting, or of a dropped guess that may be asked again."""
+        self._are_parked = context.is_in_batches
+        """Whether these are left in the journal, since most elections wait there for hours."""
         self._persons: dict[str, bytes] = {}
         """Decisions of persons on elections that are open, or may be opened, by path."""
         self._scope = TaskScope()
@@ -80,8 +93,8 @@ class Voter(Role):
 
     async def start(self) -> None:
         """Load the paid ballots of earlier sittings, and follow the conditions of the run."""
-        found = await self.ask(Recall(with_open_elections=True))
-        self._paid.update({each.id: [*each.ballots, *each.rejected] for each in found.open_elections})
+        if not self._are_parked:
+            self._keep(await self.ask(Recall(with_open_elections=True)))
         conditions = self.stream(Subscribe())
         self._take(await anext(conditions))  # before the first draw
         self._scope.start(self._follow_conditions(conditions))
@@ -126,10 +139,15 @@ class Voter(Role):
             self.tell(Record(entries=tuple(self._records)))
             self._records.clear()
 
+    def _keep(self, found: Recollection) -> None:
+        self._paid.update({each.id: [*each.ballots, *each.rejected] for each in found.open_elections})
+
     async def elect(self, request: Elect) -> Verdict:
         """Hold an election, or join the open one; returns its verdict."""
         if not self._is_admitted(request):
             await self._admitted(request)
+        if self._are_parked:
+            await self._recall(request)
         election = self._join(request)
         try:
             while not election.announced:
@@ -143,6 +161,8 @@ class Voter(Role):
         """Hold an election, or join the open one; yields all its valid ballots in order of arrival, then the verdict."""
         if not self._is_admitted(request):
             await self._admitted(request)
+        if self._are_parked:
+            await self._recall(request)
         election = self._join(request)
         sent = 0
         try:
@@ -165,6 +185,13 @@ class Voter(Role):
         """Wait until the election of a request is open or may be opened."""
         while not self._is_admitted(request):
             await self._admission_changed.wait()
+
+    async def _recall(self, request: Elect | Follow) -> None:
+        """Load the paid ballots of an election that may have been parked."""
+        self.send_records()
+        found = await self.ask(Recall(path=request.id.path, with_open_elections=True))
+        if request.id not in self._open:
+            self._keep(found)
 
     def _join(self, request: Elect | Follow) -> RunningElection:
         """Return the open election of a request; opens it if there is none."""
@@ -209,8 +236,10 @@ class Voter(Role):
             return False
         del self._open[election.id]
         election.close_count(None)
+        election.forget_failure()
         # A guess that is dropped and then asked again must not be paid twice, so its ballots are kept.
-        self._paid[election.id] = election.paid
+        if not self._are_parked:
+            self._paid[election.id] = election.paid
         if len(self._paid) > MAX_ABANDONED:
             self._paid.popitem(last=False)
         return bool(election.calls)
@@ -232,6 +261,8 @@ class RunningElection:
         self.draws: dict[int, asyncio.Task[None]] = {}
         """Draws in flight, by seq."""
         self._failure: MicroagentsError | None = None
+        self._parked = ""
+        """Name of the batch for which the last draw waits that waits for one; empty for none."""
         self._person: bytes | None = None
         """The reply that a person has decided for."""
         self._voter = voter
@@ -346,6 +377,19 @@ class RunningElection:
         # Draws that ended at once may leave more to draw. These wait an iteration, in which the run may be stopped, and other work is done.
         if wanted == self._launched < self._wanted and not self.count_is_closed:
             self._loop.call_soon(self.launch)
+        else:
+            self._park()
+
+    def _park(self) -> None:
+        """End the work on the election for now, if nothing but batches can give more samples. It goes on from the journal."""
+        if not self.draws and not self._is_launching:
+            self._park_all()
+
+    def _park_all(self) -> None:
+        """End the work for now although draws are not sent yet: they may wait for room that only the parked ones can give back."""
+        if self._parked and not self.count_is_closed:
+            self._record_texts()
+            self.close_count(Parked(self._parked))
 
     def _drawn_together(self, seqs: range) -> range:
         """Return the first of these seqs that go in one request. A reply that was rejected is asked again by itself."""
@@ -358,7 +402,7 @@ class RunningElection:
 
     def _begin(self, seqs: range) -> None:
         """Begin to draw samples in one request; it is known by its first seq."""
-        draw = self._draw(seqs[0]) if len(seqs) == 1 else self._draw_together(seqs)
+        draw = self._draw_or_park(seqs[0]) if len(seqs) == 1 else self._draw_together(seqs)
         if self._voter.draws_are_eager:
             begun = begin(draw)
         else:
@@ -441,6 +485,11 @@ class RunningElection:
             if not self.count_is_closed:
                 self._begin(part)
 
+    async def _draw_or_park(self, seq: int) -> None:
+        """Draw a sample. The last of several draws that wait for a batch ends the work on the election."""
+        await self._draw(seq)
+        self._park()
+
     async def _draw(self, seq: int) -> None:
         sample_id = SampleId(election=self.id, seq=seq)
         verification = self._verification
@@ -454,7 +503,12 @@ class RunningElection:
         except NotSent:  # the run is ending: the election stays open, and a resumed run draws this sample
             return
         except MicroagentsError as error:
-            self.close_count(error)
+            if isinstance(error, Parked):
+                if not self._parked:
+                    self._loop.call_later(PARK_S, self._park_all)
+                (self._parked,) = error.args
+            else:
+                self.close_count(error)
             return
         except (asyncio.CancelledError, *PASSING):
             raise
@@ -563,6 +617,10 @@ class RunningElection:
             self._failure = failure
             self._voter.announce_soon(self)
             self._updates.notify()
+
+    def forget_failure(self) -> None:
+        """Forget the failure, whose traceback refers to this election: only the garbage collector would free them."""
+        self._failure = None
 
     def announce(self, failure: MicroagentsError | None) -> None:
         """Let followers read the verdict, or the failure: its own, or the keeper's."""

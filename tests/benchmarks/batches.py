@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -20,7 +21,6 @@ from random import Random
 from typing import Any
 
 import msgspec
-import psutil
 
 import microagents
 from microagents.models.http import batch_client
@@ -48,6 +48,11 @@ SHORT = {"MOMENT_S": 0.1, "POLL_S": (0.02, 0.1), "LOOK_S": 0.1, "LOST_S": 2.0}
 MOST_KILLS = 3
 WAIT_S = 120.0
 MOST_ROUNDS, LEAST_SHARE, MOST_OF_COST = 5, 0.99, 0.52
+LARGER = 10
+"""Rows of the second table of `rounds`, by those of the first one."""
+MOST_KB = 12.0
+"""Most kB by which a further row may enlarge the memory of a run."""
+MB_OF_RUSAGE = 2**20 if sys.platform == "darwin" else 2**10
 
 
 async def filled(url: str, folder: Path, wire: str, rows: int, **given: Any) -> microagents.Result[Any]:
@@ -57,12 +62,16 @@ async def filled(url: str, folder: Path, wire: str, rows: int, **given: Any) -> 
     return await microagents.run(table(rows), **{**options, **given})
 
 
-async def sitting(wire: str, url: str, folder: Path) -> int:
-    """Do one sitting of a run in a process of its own; prints its account."""
-    for name, value in SHORT.items():
-        setattr(batch_client, name, value)
-    result = await filled(url, folder, wire, ROWS, k=2)
-    print(msgspec.json.encode(result.as_json(), enc_hook=str).decode())
+async def sitting(wire: str, url: str, folder: Path, rows: int) -> int:
+    """Do one sitting of a run in a process of its own; prints its account, and its most memory."""
+    if rows == ROWS:
+        for name, value in SHORT.items():
+            setattr(batch_client, name, value)
+        result = await filled(url, folder, wire, rows, k=2)
+    else:
+        result = await filled(url, folder, wire, rows, k=3, batch_then="single")
+    shown = result.as_json() | {"most_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MB_OF_RUSAGE}
+    print(msgspec.json.encode(shown, enc_hook=str).decode())
     return 0 if result.outcome == "completed" else 1
 
 
@@ -79,14 +88,14 @@ class Killer:
         """Choose the next point."""
         self._point, self._after = self._random.choice(self._points), self._random.choice((0, 0, 1, 3))
 
-    async def run(self, *words: str) -> tuple[int | None, str]:
+    async def run(self, *words: str, within_s: float | None = WAIT_S) -> tuple[int | None, str]:
         """Do a sitting; returns its exit code and what it prints."""
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.benchmarks.batches", "--sitting", *words),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(within_s):
             out, error = await self.process.communicate()
         return self.process.returncode, (out or error).decode()
 
@@ -118,9 +127,9 @@ async def kill_and_resume(seed: int, expected: tuple[str, str]) -> tuple[Counter
             for _ in range(MOST_KILLS):
                 if ended == -signal.SIGKILL:
                     killer.aim()
-                    ended, out = await killer.run(wire, served.url, name)
+                    ended, out = await killer.run(wire, served.url, name, str(ROWS))
             if ended == -signal.SIGKILL:
-                ended, out = await killer.run(wire, served.url, name)
+                ended, out = await killer.run(wire, served.url, name, str(ROWS))
             await served.desk.answer_all()
         assert ended == 0, (seed, wire, faults, out[-2000:])
         shown = json.loads(out)
@@ -154,41 +163,37 @@ async def kills(options: Any) -> None:
 
 
 async def rounds(options: Any) -> None:
-    """Fill a large table at k = 3 with single replies right in .9, and check its rounds and its cost."""
-    process, rows = psutil.Process(), options.rows
+    """Fill a large table at k = 3 with single replies right in .9, and check its rounds, its cost and its memory."""
+    rows, most_mb = options.rows, list[float]()
+    for each in (max(1, rows // LARGER), rows):
+        most_mb.append(await table_in_rounds(each))
+    print(f"memory {most_mb[0]:.0f} MB for {rows // LARGER:,} rows, {most_mb[1]:.0f} MB for {rows:,}")
+    assert most_mb[1] - most_mb[0] <= MOST_KB * rows / 1000
+
+
+async def table_in_rounds(rows: int) -> float:
+    """Fill a table in a process of its own; returns the most memory of that in MB."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "keys").touch()
         faults = BatchFaults(poll_s=0.5)
         endpoint = Endpoint(model="sim:perfect@error=0.1", task=table(1)[0], batches=faults, keys=folder / "keys")
         async with serving(endpoint) as served:
-            before, most = process.memory_info().rss, [0]
-            watching = asyncio.create_task(_watch(process, most))
             began_s = time.monotonic()
-            result = await filled(served.url, folder, "responses", rows, k=3, batch_then="single")
+            code, out = await Killer(Random(0), ()).run("responses", served.url, name, str(rows), within_s=None)
             took_s = time.monotonic() - began_s
-            watching.cancel()
-    account, made = result.account, list(served.desk.made.values())
-    assert result.outcome == "completed", result.reason
-    late = {served.desk.row_of(line) for each in made[MOST_ROUNDS:] for line in each.lines} | served.desk.rows_singly
-    share = 1 - len(late) / rows
-    assert account.cost_usd is not None
-    of_cost = account.cost_usd / (account.cost_usd + account.batches.saved_usd)
+    assert code == 0, out[-2000:]
+    shown, late = json.loads(out), served.desk.rows_singly | served.desk.rows_after(MOST_ROUNDS)
+    share, cost_usd = 1 - len(late) / rows, shown["cost_usd"]
+    of_cost = cost_usd / (cost_usd + shown["batches"]["saved_usd"])
+    lines = [len(each.lines) for each in served.desk.made.values()]
     print(
-        f"{rows:,} rows, {account.calls:,} calls, batches of {[len(each.lines) for each in made]} lines in {took_s:.0f} s"
+        f"{rows:,} rows, {shown['calls']:,} calls, {len(lines)} batches of {min(lines)} to {max(lines)} lines in {took_s:.0f} s"
     )
     print(f"{share:.2%} of rows decided within {MOST_ROUNDS} rounds; {of_cost:.3f} of the cost of single calls")
-    print(
-        f"memory {before / 2**20:.0f} MB before, {most[0] / 2**20:.0f} MB at most (with the provider's double in this process)"
-    )
     assert share >= LEAST_SHARE
     assert of_cost <= MOST_OF_COST
-
-
-async def _watch(process: psutil.Process, most: list[int]) -> None:
-    while True:
-        most[0] = max(most[0], process.memory_info().rss)
-        await asyncio.sleep(0.1)
+    return float(shown["most_mb"])
 
 
 PARTS: Mapping[str, Callable[[Any], Awaitable[None]]] = {"kills": kills, "rounds": rounds}
@@ -198,8 +203,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the parts, or do one sitting."""
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["--sitting"]:
-        wire, url, folder = given[1:]
-        sys.exit(asyncio.run(sitting(wire, url, Path(folder))))
+        wire, url, folder, rows = given[1:]
+        sys.exit(asyncio.run(sitting(wire, url, Path(folder), int(rows))))
     options = parser_of(__doc__, part=PARTS, kills=200, seed=0, rows=10_000).parse_args(arguments)
     for part in options.part:
         print(f"-- {part}")

@@ -11,10 +11,13 @@ from msgspec import structs
 
 import microagents
 from microagents import InvalidUsage, Result
+from microagents.elections.sample_batches import SampleBatch
 from microagents.journal.messages import Account
+from microagents.journal.reading import Reader
 from microagents.journal.requests import EndRun
 from microagents.models.http import batch_client as batches
 from microagents.models.http import batch_wires
+from microagents.roles import voter
 from microagents.runs.inspection.control import ask_run
 from microagents.tasks.drift import Drift
 from tests.doubles.simulated.batches import BatchFaults
@@ -54,6 +57,7 @@ def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Provider:
     note_keys(found.keys)
     for name, value in {"MOMENT_S": 0.05, "POLL_S": (0.02, 0.05), "LOOK_S": 0.05, "LOST_S": 1.0}.items():
         monkeypatch.setattr(batches, name, value)
+    monkeypatch.setattr(voter, "PARK_S", 0.2)
     return found
 
 
@@ -63,6 +67,12 @@ async def alone(provider: Provider) -> Account:
         result = await provider.filled(served, "responses", batch=None, run_id="single", runs_dir=None)
     assert result.outcome == "completed"
     return result.account
+
+
+def batches_of(provider: Provider, run_id: str) -> list[SampleBatch]:
+    """Return the recorded batches of a run."""
+    with Reader(provider.folder / "runs" / f"{run_id}.sqlite") as reader:
+        return reader.last_batches(100)
 
 
 def assert_equal(result: Result[Any], single: Account) -> None:
@@ -272,7 +282,7 @@ async def test_an_old_batch_is_cancelled_and_its_results_are_taken(provider: Pro
 async def test_a_stopped_run_cancels_its_batches_if_asked_to(provider: Provider, wire: str) -> None:
     async with serving(provider.endpoint(late_s=60.0)) as served:
         running = asyncio.create_task(provider.filled(served, wire))
-        while not served.desk.events["poll"]:  # noqa: ASYNC110 - as above
+        while served.desk.events["poll"] < (2 * ROWS if wire == "windows" else 1):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
         ask = EndRun(after="calls", cancels_batches=True)
         asked = await asyncio.to_thread(ask_run, provider.folder / "runs", "rows", ask)
@@ -283,6 +293,38 @@ async def test_a_stopped_run_cancels_its_batches_if_asked_to(provider: Provider,
         result = await provider.filled(served, wire)
     assert result.outcome == "completed", result.reason
     assert set(served.desk.bought.values()) == {1}
+
+
+async def test_rows_beyond_the_concurrency_go_in_one_batch_since_waiting_rows_are_parked(provider: Provider) -> None:
+    single = await alone(provider)
+    async with serving(provider.endpoint(late_s=0.1)) as served:
+        result = await provider.filled(served, "chat", concurrency=3)
+    assert_equal(result, single)
+    assert max(len(each.lines) for each in served.desk.made.values()) == 2 * ROWS
+    assert result.account.calls == single.calls
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", ["max_cost_usd", "max_calls", "max_tokens"])
+async def test_a_parked_row_counts_at_its_most_until_its_result_is_there(provider: Provider, limit: str) -> None:
+    single = await alone(provider)
+    assert single.calls > 2 * ROWS
+    async with serving(provider.endpoint()) as served:
+        whole = await provider.filled(served, "chat", run_id="whole")
+        most_usd = sum(each.most_usd or 0.0 for each in batches_of(provider, "whole")[:1])
+        tokens = round(most_usd / 0.5 * 1e6)
+        enough: dict[str, Any] = {"max_cost_usd": most_usd, "max_calls": single.calls, "max_tokens": tokens}
+        result = await provider.filled(served, "chat", **{limit: enough[limit]})
+        assert_equal(result, single)
+        assert whole.account.cost_usd == result.account.cost_usd
+        scarce: dict[str, Any] = {"max_cost_usd": most_usd / 4, "max_calls": ROWS, "max_tokens": tokens // 4}
+        made = len(served.desk.made)
+        less = await provider.filled(served, "chat", run_id="less", **{limit: scarce[limit]})
+    batches_made, account = [*served.desk.made.values()][made:], less.account
+    used = {"max_cost_usd": account.bound_usd, "max_calls": account.calls, "max_tokens": account.tokens_at_most}
+    assert (used[limit] or 0) <= scarce[limit]
+    assert max(len(each.lines) for each in batches_made) <= ROWS
+    assert less.account.calls >= ROWS, less.reason
 
 
 @pytest.mark.slow

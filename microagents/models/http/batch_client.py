@@ -1,7 +1,7 @@
-"""A client that sends requests in batches: a post waits for the result of its line, also of one that an earlier sitting has bought.
+"""A client that sends requests in batches: a post waits for the result of its line, or is parked, and comes again once that is there.
 
-A batch is recorded before it is created, with the ids of its lines, and its name as soon as it has one. After a crash equal requests
-attach to it. A create without an answer is looked for at the provider; only a batch that is not found is sent anew, and may be bought
+A batch is recorded before it is created, with the ids of its lines, and its name as soon as it has one. Equal requests attach to it, also
+after a crash. A create without an answer is looked for at the provider; only a batch that is not found is sent anew, and may be bought
 twice.
 """
 
@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from array import array
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from functools import partial
@@ -17,8 +20,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
-from microagents.base.aio import CLOSE_S, TaskScope
-from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable, NotSent, Stopped
+from microagents.base.aio import TaskScope
+from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable, NotSent, Parked, Stopped
 from microagents.base.logs import log
 from microagents.base.user_code import described
 from microagents.elections.sample_batches import (
@@ -39,8 +42,8 @@ MOMENT_S = 5.0
 """A batch is made once no line has come for so long."""
 TICKS = 20
 """Turns of the event loop in which this shows: a loop that is busy with other rows may give the next line only after a while."""
-MOST_LINES, MOST_BYTES = 50_000, 200_000_000
-"""Lines and bytes of a batch, by OpenAI's limits."""
+MOST_LINES, MOST_BYTES = 10_000, 50_000_000
+"""Lines and bytes of a batch, which are in memory until it is created, and once it is read. OpenAI takes 50,000, and 200 MB."""
 LOST_S = 600.0
 """A batch that a provider does not know is lost after this time: lists lag, and batches are unknown for minutes, also later ones."""
 LOOK_S = 15.0
@@ -51,6 +54,8 @@ OUT_S = 7200.0
 """A run stops once a provider has not answered about a batch for so long; no provider's wish to wait is longer."""
 OLDEST_S = 172_800.0
 """A run stops once a batch of this age has not ended: providers end them within a day."""
+ID_BYTES = 8
+"""First bytes of the id of a line, by which it is looked for."""
 UNREAD = 3
 """So many readings of results are tried."""
 TURNS = 3
@@ -78,8 +83,11 @@ class _Lost(Exception):
     """The provider has not known a batch for `LOST_S`."""
 
 
-Post = asyncio.Future[Response | MicroagentsError | _Turn]
+Answer = Response | MicroagentsError | _Turn
+Post = asyncio.Future[Answer]
 """The wait for the result of a line."""
+End = asyncio.Future[MicroagentsError | None]
+"""The wait for the end of a batch, with the error that ended it."""
 Prices = Callable[[Mapping[str, Any]], tuple[float | None, float | None]]
 """Cost of a reply, and how much more the same one costs at once; None if a price is unknown."""
 
@@ -100,18 +108,40 @@ class BatchTerms(Struct, frozen=True, kw_only=True):
     """Age at which an open batch is cancelled; None for the provider's limit."""
     single_s: float = 120.0
     """Longest wait for a reply to a single request."""
+    parks: bool = False
+    """Whether posts do not wait for their batch: they are answered by `Parked`, and come again once it has ended."""
 
 
 class FollowedBatch:
-    """A batch, the posts that wait for its lines, and one reading of its results."""
+    """A batch, the posts that wait for its lines, and its results.
 
-    def __init__(self, batch: SampleBatch) -> None:
-        self.batch = batch
+    Args:
+        batch: its record.
+        name: its name for posts that are parked.
+        ended: the wait for its end.
+    """
+
+    def __init__(self, batch: SampleBatch, name: str, ended: End) -> None:
+        self.batch, self.name = batch, name
         self.waiting: dict[bytes, Post] = {}
-        self.given = set[bytes]()
-        """Lines whose results were given before all were read."""
         self.task: asyncio.Task[None] | None = None
-        """Waits for its results."""
+        """Waits for its results, or reads them."""
+        self.ended = ended
+        self.results: dict[bytes, PricedResult | None] | None = None
+        """Results that no post has taken, by their lines; None for those that failed. None before they are read."""
+        self.unclaimed_usd = batch.unclaimed_usd
+        """Cost of those that no post has taken."""
+        self.left = 0
+        """Number of them."""
+        first_bytes = [batch.keys[place : place + ID_BYTES] for place in range(0, len(batch.keys), LINE_BYTES)]
+        self._numbers = array("Q", [int.from_bytes(each) for each in first_bytes])
+        """The first bytes of its lines as numbers: thousands of lines are looked for in tens of batches."""
+
+    def has(self, line: bytes) -> bool:
+        """Whether it has a line with this id."""
+        number = int.from_bytes(line[:ID_BYTES])
+        place = bisect_left(self._numbers, number)
+        return place < len(self._numbers) and self._numbers[place] == number and self.batch.has(line)
 
     def give(self, answer: MicroagentsError | _Turn) -> None:
         """Give all posts that wait one answer."""
@@ -119,51 +149,58 @@ class FollowedBatch:
         for post in waiting.values():
             _set(post, answer)
 
-    def reading(self, prices: Prices) -> Reading:
-        """Begin to read its results."""
-        return Reading(self, prices)
+    def claim(self, line: bytes) -> Response | _Turn:
+        """Take the result of a line."""
+        assert self.results is not None
+        result = self.results.get(line)
+        if result is None:
+            return _Turn.FAILED
+        del self.results[line]  # a post that comes again reads it again
+        self.left -= 1
+        self.unclaimed_usd = max(0.0, self.unclaimed_usd - result.cost_usd)
+        return result.response
+
+
+class PricedResult(Struct, frozen=True):
+    """A result that no post has taken."""
+
+    response: Response
+    cost_usd: float
 
 
 class Reading:
-    """One reading of the results of a batch: the sums that its record gets."""
+    """One reading of the results of a batch.
 
-    def __init__(self, followed: FollowedBatch, prices: Prices) -> None:
-        self._followed, self._prices = followed, prices
-        self.asked = list(followed.waiting)
-        """Lines that were waited for when it began."""
-        self._seen = set[bytes]()
-        self._answered, self._unclaimed_usd, self._claimed_usd = 0, 0.0, 0.0
-        self._saved_usd: float | None = 0.0
+    Args:
+        batch: the batch.
+        prices: prices of replies.
+    """
 
-    def take(self, line: bytes, result: Result) -> None:
+    def __init__(self, batch: SampleBatch, prices: Prices) -> None:
+        self.results: dict[bytes, PricedResult | None] = dict.fromkeys(batch.ids())
+        self.saved_usd: float | None = 0.0
+        self._prices = prices
+
+    def take(self, line: bytes, response: Result) -> None:
         """Take the result of a line, the first of it that comes."""
-        followed = self._followed
-        if line in self._seen or not followed.batch.has(line):
+        if response is None or self.results.get(line, response) is not None:
             return
-        self._seen.add(line)
-        post = followed.waiting.pop(line, None)
-        is_given = post is not None and _set(post, result or _Turn.FAILED)
-        if result is None:
-            return
-        self._answered += 1
-        cost_usd, saved_usd = self._prices(result.found) if result.is_success else (0.0, 0.0)
-        if saved_usd is None or self._saved_usd is None:
-            self._saved_usd = None
+        cost_usd, saved_usd = self._prices(response.found) if response.is_success else (0.0, 0.0)
+        if saved_usd is None or self.saved_usd is None:
+            self.saved_usd = None
         else:
-            self._saved_usd += saved_usd
-        if is_given:
-            followed.given.add(line)
-            self._claimed_usd += cost_usd or 0.0
-        elif line not in followed.given:
-            self._unclaimed_usd += cost_usd or 0.0
+            self.saved_usd += saved_usd
+        self.results[line] = PricedResult(structs.replace(response, found={}), cost_usd or 0.0)
 
-    def sums(self) -> dict[str, Any]:
-        """Return the sums of the batch. A later reading claims a part of the results that the first one left."""
-        batch, unclaimed_usd = self._followed.batch, self._unclaimed_usd
-        if batch.state == "ended":
-            unclaimed_usd = max(0.0, batch.unclaimed_usd - self._claimed_usd)
-        failed = batch.lines - self._answered
-        return {"failed": failed, "saved_usd": self._saved_usd, "unclaimed_usd": unclaimed_usd}
+    @property
+    def failed(self) -> int:
+        """Number of lines without a result."""
+        return sum(each is None for each in self.results.values())
+
+    @property
+    def cost_usd(self) -> float:
+        """Cost of all results, as far as it is known."""
+        return sum(each.cost_usd for each in self.results.values() if each is not None)
 
 
 class BatchClient:
@@ -205,6 +242,14 @@ class BatchClient:
         """Number of the last batch of earlier sittings."""
         self._posts: dict[Post, str] = {}
         """Key of each post that waits."""
+        self._ends: dict[str, End] = {}
+        """The waits for the ends of batches that posts may be parked for, by the name that `Parked` has."""
+        self._next = ""
+        """This name of the next batch; empty before its first line."""
+        self._singly = set[bytes]()
+        """Lines to be sent singly, since too few came together."""
+        self._lost = Counter[bytes]()
+        """Number of batches in a row that were lost: of windows with this line, or of files."""
         self._largest = 0
         """Lines of the largest batch."""
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -227,8 +272,15 @@ class BatchClient:
                     f"batch {batch.number} of this run ({batch.id or 'without a name so far'}, {batch.lines:,} lines) was made with "
                     "another address, key or workspace, which alone can read its results; resume with those; nothing is lost"
                 )
-            self._take(FollowedBatch(batch))
+            name = self._name()
+            self._take(FollowedBatch(batch, name, self._ends[name]))
             self.earlier = batch.number
+
+    def _name(self) -> str:
+        """Name one more batch."""
+        name = f"{self._terms.model} {len(self._ends)}"
+        self._ends[name] = self._loop.create_future()
+        return name
 
     def _take(self, followed: FollowedBatch) -> None:
         if followed.batch.kind == "window":
@@ -238,13 +290,18 @@ class BatchClient:
             self._largest = max(self._largest, followed.batch.lines)
 
     def has_bought(self, key: str) -> bool:
-        """Whether a batch of an earlier sitting has the request with an idempotency key."""
-        followed = self._holding(line_of(key, 0))
+        """Whether a batch has the request with an idempotency key, or it is gathered for one."""
+        line = line_of(key, 0)
+        return line in self._gathered or line in self._singly or self._holding(line) is not None
+
+    def has_bought_before(self, key: str) -> bool:
+        """Whether a batch of an earlier sitting has it."""
+        followed = self._holding(line_of(key, 0)) if self.earlier else None
         return followed is not None and 0 < followed.batch.number <= self.earlier
 
     def _holding(self, line: bytes) -> FollowedBatch | None:
         """Return the last batch that has a line; None if none has."""
-        held = (each for each in reversed(self._files) if each.batch.has(line))
+        held = (each for each in reversed(self._files) if each.has(line))
         return self._windows.get(line) or next(held, None)
 
     # -- requests ---------------------------------------------------------------------------------------------------------------------
@@ -264,11 +321,13 @@ class BatchClient:
 
         Raises:
             NotSent: the run is ending. The line stays in its batch.
+            Parked: its batch takes hours, and the work is to be done again once it has ended.
             Stopped: the provider does not give the results of a batch.
         """
-        turn, lost, key = 0, 0, headers[HEADER]
+        key = headers[HEADER]
+        turn = 0
         while turn < TURNS:
-            answer: Response | MicroagentsError | _Turn = _Turn.SINGLY
+            answer: Answer = _Turn.SINGLY
             if not (turn and self._terms.ends_singly):
                 answer = await self._answer(key, line_of(key, turn), body)
             if answer is _Turn.SINGLY:
@@ -278,34 +337,53 @@ class BatchClient:
             if isinstance(answer, MicroagentsError):
                 raise answer
             turn += answer is _Turn.FAILED
-            lost += answer is _Turn.ANEW
-            if lost == MOST_LOST:
-                raise Stopped(
-                    f"{lost} batches of {self._terms.model} in a row were sent without an answer and are not found, so each may be bought; "
-                    "all decisions so far are kept; resume once the provider answers"
-                )
         return ModelUnavailable("server", f"{TURNS} batches in a row gave no result for a request")
 
-    async def _answer(self, key: str, line: bytes, body: Mapping[str, Any]) -> Response | MicroagentsError | _Turn:
+    async def _answer(self, key: str, line: bytes, body: Mapping[str, Any]) -> Answer:
         if self._has_ended:
             return _not_sent(key)
-        post: Post = self._loop.create_future()
+        if line in self._singly:
+            return _Turn.SINGLY
         followed = self._holding(line)
+        if followed is not None and followed.results is not None and line in followed.results:
+            return self._claim(followed, line)
+        if followed is not None and self._terms.parks and not followed.ended.done():
+            self._begin(followed)
+            raise Parked(followed.name)
+        post: Post = self._loop.create_future()
         if followed is None:
             self._gather(line, body, post)
         else:
             followed.waiting[line] = post
-            if followed.task is None or followed.task.done():
-                followed.task = self._scope.start(self._follow(followed))
+            self._begin(followed)
+        if followed is None and self._terms.parks:
+            raise Parked(self._next)
         self._posts[post] = key
         try:
             return await post
         finally:
             del self._posts[post]
 
+    def _begin(self, followed: FollowedBatch, lines: list[bytes] | None = None) -> None:
+        if followed.task is None or followed.task.done():
+            followed.task = self._scope.start(self._follow(followed, lines))
+
+    async def end_of(self, name: str) -> None:
+        """Wait until a batch has ended that posts are parked for; returns at once if it is of another client.
+
+        Raises:
+            NotSent: the run is ending.
+            MicroagentsError: its end is not found out.
+        """
+        if name in self._ends:
+            error = await asyncio.shield(self._ends[name])
+            if error is not None:
+                raise error
+
     async def _post_singly(
         self, path: str, body: dict[str, Any], headers: Mapping[str, str]
     ) -> Response | ModelUnavailable:
+        await asyncio.sleep(0)  # a draw may begin outside of a task, where nothing can have a timeout
         async with self._slots:
             self.sent_singly += 1
             try:
@@ -321,6 +399,7 @@ class BatchClient:
         text, is_window = self._wire.line(line, body), self._terms.kind == "window"
         if len(self._gathered) == MOST_LINES or self._gathered_bytes + len(text) > MOST_BYTES:
             self._make()
+        self._next = self._next or self._name()
         self._gathered[line] = text, self._most_usd(body), post
         self._gathered_bytes += len(text)
         self._quiet = 0
@@ -342,10 +421,15 @@ class BatchClient:
         """Make a batch of the gathered requests that are still wanted."""
         gathered = {line: each for line, each in sorted(self._gathered.items()) if not each[2].done()}
         self._gathered, self._gathered_bytes = {}, 0
+        name, self._next = self._next, ""
+        ended = self._ends[name]
         if not gathered:
+            ended.set_result(None)
             return
         lines, most, posts = zip(*gathered.values(), strict=True)
         if self._terms.ends_singly and len(lines) <= SMALL_SHARE * self._largest:
+            self._singly.update(gathered)
+            ended.set_result(None)
             for post in posts:
                 _set(post, _Turn.SINGLY)
             return
@@ -359,10 +443,11 @@ class BatchClient:
             made_at=time.time(),
             most_usd=None if None in most else sum(most),
         )
-        followed = FollowedBatch(batch)
-        followed.waiting = dict(zip(gathered, posts, strict=True))
+        followed = FollowedBatch(batch, name, ended)
+        if not self._terms.parks:
+            followed.waiting = dict(zip(gathered, posts, strict=True))
         self._take(followed)
-        followed.task = self._scope.start(self._follow(followed, list(lines)))
+        self._begin(followed, list(lines))
 
     # -- one batch --------------------------------------------------------------------------------------------------------------------
 
@@ -374,10 +459,17 @@ class BatchClient:
             except _Lost:
                 await self._lose(followed)
         except MicroagentsError as error:
-            followed.give(error)
+            self._end(followed, error)
         except BaseException as error:
-            followed.give(_stuck(followed.batch, f"cannot be followed: {described(error)}", "resume to try again"))
+            self._end(
+                followed, _stuck(followed.batch, f"cannot be followed: {described(error)}", "resume to try again")
+            )
             raise
+
+    def _end(self, followed: FollowedBatch, error: MicroagentsError) -> None:
+        """End all waits for a batch by an error."""
+        followed.give(error)
+        _set(followed.ended, error)
 
     async def _give_results(self, followed: FollowedBatch, lines: list[bytes] | None) -> None:
         """Create a batch of new lines, or find a recorded one; wait for its end, and give its results to waiting posts.
@@ -391,16 +483,18 @@ class BatchClient:
             lines.clear()
         elif followed.batch.state == "intended":
             await self._find(followed)
-        if lines is None:
-            await asyncio.sleep(MOMENT_S)  # draws of recorded lines come together
-        if followed.batch.state == "waiting":
-            await self._wait(followed)
+        if not followed.ended.done():
+            if followed.batch.state == "waiting":
+                await self._wait(followed)
+            followed.ended.set_result(None)
+            if self._terms.parks:  # the posts come again, and the results of a batch are read when the first one does
+                return
         await self._read(followed)
         while followed.waiting:
             await self._read(followed)
         if followed.batch.kind == "window":
             # Durable after the sample, whose record came before this one.
-            await self._change(followed, "settled")
+            await self._change(followed, "settled", unclaimed_usd=followed.unclaimed_usd)
             del self._windows[followed.batch.keys]
             await self._wire.delete(followed.batch.id)
 
@@ -472,8 +566,16 @@ class BatchClient:
             lines=batch.lines,
             at_most_usd=batch.most_usd,
         )
+        lost_of = batch.keys if batch.kind == "window" else b""
+        self._lost[lost_of] += 1
+        if self._lost[lost_of] == MOST_LOST:
+            raise Stopped(
+                f"{MOST_LOST} batches of {batch.model} in a row were sent without an answer and are not found, so each may be bought; "
+                "all decisions so far are kept; resume once the provider answers"
+            )
         await asyncio.sleep(POLL_S[0])
         followed.give(_Turn.ANEW)
+        _set(followed.ended, None)
 
     def _drop(self, followed: FollowedBatch) -> None:
         self._windows.pop(followed.batch.keys, None)
@@ -530,17 +632,42 @@ class BatchClient:
             await asyncio.sleep(min(OUT_S, wait_s or min(longest_s, max(shortest_s, age_s / 20))))
 
     async def _read(self, followed: FollowedBatch) -> None:
-        """Read all results of a batch, and give them to waiting posts; lines without a result have failed."""
+        """Read all results of a batch, record its sums, and give the results to waiting posts; lines without one have failed."""
         reading = await self._insist(followed, partial(self._read_once, followed))
-        if followed.batch.state == "waiting" or followed.batch.unclaimed_usd:
-            await self._change(followed, "ended", **reading.sums())
-        followed.given.clear()
-        for line in reading.asked:
-            if (post := followed.waiting.pop(line, None)) is not None:
-                _set(post, _Turn.FAILED)
+        if followed.results is None:
+            followed.results = reading.results
+        else:
+            followed.results |= {line: reading.results[line] for line in followed.waiting}
+        followed.left = sum(each is not None for each in followed.results.values())
+        if followed.batch.state == "waiting":
+            followed.unclaimed_usd = reading.cost_usd
+            await self._change(
+                followed,
+                "ended",
+                failed=reading.failed,
+                saved_usd=reading.saved_usd,
+                unclaimed_usd=followed.unclaimed_usd,
+            )
+        waiting, followed.waiting = followed.waiting, {}
+        for line, post in waiting.items():
+            if not post.done():
+                post.set_result(self._claim(followed, line))
+
+    def _claim(self, followed: FollowedBatch, line: bytes) -> Response | _Turn:
+        """Take the result of a line. Once all are taken, the sums of the batch have no unclaimed cost."""
+        answer = followed.claim(line)
+        if isinstance(answer, Response) and not followed.left:
+            self._scope.start(self._settle(followed))
+        return answer
+
+    async def _settle(self, followed: FollowedBatch) -> None:
+        """Record the cost of results that no post has taken, if it has changed."""
+        batch, unclaimed_usd = followed.batch, followed.unclaimed_usd
+        if batch.state == "ended" and unclaimed_usd != batch.unclaimed_usd:
+            await self._change(followed, "ended", unclaimed_usd=unclaimed_usd)
 
     async def _read_once(self, followed: FollowedBatch) -> Reading:
-        reading = followed.reading(self._prices)
+        reading = Reading(followed.batch, self._prices)
         await self._wire.results(followed.batch, reading.take)
         return reading
 
@@ -551,18 +678,17 @@ class BatchClient:
         self._has_ended, self._cancels = True, self._cancels or cancels
         for post, key in self._posts.items():
             _set(post, _not_sent(key))
+        for ended in self._ends.values():
+            _set(ended, _not_sent(""))
 
     async def close(self) -> None:
-        """End all work on batches, once those whose results are given are recorded as ended; the others stay recorded as they are."""
+        """End all work on batches, and record the cost of results that no draw took; open ones stay recorded as they are."""
         if self._due is not None:
             self._due.cancel()
         batches = [*self._files, *self._windows.values()]
-        reading = [
-            each.task for each in batches if each.task is not None and (each.given or each.batch.state == "ended")
-        ]
-        if reading:
-            await asyncio.wait(reading, timeout=CLOSE_S)
         await self._scope.close()
+        for each in batches:
+            await self._settle(each)
         if self._cancels:
             await asyncio.gather(*[self._cancel(each.batch) for each in batches])
         await self._single.close()
@@ -589,12 +715,10 @@ def line_of(key: str, turn: int) -> bytes:
     return blake2b(f"{key}\0{turn}".encode(), digest_size=LINE_BYTES).digest()
 
 
-def _set(post: Post, answer: Response | MicroagentsError | _Turn) -> bool:
-    """Give a post its answer, if it still waits; returns whether it did."""
-    if post.done():
-        return False
-    post.set_result(answer)
-    return True
+def _set(waited: asyncio.Future[T], answer: T) -> None:
+    """End a wait, unless it has ended."""
+    if not waited.done():
+        waited.set_result(answer)
 
 
 def _not_sent(key: str) -> NotSent:

@@ -200,7 +200,7 @@ class HttpModel(Model, ABC):
     def join(self, context: Context) -> None:
         """Take the name of a run into the requests, and check the options against its task."""
         self._run_id = self._cache_key = context.run_id
-        self._begin_batches(context.settings)
+        self._begin_batches(context.settings, parks=context.can_park)
         for task in context.tasks[:1]:  # all have one class
             if self._has_schema and task.format != "json":
                 raise InvalidUsage(
@@ -214,8 +214,8 @@ class HttpModel(Model, ABC):
 
     # -- batches ----------------------------------------------------------------------------------------------------------------------
 
-    def _begin_batches(self, settings: Mapping[str, Any]) -> None:
-        """Send calls in batches, if the spec or the run says so.
+    def _begin_batches(self, settings: Mapping[str, Any], *, parks: bool) -> None:
+        """Send calls in batches, if the spec or the run says so; ``parks`` if inputs need not wait for them in memory.
 
         Raises:
             InvalidUsage: the provider has no such batches.
@@ -238,6 +238,7 @@ class HttpModel(Model, ABC):
             ends_singly=settings.get("batch_then") == "single",
             within_s=None if within is None else hours_in(within) * 3600,
             single_s=self.timeout_s,
+            parks=parks and kind == "file",
         )
         self.is_patient, self.max_in_flight = True, None
         if kind == "file" and self._tariff is not None:
@@ -298,11 +299,26 @@ class HttpModel(Model, ABC):
         return self._batches.sent_singly
 
     def has_bought(self, call: Call) -> bool:
-        """Whether a batch of an earlier sitting has the sample of a call."""
-        if self._batches is None or not self._batches.earlier:
-            return False
+        """Whether a batch has the sample of a call."""
+        return self._batches is not None and self._batches.has_bought(self._key_of(call))
+
+    def is_counted(self, call: Call) -> bool:
+        """Whether the limits counted the batch of a call at the start of the sitting."""
+        return self._batches is not None and self._batches.has_bought_before(self._key_of(call))
+
+    def _key_of(self, call: Call) -> str:
+        """Return the idempotency key of a call."""
         taken = structs.replace(call, prompt=self._taken(call.prompt))
-        return self._batches.has_bought(sample_keys.key_of(self._run_id, call, self._accepted(taken)))
+        return sample_keys.key_of(self._run_id, call, self._accepted(taken))
+
+    async def end_of_batch(self, name: str) -> None:
+        """Wait until a batch has ended at the provider; does nothing if it is not one of this model that is waited for.
+
+        Raises:
+            MicroagentsError: its end is not found out.
+        """
+        if self._batches is not None:
+            await self._batches.end_of(name)
 
     async def listed(self) -> Response | ModelUnavailable:
         """Return the provider's list of models, which costs nothing; or why there is none."""
@@ -401,16 +417,22 @@ class HttpModel(Model, ABC):
             ModelUnavailable: no reply arrived, or it cannot be read.
         """
         check_length(call, self.name, self.capabilities.context_window)
-        try:
-            async with asyncio.timeout(None if self.is_patient else self.timeout_s):
-                answer = await self._ask_when_known(self._client(), call)
-        except TimeoutError:
-            answer = ModelUnavailable("timeout", f"no complete reply within {self.timeout_s:g} s")
+        if self.is_patient:
+            answer = await self._ask(self._client(), call)
+        else:
+            answer = await self._ask_in_time(call)
         samples = answer if isinstance(answer, ModelUnavailable) else self._samples(answer, call)
         # Raised outside of every except clause: its context would be the SDK's error, which contains the request and the key.
         if isinstance(samples, ModelUnavailable):
             raise samples
         return samples
+
+    async def _ask_in_time(self, call: Call) -> Response | ModelUnavailable:
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await self._ask_when_known(self._client(), call)
+        except TimeoutError:
+            return ModelUnavailable("timeout", f"no complete reply within {self.timeout_s:g} s")
 
     async def close(self) -> None:
         """Close the connections of the running event loop. A later call opens new ones."""
@@ -560,8 +582,6 @@ class HttpModel(Model, ABC):
 
     async def _ask_when_known(self, client: Client, call: Call) -> Response | ModelUnavailable:
         """Ask; at an address that may be a mistake the first call goes ahead, and its answer is that to all if there is no such path."""
-        if self.is_patient:
-            return await self._ask(client, call)
         if self.meant_url is None:
             return await self._ask_in_order(client, call)
         async with self.staggering.behind_first(self.base_url):

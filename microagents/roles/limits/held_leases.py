@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 from microagents.models.throttle import Throttle
@@ -78,5 +79,7 @@ class LeaseHolder:
 
     def __init__(self) -> None:
         self.leases: dict[int, HeldLease] = {}
+        self.parked = Counter[str]()
+        """Amounts of calls in batches, whose replies are taken later."""
         self.ended: set[int] = set()
         """Leases whose end came before they were asked for."""

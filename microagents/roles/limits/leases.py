@@ -88,6 +88,11 @@ class Leases:
         self._on_end(structs.replace(ended, holder=self._holder))
         self._released.notify()
 
+    def end_parked(self, amounts: Mapping[str, int], spent: dict[str, int]) -> None:
+        """Give back amounts that an ended lease left to a batch."""
+        parked = {name: -amount for name, amount in amounts.items()}
+        self._on_end(Ended(holder=self._holder, number=0, parked=parked, spent=spent))
+
     async def all_released(self) -> None:
         """Wait until all leases are released."""
         while self._open:

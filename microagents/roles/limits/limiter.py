@@ -167,7 +167,10 @@ class Limiter:
     def end(self, holder: int) -> Lost:
         """End a holder; returns what it may have used up of its leases."""
         lost = Counter[str]()
-        for held in self._holders.pop(holder).leases.values():
+        ended = self._holders.pop(holder)
+        for name, amount in ended.parked.items():
+            self._bounds[name].give_back(amount, amount)
+        for held in ended.leases.values():
             held.end()
             self.marks.release(held)
             for name, amount in held.granted.items():
@@ -206,6 +209,9 @@ class Limiter:
         holder = self._holders.get(ended.holder)
         if holder is None:
             return
+        if not ended.number:
+            self._give_back(holder, {}, ended)
+            return
         held = holder.leases.pop(ended.number, None)
         if held is None:
             holder.ended.add(ended.number)
@@ -213,9 +219,15 @@ class Limiter:
         held.end()
         self.marks.release(held)
         self._note(held, ended)
-        for name, amount in held.granted.items():
-            self._bounds[name].give_back(amount, ended.spent.get(name, 0))
         self._learn(held, ended)
+        self._give_back(holder, held.granted, ended)
+
+    def _give_back(self, holder: LeaseHolder, granted: Mapping[str, int], ended: Ended) -> None:
+        """Give back granted amounts, less those that are left to a batch, and more those that were."""
+        for name in {**granted, **ended.parked}:
+            parked = max(ended.parked.get(name, 0), -holder.parked[name])
+            holder.parked[name] += parked
+            self._bounds[name].give_back(granted.get(name, 0) - parked, ended.spent.get(name, 0))
         self._deal_soon()
 
     def dismiss(self) -> None:

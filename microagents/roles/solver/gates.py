@@ -57,6 +57,11 @@ class Attempt:
         self.call = call
         self.sent = sent
 
+    @property
+    def is_in_batch(self) -> bool:
+        """Whether it ended without a reply or an error, and a batch has its sample: the reply is taken later."""
+        return self.usage is None and self.error is None and self.backend.model.has_bought(self.call)
+
     def fail(self, error: ModelUnavailable) -> None:
         """Note that the call was sent in vain."""
         self.error = error
@@ -119,7 +124,7 @@ class Permit(Struct, frozen=True, kw_only=True):
     """Shares of the bounds that one call holds."""
 
     number: int
-    """Number of its lease."""
+    """Number of its lease; 0 if an earlier attempt has left its amounts to a batch."""
     counted: dict[str, int]
     """The part that its provider counts by the minute."""
     reserved: Reservation
@@ -203,9 +208,13 @@ class Permits(Gate):
 
     async def _acquire(self, attempt: Attempt) -> None:
         backend, call, throttle = attempt.backend, attempt.call, attempt.backend.throttled_as
-        if backend.model.has_bought(call):  # since the start of the sitting the limits count its batch
+        is_counted = backend.model.is_counted(call)  # since the start of the sitting the limits count its batch
+        if is_counted or backend.model.has_bought(call):
             if self._is_dismissed:
                 raise NotSent(call.id.election.path)
+            if not is_counted:
+                reserved = self._reserved(backend, call)
+                attempt.most, attempt.permit = reserved.most, Permit(number=0, counted={}, reserved=reserved)
             return
         in_flight = {} if throttle is None else {throttle: 1}
         reserved, counted = self._reserved(backend, call), _counted_by_provider(backend, call)
@@ -244,6 +253,13 @@ class Permits(Gate):
             permit.open -= 1
             permit.spent += attempt.may_be_billed
             self._end(permit)
+            return
+        if attempt.is_in_batch:
+            if permit.number:
+                self._leases.release(Ended(number=permit.number, parked=permit.reserved.whole))
+            return
+        if not permit.number:
+            self._leases.end_parked(permit.reserved.whole, permit.spent(attempt))
             return
         ended = Ended(
             number=permit.number,

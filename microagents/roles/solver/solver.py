@@ -12,7 +12,7 @@ from msgspec import structs
 from microagents.actors.role import Context, Messenger, Role, eager
 from microagents.base.aio import TaskScope
 from microagents.base.errors import ModelUnavailable
-from microagents.base.messages import resolve
+from microagents.base.messages import Request, resolve
 from microagents.elections.admission import PAUSES
 from microagents.elections.election import Draw
 from microagents.elections.sample_batches import SampleBatch
@@ -41,6 +41,13 @@ STRAGGLER = "straggler"
 """The reason of such a second call in the account."""
 HALTED = "paused"
 """The reason of a call that is sent again after a pause which cancelled it."""
+
+
+class AwaitBatch(Request[None], frozen=True, kw_only=True):
+    """Wait until a batch has ended at its provider, for which inputs are parked."""
+
+    name: str
+    """Name in `Parked`."""
 
 
 class Solver(Role):
@@ -103,6 +110,16 @@ class Solver(Role):
     async def recall(self) -> Sequence[SampleBatch]:
         """Return the batches of earlier sittings whose lines may still be asked for."""
         return (await self.ask(Recall(with_batches=True))).batches
+
+    async def await_batch(self, request: AwaitBatch) -> None:
+        """Wait until a batch has ended; returns at once for one that nothing is parked for.
+
+        Raises:
+            NotSent: the run is ending.
+            MicroagentsError: the provider does not say.
+        """
+        for backend in self._backends:
+            await backend.model.end_of_batch(request.name)
 
     @eager
     async def draw(self, request: Draw) -> tuple[Sample, ...]:

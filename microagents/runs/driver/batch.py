@@ -18,6 +18,8 @@ from microagents.base.errors import (
     MicroagentsError,
     ModelUnavailable,
     NoHandler,
+    NotSent,
+    Parked,
     PeerLost,
     Refused,
     Stopped,
@@ -36,6 +38,8 @@ from microagents.journal.messages import (
 )
 from microagents.journal.reading import Reader
 from microagents.roles.executor import EndEffects
+from microagents.roles.solver.solver import AwaitBatch
+from microagents.runs.driver.backlog import Backlog
 from microagents.runs.driver.shared_questions import SharedQuestions, may_share, shared_ending
 from microagents.runs.plan import RunPlan
 from microagents.runs.task_list import numbers_of
@@ -47,7 +51,7 @@ OnEnding = Callable[[InputEnding], None]
 MAX_OPEN = 1024
 """Maximum number of inputs that are open at a time, in a run without a bound of calls in flight."""
 MAX_OPEN_IN_BATCHES = 10_000
-"""The same if calls go in batches: the draws of all open inputs go out together."""
+"""The same if calls go in batches for which inputs are not parked: the draws of all open inputs go out together."""
 Unsolved = Literal["undecided", "failed", "refused"]
 UNSOLVED: tuple[Unsolved, ...] = ("undecided", "failed", "refused")
 """Outcomes of inputs without a result. The run has the first that one of its inputs has."""
@@ -74,7 +78,8 @@ class Batch:
         self._numbers = numbers_of(plan.tasks)
         self._run_id = plan.settings["run_id"]
         self._only = only
-        most = MAX_OPEN_IN_BATCHES if plan.context().is_in_batches else MAX_OPEN
+        context = plan.context()
+        most = MAX_OPEN_IN_BATCHES if context.is_in_batches and not context.can_park else MAX_OPEN
         self._max_open = plan.settings["concurrency"] or most
         self._passes_undecided = plan.strategy.passes_undecided
         self._on_ending = on_ending
@@ -110,38 +115,66 @@ class Batch:
                 yield number
 
     async def _conduct_each(self, messenger: RoleMessenger, remaining: Iterator[int], *, recalls: bool = False) -> None:
-        scope = TaskScope()
+        scope, backlog = TaskScope(), Backlog(remaining)
         try:
             open_at_once = min(self._max_open, self._total)
             conductors = [
-                scope.start(self._conduct_remaining(messenger, remaining, recalls)) for _ in range(open_at_once)
+                scope.start(self._conduct_remaining(messenger, backlog, recalls)) for _ in range(open_at_once)
             ]
             await asyncio.gather(*conductors)
         finally:
             await scope.close()
 
-    async def _conduct_remaining(self, messenger: RoleMessenger, remaining: Iterator[int], recalls: bool) -> None:  # noqa: FBT001
-        for number in remaining:  # all tasks share the iterator, so each input is taken once
-            if self._shared is not None and (first := self._shared.first_of(number)) is not None:
-                await self._end_like(messenger, first, number)
+    async def _conduct_remaining(self, messenger: RoleMessenger, backlog: Backlog, recalls: bool) -> None:  # noqa: FBT001
+        async for number, lane_of_results in backlog.taken():
+            is_new, lane = lane_of_results is None, lane_of_results
+            if is_new and await self._is_shared(messenger, number):
+                backlog.end()
                 continue
-            if self._shared is not None:
-                self._shared.reopen(number)
-            # The lane with fewest inputs takes the next: none waits behind a slow input, and a lane that joins is filled.
-            lane = min(range(messenger.replicas(Conduct)), key=lambda each: len(self._open[each]))
-            self._open[lane][number] = None
+            if lane is None:
+                # The lane with fewest inputs takes the next: none waits behind a slow input, and a lane that joins is filled.
+                lane = min(range(messenger.replicas(Conduct)), key=lambda each: len(self._open[each]))
             try:
-                ending = await _conduct_to_ending(messenger, self._run_id, lane, Conduct(input=number, recalls=recalls))
-            except Refused as error:
-                ending = InputEnding(input=number, outcome="refused", reason=error.in_run(self._run_id))
-                if error.may_concern_all:
-                    self._not_accepted[number] = str(error.of_all)
-            except PeerLost as error:
-                raise error.at_work_on(list(self._open[lane])) from None
-            finally:
-                del self._open[lane][number]
-            await self._end(messenger, ending)
-            await self._end_equals(messenger, ending)
+                await self._conduct_input(messenger, lane, Conduct(input=number, recalls=recalls or not is_new))
+            except Parked as parked:
+                (batch,) = parked.args
+                if backlog.park(number, lane, batch):
+                    await _end_of_batch(messenger, lane, batch)
+                    backlog.end_batch(lane, batch)
+            else:
+                backlog.end()
+
+    async def _is_shared(self, messenger: RoleMessenger, number: int) -> bool:
+        """Whether a row ends as an earlier one, which asks the same question."""
+        if self._shared is None:
+            return False
+        first = self._shared.first_of(number)
+        if first is None:
+            self._shared.reopen(number)
+            return False
+        await self._end_like(messenger, first, number)
+        return True
+
+    async def _conduct_input(self, messenger: RoleMessenger, lane: int, request: Conduct) -> None:
+        """Conduct an input on a lane to its end.
+
+        Raises:
+            Parked: it waits for a batch.
+        """
+        number = request.input
+        self._open[lane][number] = None
+        try:
+            ending = await _conduct_to_ending(messenger, self._run_id, lane, request)
+        except Refused as error:
+            ending = InputEnding(input=number, outcome="refused", reason=error.in_run(self._run_id))
+            if error.may_concern_all:
+                self._not_accepted[number] = str(error.of_all)
+        except PeerLost as error:
+            raise error.at_work_on(list(self._open[lane])) from None
+        finally:
+            del self._open[lane][number]
+        await self._end(messenger, ending)
+        await self._end_equals(messenger, ending)
 
     async def _end(self, messenger: RoleMessenger, ending: InputEnding) -> None:
         self._record(messenger, ending)
@@ -252,7 +285,7 @@ async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, r
     number = request.input
     try:
         conducted = await messenger.ask_replica(lane, request)
-    except (Aborted, Refused, Stopped, TakenOver, JournalMismatch, NoHandler, PeerLost):
+    except (Aborted, Parked, Refused, Stopped, TakenOver, JournalMismatch, NoHandler, PeerLost):
         raise
     except Undecided as error:
         return InputEnding(input=number, outcome="undecided", reason=error.in_run(run_id))
@@ -261,6 +294,14 @@ async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, r
             raise
         return InputEnding(input=number, outcome="failed", reason=str(error), traceback=error.traceback)
     return InputEnding(input=number, outcome="completed", result=conducted.value)
+
+
+async def _end_of_batch(messenger: RoleMessenger, lane: int, batch: str) -> None:
+    """Wait until a batch of a lane has ended."""
+    try:
+        await messenger.ask_replica(lane, AwaitBatch(name=batch))
+    except NotSent:  # the run is ending, and the keeper knows why
+        await messenger.ask(Report(when="stopped"))
 
 
 def undecided_elections(paths: Sequence[str]) -> str:

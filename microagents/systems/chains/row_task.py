@@ -32,6 +32,7 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
     """
 
     required_methods: ClassVar[tuple[str, ...]] = ("prompt",)
+    has_one_question = True
     vote_by: ClassVar[Literal["field", "row"]] = "field"
     """Parts that are voted on: each field of the reply over the same samples, until all are decided at once; or the reply as a whole.
 

@@ -87,6 +87,8 @@ class _Window:
 
     async def close(self) -> None:
         await self._scope.close()
+        for opened in self._steps:
+            del opened.verdict  # the traceback of its failure refers to the step
 
     def _open(self, number: int, state: Any) -> None:
         opened = OpenStep(self._chain.step(number, state), self._chain.reply_type)

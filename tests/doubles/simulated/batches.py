@@ -351,6 +351,11 @@ class BatchDesk:
         code = {"code": "batch_expired", "message": why}
         return {"id": f"req_{name}", "custom_id": name, "response": response, "error": code}
 
+    def rows_after(self, rounds: int) -> set[int]:
+        """Return the rows that were asked about in more batches than this."""
+        asked = Counter(row for each in self.made.values() for row in {self.row_of(line) for line in each.lines})
+        return {row for row, number in asked.items() if number > rounds}
+
     def row_of(self, line: str) -> int:
         """Return the row that a line is about."""
         key = read_key(self._key_of(line) or "")
