@@ -97,8 +97,10 @@ def command(
     default = read_policy(policy)
     if tokens is not None:
         callers = read_callers(tokens, default)
+    elif token_env is not None:
+        callers = [Caller(token=token_in(token_env), policy=default)]
     else:
-        callers = [Caller(token=None if token_env is None else token_in(token_env), policy=default)]
+        callers = [Caller(policy=default)]
     stamp = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
     given = {
         "models": model,

@@ -34,12 +34,17 @@ def found_in(body: bytes, number: int) -> Any:
         ValueError: it is neither, or has too many values.
         RecursionError: it is nested too deep.
     """
-    if not body.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"data:", b"event:", b":")):
+    if not is_streamed(body):
         return decode(body)
     reply = StreamedReply(number)
     for line in body.split(b"\n"):
         reply.read(line)
     return reply.whole()
+
+
+def is_streamed(body: bytes) -> bool:
+    """Whether a body is a stream of events."""
+    return body.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"data:", b"event:", b":"))
 
 
 def _is_of_responses(event: dict[str, Any]) -> bool:

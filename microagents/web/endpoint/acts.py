@@ -109,9 +109,9 @@ def _call_of(item: dict[str, Any]) -> NativeCall:
 
 def _written_in(text: str, asked: ForwardedRequest) -> list[NativeCall]:
     """Find the calls that a model has written into its text."""
-    if "{" not in text or not asked.schemas:
+    if "{" not in text or not asked.properties:
         return []
-    tools = native_tools(json.dumps([{"name": name} for name in asked.schemas]))
+    tools = native_tools(json.dumps([{"name": name} for name in asked.properties]))
     return tools.in_text(text)[1]
 
 
@@ -133,7 +133,7 @@ def _call(call: NativeCall, asked: ForwardedRequest) -> ToolCall:
     read = {}
     for argument, value in decode(given.encode("utf-8", "surrogatepass")).items():
         if isinstance(value, str) and value[:1] in ("[", "{"):
-            properties = object_in(object_in(asked.schemas.get(call.name)).get("properties"))
+            properties = asked.properties.get(call.name, {})
             value = _decoded_once_more(value, object_in(properties.get(argument)))  # noqa: PLW2901
         read[argument] = with_whole_numbers(value)
     return ToolCall(call.name, read)

@@ -214,8 +214,8 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         return TEMPLATE_TOKENS + sum(map(len, self.fields.values()))
 
     @cached_property
-    def schemas(self) -> Mapping[str, Any]:
-        """Schemas of the parameters of its tools, by their names."""
+    def properties(self) -> Mapping[str, Mapping[str, Any]]:
+        """Schemas of the parameters of its tools, by the names of both."""
         found: dict[str, Any] = {}
         try:
             tools = msgspec.json.decode(self.fields.get("tools", EMPTY), type=list[dict[str, Any]])
@@ -223,7 +223,8 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
             return found
         for tool in tools:
             made = {**tool, **object_in(tool.get("function"))}
-            found[str(made.get("name"))] = made.get("parameters") or made.get("input_schema")
+            schema = object_in(made.get("parameters") or made.get("input_schema"))
+            found[str(made.get("name"))] = object_in(schema.get("properties"))
         return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import cached_property
@@ -14,7 +13,7 @@ from msgspec import Struct, field, structs
 from microagents.base.aio import TaskScope
 from microagents.base.errors import ModelUnavailable
 from microagents.elections.election import total_usd
-from microagents.models.http.events import StreamedReply
+from microagents.models.http.events import StreamedReply, is_streamed
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.refusals import failure_kind, plain, retry_after_s, status_told, words_in
 from microagents.models.http.replies import UNREADABLE, decode, name_in, object_in
@@ -114,7 +113,7 @@ class Exchange(Struct, eq=False, dict=True):
         return ForwardedReply(
             body=answer.content,
             id=name_in(found.get("id")),
-            is_streamed=not _is_object(answer),
+            is_streamed=is_streamed(answer.content),
             is_bare=law is not None and not self.asked.has_logprobs,
             acts=acts,
             usage=usage,
@@ -122,14 +121,9 @@ class Exchange(Struct, eq=False, dict=True):
         )
 
 
-def _is_object(answer: Response) -> bool:
-    """Whether an answer is one object, and not a stream of events."""
-    return answer.content.removeprefix(codecs.BOM_UTF8).lstrip()[:1] not in (b"d", b"e", b":")
-
-
 def _read(answer: Response) -> tuple[dict[str, Any], bool]:
     """Return the reply in an answer, whole or put together from its events, and whether it is one."""
-    if _is_object(answer):
+    if not is_streamed(answer.content):
         found = object_in(decode(answer.content))
         return found, any(isinstance(found.get(name), list) for name in ("choices", "output", "content"))
     reply = StreamedReply(1)

@@ -19,7 +19,6 @@ MARGINS: Mapping[Effect, int] = {"read_only": 1, "idempotent": 2, "destructive":
 """Votes by which a call leads every other one, by the harm that it can do: as of the actions of agents."""
 PATIENCE = 4
 """Times the margin of the leading reply, in votes, after which an election ends without a decision."""
-MOST_HEDGE = 20
 TEXT = ""
 """Stands for the name of a tool in the vote of a reply without calls."""
 _SHIPPED = files("microagents.web.endpoint") / "policies"
@@ -50,7 +49,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Temperature of the repeats of a request that names a lower one. The first sample is asked for as the client wrote it."""
     keep_bodies: bool = False
     """Whether the journal keeps the bodies of requests whole, each at the path of its election and ``/body``; else their digests."""
-    hedge: Annotated[int, Meta(ge=0, le=MOST_HEDGE)] = 0
+    hedge: Annotated[int, Meta(ge=0)] = 0
     """Samples in flight beyond those that can decide, while these are two or more: a second round of samples is rarer, and each costs."""
     tools: dict[str, ToolPolicy] = {}
     """By the name of the tool."""

@@ -141,7 +141,7 @@ class Serving:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer a request with the reply that is elected."""
         self.counts["requests"] += 1
-        size = MAX_REQUEST_BYTES if request.content_length is None else request.content_length
+        size = request.content_length or MAX_REQUEST_BYTES
         if self._bytes_in_hand and self._bytes_in_hand + size > MAX_BYTES_IN_HAND:
             raise busy("the requests in hand are too large together; try again later", BUSY_S)
         self._bytes_in_hand += size
