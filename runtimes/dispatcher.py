@@ -210,7 +210,7 @@ class Dispatcher:
                 await asyncio.sleep(LOADS_EVERY_S)
                 loads = {name: each.load(loop.time() - began_s, process) for name, each in self._replicas.items()}
                 if loads != told:  # a run that waits for a person writes nothing
-                    messenger.tell(Record(entries=(RecordLoads(loads=loads),)))
+                    messenger.tell(Record.of(RecordLoads(loads=loads)))
                     told = loads
 
     def open(self) -> None:

@@ -344,6 +344,11 @@ class Record(Batched, frozen=True, kw_only=True):
     """Number of valid samples that are left out, since the decision of their election is here."""
 
     @classmethod
+    def of(cls, *entries: Entry) -> Record:
+        """Record these facts."""
+        return cls(entries=entries)
+
+    @classmethod
     def together(cls, waiting: Sequence[Batched]) -> Record:
         """All entries in one message, without the valid samples of elections that are decided in it: the decision has their ballots."""
         entries = [entry for each in waiting if isinstance(each, Record) for entry in each.entries]

@@ -275,7 +275,7 @@ class Executor(DurableRole):
             outcome=called.outcome, text=called.text, files=called.files, tool=request.tool, arguments=request.arguments
         )
         ballot = Ballot(seq=0, value=msgspec.json.encode(kept), cost_usd=0.0)
-        self.tell(Record(entries=(RecordSample(id=place, ballot=ballot),)))
+        self.tell(Record.of(RecordSample(id=place, ballot=ballot)))
         await work.flush()
         return called
 
@@ -362,7 +362,7 @@ class Executor(DurableRole):
         place = SampleId(election=ElectionId(path=f"{path}{OUTCOME}", question_digest=MAKER), seq=len(makers))
         ballot = Ballot(seq=place.seq, value=msgspec.json.encode(maker), cost_usd=0.0)
         makers.append(maker)
-        self.tell(Record(entries=(RecordSample(id=place, ballot=ballot),)))
+        self.tell(Record.of(RecordSample(id=place, ballot=ballot)))
 
     async def _outcome_of(self, call: asyncio.Task[Called], request: Execute) -> Called:
         """Wait for the outcome of a destructive call, until its time-out or the end of the run."""

@@ -136,7 +136,7 @@ class Voter(Role):
     def send_records(self) -> None:
         """Send the queued records."""
         if self._records:
-            self.tell(Record(entries=tuple(self._records)))
+            self.tell(Record.of(*self._records))
             self._records.clear()
 
     def _keep(self, found: Recollection) -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from microagents.journal.messages import Account
 from microagents.journal.opening import BUSY_S
+from microagents.roles.limits.loss_marks import part_of
 from microagents.roles.limits.reservations import UNITS_PER_USD, units
 
-PARTS = 8
-"""A run takes this part of the amount that is free, so that those beside it find some, too."""
 MAX_CALLS, MAX_COST = "max_calls", "max_cost_usd"
 _TABLE = """
 CREATE TABLE IF NOT EXISTS marks (
@@ -68,7 +66,7 @@ class SharedCap:
             for cap, total in self._totals.items():
                 (reserved,) = db.execute(_SUM, (cap, run)).fetchone()
                 free = max(0, total - used[cap] - reserved)
-                taken = free if others is None else ceil(free / PARTS)
+                taken = free if others is None else part_of(free)
                 marks[cap] = used[cap] + taken
             if any(mark == used[cap] for cap, mark in marks.items()):
                 marks = {cap: used[cap] for cap in marks}

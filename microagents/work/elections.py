@@ -394,7 +394,7 @@ class Elections(Generic[T, G]):
 
     def record(self, entry: Entry) -> None:
         """Record a fact."""
-        self.role.tell(Record(entries=(entry,)))
+        self.role.tell(Record.of(entry))
 
     def keep(self, files: Sequence[Media]) -> None:
         """Record pictures and files that were made in this process, each once.

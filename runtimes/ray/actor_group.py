@@ -193,7 +193,7 @@ class ActorGroup:
         with suppress(NoHandler):  # a run without a keeper
             for slot in slots:
                 for replica in slot.replicas:
-                    self.messenger.tell(Record(entries=(ReplicaEnded(source=replica),)))
+                    self.messenger.tell(Record.of(ReplicaEnded(source=replica)))
 
     async def _remove(self, slots: Sequence[ActorSlot]) -> None:
         """End the processes of slots, which have no successors unless the slots are needed again."""
@@ -290,7 +290,7 @@ class ActorGroup:
             for number, replica in enumerate(slot.replicas):
                 actor = "" if number else slot.name
                 ended = ReplicaEnded(source=replica, actor=actor)
-                self.messenger.tell(Record(entries=(ended,)))
+                self.messenger.tell(Record.of(ended))
         deaths = slot.count_death(asyncio.get_running_loop().time(), WITHIN_S)
         if deaths > MAX_DEATHS:
             raise PeerLost(slot.name, f"it died {deaths} times within {WITHIN_S / 60:g} minutes, last because {cause}")

@@ -1,4 +1,4 @@
-"""Limits of cost against a seller who counts for himself: `python -m tests.benchmarks.budget [--runs N]`.
+"""Limits of cost against a seller who counts for himself: `python -m tests.benchmarks.budget [--runs N] [--kills N]`.
 
 Each run has a random ceiling and meets random faults: calls that time out, are cut off or turned away, replies without usage, and kills of
 the process. It is resumed until it ends, then with a higher ceiling, then without one. The seller bills every call that reaches him, also
@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import tempfile
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -224,18 +225,21 @@ def try_run(seed: int, folder: Path, found: Found) -> None:
     found.runs += 1
 
 
-def measure(runs: int, first: int = 0) -> Found:
+def measure(runs: int, first: int = 0, kills: int = 0) -> Found:
+    """Try so many runs, and more until so many kills hit."""
     found = Found()
-    for seed in range(first, first + runs):
+    for seed in count(first):
+        if found.runs >= runs and found.kills >= kills:
+            break
         with tempfile.TemporaryDirectory(prefix="budget-") as folder:
             try_run(seed, Path(folder), found)
     return found
 
 
 def main() -> None:
-    options = options_of(__doc__, runs=500, first=0)
+    options = options_of(__doc__, runs=500, first=0, kills=0)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    found = measure(options.runs, options.first)
+    found = measure(options.runs, options.first, options.kills)
     print(
         f"{found.runs} runs in {found.sittings} sittings, {found.kills} kills, {found.calls:,} calls billed: the ceiling was passed "
         f"{found.passed} times (at most {found.largest_share:.2%} of it were billed); {found.stopped} sittings were stopped by it, with "

@@ -30,7 +30,7 @@ def decision(step: int, outcome: str = "decided") -> RecordDecision:
 
 
 def together(*waiting: Entry) -> Record:
-    return Record.together([Record(entries=(each,)) for each in waiting])
+    return Record.together([Record.of(each) for each in waiting])
 
 
 def test_valid_samples_of_elections_that_are_decided_in_the_same_batch_are_left_out_but_counted() -> None:

@@ -78,7 +78,7 @@ class Replica:
                 self._release(Ended(number=number, spent={"calls": 1} if is_billed else {}))
 
     def _record(self, entry: Entry) -> None:
-        self._world.messenger.tell(Record(entries=(entry,)))
+        self._world.messenger.tell(Record.of(entry))
 
     async def die(self) -> int:
         """End like a process that is killed: its calls are not heard of again. Returns their number."""

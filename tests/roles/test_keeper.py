@@ -65,12 +65,12 @@ async def test_the_end_waits_for_calls_in_flight_but_not_for_those_of_a_replica_
         nothing = Usage(cost_usd=0.0)
         for source in ("Solver/0", "Solver/1"):
             sent = RecordCalls(source=source, in_flight={"x": 3}, usage=nothing)
-            runtime.messenger.tell(Record(entries=(sent,)))
+            runtime.messenger.tell(Record.of(sent))
         draining = asyncio.create_task(runtime.messenger.ask(Report(when="drained")))
-        runtime.messenger.tell(Record(entries=(RecordCalls(source="Solver/1", billed=3, usage=nothing),)))
+        runtime.messenger.tell(Record.of(RecordCalls(source="Solver/1", billed=3, usage=nothing)))
         assert (await runtime.messenger.ask(Report(when="written"))).in_flight == 3
         assert not draining.done()
-        runtime.messenger.tell(Record(entries=(ReplicaEnded(source="Solver/0"),)))
+        runtime.messenger.tell(Record.of(ReplicaEnded(source="Solver/0")))
         await draining
         account = await runtime.messenger.ask(Report(when="written"))
     assert (account.calls, account.in_flight) == (3, 0)

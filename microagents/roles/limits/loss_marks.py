@@ -11,11 +11,11 @@ from microagents.roles.limits.held_leases import UNPRICED, HeldLease
 from microagents.roles.limits.reservations import CALLS, COST, TOKENS, UNITS_PER_USD
 
 PARTS = 8
-"""A mark goes beyond what is held by at most this part of what is free, so that a limit has room for the calls after a kill."""
+"""A mark goes beyond what is held by at most this part of what is free: what is left is for the calls after a kill, or for other runs."""
 
 
 def part_of(free: int) -> int:
-    """Return the part of a free amount that may be marked ahead."""
+    """Return the part of a free amount that may be marked ahead, of a run's limit or of a cap of many runs."""
     return max(0, -(-free // PARTS))
 
 

@@ -242,7 +242,7 @@ class Solver(Role):
         return False
 
     def _record(self, entry: Entry) -> None:
-        self.tell(Record(entries=(entry,)))
+        self.tell(Record.of(entry))
 
     def _in_flight(self) -> dict[str, int]:
         return {each.spec: each.in_flight for each in self._backends if each.in_flight}

@@ -209,7 +209,7 @@ class Batch:
         return ending
 
     def _record(self, messenger: RoleMessenger, ending: InputEnding) -> None:
-        messenger.tell(Record(entries=(ending,)))
+        messenger.tell(Record.of(ending))
         if self._journal is None or self._passes_undecided:
             self._endings[ending.input] = ending
 

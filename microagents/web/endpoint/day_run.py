@@ -84,7 +84,7 @@ class DayRun(Struct, eq=False, kw_only=True):
             Stopped: the journal cannot be written.
         """
         messenger = self.runtime.messenger
-        messenger.tell(Record(entries=(decision,)))
+        messenger.tell(Record.of(decision))
         # The keeper answers once it has written all that came before.
         await messenger.ask(Recall(path=decision.id.path))
 

@@ -296,7 +296,7 @@ class ServedElections:
         if policy.keep_bodies:
             place = ElectionId(path=f"{path}/body", question_digest=asked.digest)
             body = json.encode(asked.whole.decode(errors="replace"))
-            messenger.tell(Record(entries=(answered(place, body),)))
+            messenger.tell(Record.of(answered(place, body)))
         try:
             verdict = await messenger.ask(Elect(id=election, question=question))
         except ModelUnavailable:
