@@ -110,7 +110,7 @@ class Promising(Struct, frozen=True, kw_only=True, dict=True):
 
 def promised_strategy(asked: Promising) -> Strategy:
     """Return the cascade whose thresholds keep the promise; without one, say what is missing, and exit."""
-    least, likely = asked.wanted.labels
+    least, likely = asked.wanted.labels()
     before = _asked_before(asked)
     _name_changes(asked, before)
     if asked.label is not None:
@@ -119,7 +119,8 @@ def promised_strategy(asked: Promising) -> Strategy:
     labelled = asked.rows.labelled(likely)
     if len(labelled) < least:
         _ask_for_labels(asked)
-    tested = KeptPromise(wanted=asked.wanted, rows=tuple(_through_cascade(asked, labelled, before)))
+    earlier = len(before) if len(labelled) > sum(map(len, before)) else len(before) - 1
+    tested = KeptPromise(wanted=asked.wanted, rows=tuple(_through_cascade(asked, labelled, before)), test=earlier)
     found = tested.found
     if found is None:
         _say_why_not(asked, tested)
@@ -139,7 +140,7 @@ def promise_plan(asked: Promising, measured: ModelMeasurement | None = None) -> 
     Raises:
         InvalidUsage: the table has too few rows, or another model was measured.
     """
-    (least, likely), rows, (strong,) = asked.wanted.labels, asked.rows, asked.models["strong"]
+    (least, likely), rows, (strong,) = asked.wanted.labels(), asked.rows, asked.models["strong"]
     total = len(rows.order)
     if total < least:
         raise InvalidUsage(f"{rows.source} has {counted(total, 'row')}, and {asked.wanted} takes {least} labels")
@@ -180,7 +181,7 @@ def _ask_for_labels(asked: Promising) -> NoReturn:
 
 
 def _say_why_not(asked: Promising, tested: KeptPromise) -> NoReturn:
-    likely, labels = asked.wanted.labels[1], len(tested.rows)
+    likely, labels = asked.wanted.labels(tested.test + 1)[1], len(tested.rows)
     said = f"no promise, and no other row was asked: on {labels:,} labelled rows not even the strictest thresholds pass"
     if tested.is_hopeless or labels >= likely:
         _end(f"{said}: the strong model is too often wrong where its samples agree; take a better one, or promise less")

@@ -24,6 +24,8 @@ POWER = 0.8
 """Probability with which the labels that are asked for are enough."""
 LIKELY = (0.1, 0.5)
 """Shares of the promised share that a cascade is taken to lose, for the number of labels."""
+FIRST = 0.9
+"""Share of the error probability that the first test uses up, and each later one of the rest: labels may be added after a test fails."""
 NEVER = 2.0
 """A threshold that no score reaches: the model is not asked."""
 _LEVELS = (1.0, 0.9999, 0.9995, 0.999, 0.995, *[each / 100 for each in range(99, -1, -1)])
@@ -90,6 +92,16 @@ def find_thresholds(rows: Sequence[LabelledRow], wrong_at_most: float, confidenc
             break
         passed = Tested(at, lost)
     return passed
+
+
+def confidence_of(test: int, confidence: float) -> float:
+    """Return the confidence of one test, so that all tests together keep the promise with the stated one.
+
+    Args:
+        test: its number from 0; each test has the labels of the tests before it, and more.
+        confidence: the stated probability.
+    """
+    return 1 - (1 - confidence) * FIRST * (1 - FIRST) ** test
 
 
 def most_lost(labels: int, wrong_at_most: float, confidence: float) -> int:

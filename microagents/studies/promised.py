@@ -16,6 +16,7 @@ from microagents.elections.promises import (
     LabelledRow,
     Tested,
     Thresholds,
+    confidence_of,
     find_thresholds,
     fixed_order,
     labels_needed,
@@ -45,11 +46,11 @@ class WantedPromise(Struct, frozen=True, kw_only=True):
     confidence: float
     """Probability with which it is kept."""
 
-    @property
-    def labels(self) -> list[int]:
-        """The labels that it takes if the cascade is wrong in a tenth, and in a half, of the promised share."""
-        most = self.wrong_at_most
-        return [labels_needed(most, each * most, self.confidence) for each in LIKELY]
+    def labels(self, test: int = 0) -> tuple[int, int]:
+        """Return the labels that a test takes if the cascade is wrong in a tenth, and in a half, of the promised share."""
+        most, confidence = self.wrong_at_most, confidence_of(test, self.confidence)
+        least, likely = [labels_needed(most, each * most, confidence) for each in LIKELY]
+        return least, likely
 
     def __str__(self) -> str:
         return f"at most {100 * self.wrong_at_most:g} % of the rows are wrong ({100 * self.confidence:g} %)"
@@ -112,11 +113,13 @@ class KeptPromise(Struct, frozen=True, kw_only=True):
 
     wanted: WantedPromise
     rows: tuple[LabelledRow, ...]
+    test: int = 0
+    """Number of earlier tests, with fewer labels."""
 
     @property
     def found(self) -> Tested | None:
         """The thresholds; None if none keep it."""
-        return find_thresholds(self.rows, self.wanted.wrong_at_most, self.wanted.confidence)
+        return find_thresholds(self.rows, self.wanted.wrong_at_most, confidence_of(self.test, self.wanted.confidence))
 
     @property
     def is_hopeless(self) -> bool:

@@ -41,6 +41,8 @@ PACKAGES = (
     "pydantic",
     "pillow",
 )
+SURE = -1e-6
+"""Log-probability of the tokens that only give a reply its form."""
 USD = {"small": 0.0001, "large": 0.002}
 """Cost of a request."""
 MOST, TARGET = 0.05, 0.95
@@ -104,16 +106,21 @@ class Handler(BaseHTTPRequestHandler):
         if body.get("temperature") != 0:
             is_right = Random(f"{model} {number} {self.server.drawn[model, number]}").random() < right
         said = (number % 3 == 0) == is_right
+        is_object = "multiple =" in text or '\\"multiple\\"' in text
+        before, word, after = ('{"multiple": ', str(said).lower(), "}") if is_object else ("", str(said), "")
         logprob = {str(word): math.log(right if word == (number % 3 == 0) else 1 - right) for word in (True, False)}
-        tops = [{"token": word, "logprob": each, "bytes": None} for word, each in logprob.items()]
-        content = json.dumps({"multiple": said}) if "multiple =" in text or '\\"multiple\\"' in text else str(said)
+        tops = [
+            {"token": each if not is_object else each.lower(), "logprob": log, "bytes": None}
+            for each, log in logprob.items()
+        ]
+        sure = {"logprob": SURE, "bytes": None}
+        tokens = [{"token": each, **sure, "top_logprobs": [{"token": each, **sure}]} for each in (before, after)]
+        tokens.insert(1, {"token": word, "logprob": logprob[str(said)], "bytes": None, "top_logprobs": tops})
         choice = {
             "index": 0,
             "finish_reason": "stop",
-            "message": {"role": "assistant", "content": content},
-            "logprobs": {
-                "content": [{"token": str(said), "logprob": logprob[str(said)], "bytes": None, "top_logprobs": tops}]
-            },
+            "message": {"role": "assistant", "content": f"{before}{word}{after}"},
+            "logprobs": {"content": [each for each in tokens if each["token"]]},
         }
         usage = {"prompt_tokens": 50, "completion_tokens": 2, "total_tokens": 52}
         reply = {

@@ -24,11 +24,13 @@ import numpy as np
 from msgspec import Struct
 
 from microagents.elections.promises import CONFIDENCE, LabelledRow, find_thresholds, wrong_bound
+from microagents.systems.chains.cascade import Cascade
 from tests.benchmarks.harness import options_of
 
 ROWS, CELLS, SAMPLE = 5_000, 4, 100
 BROKEN, HOLDS = 0.13, 0.93
 VOTES = Path(__file__).parent / "votes" / "gsm8k-gpt-4o-mini.txt"
+AHEAD = Cascade.model_fields["k"].default
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -97,7 +99,7 @@ def drift(rng: np.random.Generator) -> World:
 
 
 def votes(rng: np.random.Generator) -> World:
-    """Recorded votes of a real model, ahead by three; the score is the share of the leader."""
+    """Recorded votes of a real model, ahead by five as in a cascade; the score is the share of the leader."""
     scores, right = [], []
     for line in VOTES.read_text(encoding="utf-8").split():
         counts: dict[str, int] = {}
@@ -105,7 +107,7 @@ def votes(rng: np.random.Generator) -> World:
             vote = line[place]
             counts[vote] = counts.get(vote, 0) + 1
             first, second, *_ = [*sorted(counts.values(), reverse=True), 0]
-            if first - second >= 3:
+            if first - second >= AHEAD:
                 break
         leader = max(counts, key=counts.__getitem__)
         scores.append(counts[leader] / sum(counts.values()))

@@ -172,7 +172,14 @@ def test_of_a_cascade_the_strong_models_votes_cost_its_own_price(
     cheap_from: float, calls: float, strong_calls: float
 ) -> None:
     strong = f"openai:strong@{UNREACHABLE},price_in=0,price_out=20000"
-    cascade = {"strong": strong, "k_strong": 5, "strong_share": 0.2, "cheap_from": cheap_from, "rule": "first-to"}
+    cascade = {
+        "strong": strong,
+        "k_strong": 5,
+        "strong_share": 0.2,
+        "cheap_from": cheap_from,
+        "rule": "first-to",
+        "k": 3,
+    }
     cheap = f"openai:m@{UNREACHABLE},price_in=0,price_out=2000"
     found = forecast(Rows(row={"x": 1}), models=cheap, strategy="cascade", inputs=10, **cascade)
     of_each = expected_votes(0.99, 3) / 3, expected_votes(0.99, 5) / 5

@@ -128,8 +128,11 @@ class Cascade(Maker):
 
     strong: str
     """Spec of the strong model; the pool of the run is the cheap one."""
-    k_strong: Annotated[int | None, Field(ge=1)] = None
-    """Number of votes of the strong model that decide; by default k."""
+    k: Annotated[int, Field(ge=1)] = 5
+    """Number of votes of the cheap model that decide. More of them make its score finer: on recorded votes it got .66 of the rows with 3, \
+.81 with 5."""
+    k_strong: Annotated[int, Field(ge=1)] = 3
+    """Number of votes of the strong model that decide."""
     cheap_from: Annotated[float, Field(ge=0)] = NEVER
     """Least score with which a row is taken from the cheap model; above 1 for no row, and from 2 on it is not even asked."""
     strong_from: Annotated[float, Field(ge=0)] = 0.0
@@ -143,7 +146,7 @@ class Cascade(Maker):
     def _has_no_ladder(self) -> Self:
         if self.ladder:
             raise ValueError("a cascade is a ladder of its own: leave out ladder")
-        if (self.k_strong or 0) > self.max_draws:
+        if self.k_strong > self.max_draws:
             raise ValueError(f"k_strong = {self.k_strong} votes cannot come from max_draws = {self.max_draws} samples")
         return self
 
@@ -165,7 +168,7 @@ class Cascade(Maker):
     @property
     def strong_rule(self) -> Rule:
         """Rule of the vote of the strong model."""
-        return self.rule_by(self.k_strong or self.k)
+        return self.rule_by(self.k_strong)
 
     @property
     def named_models(self) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def test_a_cheap_model_from_which_no_row_is_taken_is_asked_about_labelled_rows_a
     result = run_sync(
         Squares.rows([{"x": x} for x in range(ROWS)]),
         models=cheap,
-        strategy=Cascade(strong="sim:perfect", cheap_from=cheap_from),
+        strategy=Cascade(strong="sim:perfect", k=3, cheap_from=cheap_from),
         output="out.csv",
         trust_columns=True,
     )
@@ -71,7 +71,7 @@ def test_a_cheap_model_from_which_no_row_is_taken_is_asked_about_labelled_rows_a
 def test_the_strong_model_may_need_another_number_of_votes() -> None:
     tasks = Squares.rows([{"x": x} for x in range(ROWS)])
     for cheap_from, calls in ((UNREACHED, 3 + 5), (NEVER, 5)):
-        strategy = Cascade(strong="sim:perfect", cheap_from=cheap_from, k_strong=5)
+        strategy = Cascade(strong="sim:perfect", cheap_from=cheap_from, k=3, k_strong=5)
         assert run_sync(tasks, models=Cheap(), strategy=strategy).account.calls == calls * ROWS
     with pytest.raises(ValueError, match="k_strong = 9 votes cannot come from max_draws = 8 samples"):
         Cascade(strong="sim:perfect", k_strong=9, max_draws=8)
@@ -97,7 +97,7 @@ def test_of_a_refused_row_under_a_promise_no_other_model_is_proposed(promise: st
 
 
 def test_a_row_that_is_open_under_a_promise_is_left_to_a_person_alone() -> None:
-    strategy = Cascade(strong="sim:perfect", cheap_from=UNREACHED, strong_from=1.5, promise="kept", k=1)
+    strategy = Cascade(strong="sim:perfect", cheap_from=UNREACHED, strong_from=1.5, promise="kept", k=1, k_strong=1)
     reason = run_sync(Squares.rows([{"x": 3}]), models=Cheap(), strategy=strategy, run_id="r").reason or ""
     assert (
         "0/step/0: no model is sure enough for the promise (1 x Square(square=9); 0 flagged; then strong: 1 x" in reason

@@ -73,7 +73,7 @@ def test_labels_are_kept_before_the_samples_of_a_row_are_shown(visit: Callable[.
         page.get_by_role("button", name="Stop here").click()
         page.wait_for_selector("text=1 of 90 rows labelled in")
         _, said = process.communicate(timeout=WAIT_S)
-        assert "label 76 more at least" in " ".join(said.split())
+        assert "label 78 more at least" in " ".join(said.split())
     typed = "".join(f"{2 * int(each['x'])}\n" for each in table(str(LABELS))[1:])
     code, out, err = told(*PROMISED, "--label", "terminal", said=typed)
     assert code == COMPLETED, err
