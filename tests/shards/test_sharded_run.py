@@ -68,16 +68,17 @@ def decided(result: Result[Any]) -> tuple[str, list[Any]]:
     return result.account.decisions_sha256, list(result.rows(as_json=True))
 
 
-def test_shards_decide_and_write_as_one_process(tmp_path: Path) -> None:
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("shards", [3, 1])
+def test_shards_decide_and_write_as_one_process(shards: int, tmp_path: Path) -> None:
     one = alone(towns(12, equal=4), tmp_path, output=tmp_path / "one.csv")
-    for shards in (1, 3):
-        folder = tmp_path / str(shards)
-        folder.mkdir()
-        found = sharded(towns(12, equal=4), folder, shards, output=folder / "out.csv")
-        assert decided(found) == decided(one)
-        assert found.account.shared == 4
-        assert (folder / "out.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
-        assert len(asked(folder / "log")) == found.calls == one.calls
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    found = sharded(towns(12, equal=4), folder, shards, output=folder / "out.csv")
+    assert decided(found) == decided(one)
+    assert found.account.shared == 4
+    assert (folder / "out.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
+    assert len(asked(folder / "log")) == found.calls == one.calls
 
 
 def test_a_run_in_shards_is_shown_as_one_by_its_journal(tmp_path: Path) -> None:
@@ -85,6 +86,7 @@ def test_a_run_in_shards_is_shown_as_one_by_its_journal(tmp_path: Path) -> None:
     shown = inspect_run(tmp_path, "whole")
     assert shown.as_json() == found.as_json()
     assert [each.path for each in shown.decisions()] == [f"{number}/step/0" for number in range(8)]
+    assert len(microagents("show", "whole", "--live", "--runs-dir", str(tmp_path)).out.splitlines()) == 8
 
 
 def test_a_shard_whose_process_dies_is_begun_again(tmp_path: Path) -> None:
@@ -97,6 +99,7 @@ def test_a_shard_that_dies_without_a_call_again_and_again_ends_the_run(tmp_path:
     assert "3 times without a call between" in str(found.reason)
 
 
+@pytest.mark.slow
 def test_one_cap_bounds_all_shards_and_resume_goes_on_with_a_higher_one(tmp_path: Path) -> None:
     found = sharded(towns(12), tmp_path, 3, max_calls=9)
     assert (found.outcome, found.reason) == ("stopped", "--max-calls 9 is reached over all shards")
@@ -136,6 +139,7 @@ def test_a_run_in_shards_is_continued_in_its_shards_only(tmp_path: Path) -> None
     assert shard_journal(tmp_path / "whole.sqlite", 1).exists()
 
 
+@pytest.mark.slow
 def test_a_shard_that_is_done_is_sealed_and_verified_and_goes_to_an_address(tmp_path: Path) -> None:
     found = sharded(towns(6), tmp_path / "runs", 2)
     assert {*found.shards.values()} == {"sealed"}
@@ -176,6 +180,7 @@ def test_what_is_not_sealed_is_not_written_to_an_address(tmp_path: Path) -> None
     assert (away.code, "cannot be copied to" in away.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_each_page_of_a_run_in_shards_is_the_page_of_one_process(tmp_path: Path) -> None:
     alone(towns(9, equal=3), tmp_path)
     sharded(towns(9, equal=3), tmp_path, 3)
@@ -200,6 +205,7 @@ def test_each_page_of_a_run_in_shards_is_the_page_of_one_process(tmp_path: Path)
     assert found["whole"] == found["one"]
 
 
+@pytest.mark.slow
 def test_a_person_decides_in_the_shard_that_waits(tmp_path: Path) -> None:
     rows = Towns.rows([{"town": f"utopia {number}", "id": str(number)} for number in range(3)])
     waits = sharded(rows, tmp_path, 2, max_draws=4)
@@ -218,5 +224,3 @@ def test_a_shard_is_resumed_with_its_run_only(tmp_path: Path) -> None:
         InvalidUsage, match="whole-0 is a shard, and has some of the inputs of a run; resume that run: whole"
     ):
         asyncio.run(resume("whole-0", runs_dir=tmp_path / "whole.shards"))
-    forgot = microagents("resume", "whole", "--forget-unsettled", "--runs-dir", str(tmp_path))
-    assert "nothing of this run is unsettled" in forgot.err

@@ -31,7 +31,7 @@ from microagents.runs.inspection.climbs import Climb, climbs_of
 from microagents.runs.inspection.control import request_text, status_of
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.export import look_up_rows
-from microagents.runs.inspection.runs import recorded_result, solution_of
+from microagents.runs.inspection.runs import inspect_run, recorded_result, solution_of
 from microagents.runs.result import Result
 from microagents.runs.words.batches import batch_lines
 from microagents.runs.words.summary import summary
@@ -129,7 +129,7 @@ def watch(run: str, runs_dir: Path, *, as_json: bool) -> NoReturn:
     except KeyboardInterrupt:
         typer.echo(f"run {run} goes on", err=True)
         raise typer.Exit(EXIT_CODES["completed"]) from None
-    show_and_exit(result, as_json=as_json)
+    show_and_exit(inspect_run(runs_dir, run), as_json=as_json)
 
 
 def _print_interventions(changes: Sequence[tuple[str, str, str, str]], requests: Sequence[LogRow]) -> None:
