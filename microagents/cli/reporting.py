@@ -83,8 +83,12 @@ def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print a sentence that may have texts of others, whose control characters are replaced."""
-    echo(printable(text), err=err)
+    """Print sentences that may have texts of others: without control characters, and on a terminal wrapped at words to its width."""
+    lines = printable(text).split("\n")
+    if not err and results().isatty():
+        width = shutil.get_terminal_size().columns
+        lines = [textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False) for line in lines]
+    echo("\n".join(lines), err=err)
 
 
 @contextmanager
