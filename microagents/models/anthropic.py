@@ -99,15 +99,10 @@ class AnthropicModel(HttpModel):
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         prompt, history = self._opened(call.prompt, call.contents)
         system: Any = prompt.system
-        user: Any = self.form.content(prompt.user_parts, prompt.files, call.contents)
-        if self._is_cached(prompt):
-            static, changing = prompt.user_parts
-            marked = {"type": "text", "text": static or system, "cache_control": CACHED}
-            if static:
-                changing_parts = [{"type": "text", "text": changing}] if changing.strip() else []
-                user = [marked, *self.form.parts(prompt.files, call.contents), *changing_parts]
-            else:
-                system = [marked]
+        mark = {"cache_control": CACHED} if self._is_cached(prompt) else {}
+        user = self.form.content(prompt.user_parts, prompt.files, call.contents, mark if prompt.static_chars else {})
+        if mark and not prompt.static_chars:
+            system = [{"type": "text", "text": system, **mark}]
         messages = messages_of(history, {"role": "user", "content": user})
         if history.turns and self._may_be_cached(prompt.size):
             _mark_last(messages[-1])  # the next step reads from the cache what this one ends with

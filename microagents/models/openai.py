@@ -150,14 +150,13 @@ class OpenAIWire(HttpModel):
 
     def _messages(self, prompt: Prompt, contents: Mapping[str, bytes]) -> list[dict[str, Any]]:
         """Write a prompt as messages of parts; the last constant text ends the cached prefix."""
-        kind, files = self.form.text, list(self.form.parts(prompt.files, contents))
-        system, static, changing = [
-            [{"type": kind, "text": text}] if text else [] for text in (prompt.system, *prompt.user_parts)
-        ]
-        ending: dict[str, Any] = (static or system)[0]
-        ending["prompt_cache_breakpoint"] = {"mode": "explicit"}
-        written = (("system", system), ("user", [*static, *files, *changing]))
-        return [{"role": role, "content": content} for role, content in written if content]
+        mark, has_static = {"prompt_cache_breakpoint": {"mode": "explicit"}}, prompt.static_chars > 0
+        user = self.form.content(prompt.user_parts, prompt.files, contents, mark if has_static else {})
+        messages = [{"role": "user", "content": user}]
+        if prompt.system:
+            part = {"type": self.form.text, "text": prompt.system, **({} if has_static else mark)}
+            messages.insert(0, {"role": "system", "content": [part]})
+        return messages
 
 
 def priority_of(path: str) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from microagents.base.errors import InvalidUsage, read_failure
 
@@ -134,8 +134,8 @@ def Image(source: Source, *, name: str = "") -> Media:  # noqa: N802 - it stands
         InvalidUsage: it cannot be read, is empty or too long, or is no picture.
     """
     found = File(source, name=name)
-    if isinstance(source, str) and found.address:
-        return Media(media_type=UNKNOWN_PICTURE, name=found.name, address=found.address)
+    if found.address:
+        return structs.replace(found, media_type=UNKNOWN_PICTURE)
     if not found.is_picture:
         raise InvalidUsage(f"{_named(source)} is a PDF, and no picture; give it as File(...)")
     return found

@@ -30,11 +30,18 @@ class PartForm(Struct, frozen=True):
         for file in files:
             yield self.write(file, "" if file.address else b64encode(contents[file.digest]).decode())
 
-    def content(self, texts: Sequence[str], files: Sequence[Media], contents: Mapping[str, bytes]) -> str | list[Part]:
-        """Return the content of a turn: its only text, or parts with the files behind the first of two texts."""
-        if not files:
+    def content(
+        self, texts: Sequence[str], files: Sequence[Media], contents: Mapping[str, bytes], mark: Mapping[str, Any] = {}
+    ) -> str | list[Part]:
+        """Return the content of a turn: its only text, or parts with the files behind the first of two texts.
+
+        The first of two texts gets the mark, which ends a cached prefix.
+        """
+        if not files and not mark:
             return "".join(texts)
         *before, last = [{"type": self.text, "text": text} for text in texts]
+        for part in before:
+            part.update(mark)
         parts = [*before, *self.parts(files, contents), last]
         return [part for part in parts if part.get("text", "-").strip()]
 
