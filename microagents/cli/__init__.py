@@ -46,7 +46,7 @@ RENAMED = {
     "attach": "show --live",
     "report": "view -o FILE",
     "calibrate": "measure",
-    "study": "measure [--rollouts N] [--flags]",
+    "study": "measure [--rollouts N]",
     "estimate": "plan --p P --steps N",
     "simulate": "plan --repeat N",
 }

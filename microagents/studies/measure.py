@@ -29,7 +29,6 @@ from microagents.runs.words.verdict import counted
 from microagents.studies.analysis import PositionAccuracy, lookahead_in
 from microagents.studies.ceilings import Ceiling, ceiling_of
 from microagents.studies.compare import variants_of
-from microagents.studies.flags import FlagFindings, flags_in
 from microagents.studies.measured import Latency, ModelMeasurement, Threshold
 from microagents.studies.measuring import FIRST, Measured, Measuring, chosen_among
 from microagents.studies.pools import groups_of
@@ -75,7 +74,6 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """Ceilings of every two models that are judged, and of all."""
     lookahead: tuple[tuple[PositionAccuracy, ...], ...] = ()
     """For each model the accuracy of its rollouts by position; empty without rollouts."""
-    flags: tuple[FlagFindings, ...] = ()
     thresholds: tuple[tuple[Threshold, ...], ...] = ()
     """For each model the values of ``at_least``; empty if none weighs options. Only of one chain."""
     recorded_at: str | None = None
@@ -99,7 +97,6 @@ async def measure(
     horizon: int = 8,
     pilot: int | None = None,
     k: int | None = None,
-    flags: bool = False,
     options: Mapping[str, Any] | None = None,
     runs_dir: str | Path = "runs",
     run_id: str | None = None,
@@ -121,7 +118,6 @@ async def measure(
         horizon: number of steps in a rollout.
         pilot: number of rows of a table on which complete votes are held besides, with samples of their own; by default 20.
         k: the lead that decides these votes; by default the strategy's.
-        flags: measure the gains and costs of red flags.
         options: of an agent options of `act`, such as its margins.
         runs_dir: the folder of journals; each model has one.
         run_id: name of the run of one model, or prefix of several names; by default made from the arguments.
@@ -136,7 +132,7 @@ async def measure(
     check_arguments({"runs_dir": runs_dir, **given})
     models = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
     chain = task if isinstance(task, ChainTask) and not isinstance(task, AgentTask) else None
-    _check(chain, models, states=states, rollouts=rollouts, flags=flags)
+    _check(chain, models, states=states, rollouts=rollouts)
     if options and not isinstance(task, AgentTask):
         raise InvalidUsage(
             "options of a strategy are for the trials of an agent, and the horizon for --rollouts N; leave them out"
@@ -191,13 +187,11 @@ async def measure(
     judged = [each for each in found if each.judged]
     fitted = [each.thresholds for each in found]
     assert isinstance(strategy, Measuring)
-    given_states = {each.number: each.state for each in strategy.states}
     return structs.replace(
         report,
         models=tuple(found),
         pools=tuple(_pools(judged)),
         lookahead=tuple([lookahead_in(each.steps) for each in found]) if rollouts else (),
-        flags=tuple([flags_in(Path(runs_dir), chain, each, given_states) for each in found]) if flags and chain else (),
         thresholds=tuple(fitted) if any(fitted) else (),
     )
 
@@ -249,13 +243,12 @@ def _check(
     *,
     states: States | None,
     rollouts: int,
-    flags: bool,
 ) -> None:
     if not models:
         raise InvalidUsage("a measurement needs at least one model")
     if chain is None:
-        if states is not None or rollouts or flags:
-            raise InvalidUsage("states, rollouts and flags belong to one chain of steps; leave them out")
+        if states is not None or rollouts:
+            raise InvalidUsage("states and rollouts belong to one chain of steps; leave them out")
         return
     strategy_of(Measuring(), chain, {})
     start, name = called(chain.start), type(chain).__name__
@@ -266,8 +259,8 @@ def _check(
             f"{name} has no oracle, so its replies cannot be judged; define the method `oracle`, or take the states of an earlier run: "
             "measure --from RUN"
         )
-    if states is not None and not has_oracle(chain, states) and (rollouts or flags):
-        raise InvalidUsage(f"{name} has no oracle, so neither rollouts nor flags can be judged")
+    if states is not None and not has_oracle(chain, states) and rollouts:
+        raise InvalidUsage(f"{name} has no oracle, so rollouts cannot be judged")
 
 
 def _trials(

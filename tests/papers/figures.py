@@ -19,6 +19,8 @@ from microagents.runs.driver.forecast import Forecast
 from microagents.studies.comparison import Row
 from microagents.studies.measure import Measurement
 from microagents.studies.series import short_digest
+from microagents.task import ChainTask
+from tests.papers.flags import FlagFindings, flags_in
 
 LAW = "law"
 """Stands for a model if a number is computed by a formula."""
@@ -112,6 +114,11 @@ class Lab:
         if found.outcome != "completed":
             raise InvalidUsage(f"the measurement of {', '.join(models)} ended early: {found.reason}")
         return found
+
+    async def flags(self, task: ChainTask[Any, Any], spec: str, *, steps: int) -> FlagFindings:
+        """Measure a model, and read its texts again with and without red flags."""
+        found = await self.measured(task, spec, steps=steps)
+        return flags_in(self.runs_dir, task, found.models[0])
 
     async def rows(
         self, work: Task | Sequence[Task], spec: str, strategies: Sequence[Strategy], *, pooled: bool = False

@@ -152,8 +152,7 @@ class Errors(NamedTuple):
 
 async def measured_errors(lab: Lab, spec: str, disks: int) -> Errors:
     """Measure a model: replies are read as by a repairing parser, and nothing is flagged."""
-    found = await lab.measured(Hanoi(disks=disks), spec, steps=lab.size(300), flags=True)
-    lenient = found.flags[0].readings[0]
+    lenient = (await lab.flags(Hanoi(disks=disks), spec, steps=lab.size(300))).readings[0]
     return Errors(lenient.wrong, lenient.valid, lenient.collisions)
 
 
@@ -246,8 +245,7 @@ async def longest_race(lab: Lab) -> list[Line]:
 async def error_over_length(lab: Lab) -> list[Line]:
     """Figure 9a."""
     spec = lab.spec(MINI)
-    found = await lab.measured(Hanoi(disks=12), spec, steps=lab.size(300), flags=True)
-    bins = found.flags[0].lengths
+    bins = (await lab.flags(Hanoi(disks=12), spec, steps=lab.size(300))).lengths
     published = {0: ".001 below 700 tokens", len(bins) - 1: ".1 above 700 tokens"}
     return [
         share(f"error, to {each.most_chars:,} characters", each.wrong, each.replies, spec, published.get(at, "-"))
@@ -258,7 +256,7 @@ async def error_over_length(lab: Lab) -> list[Line]:
 async def collisions(lab: Lab) -> list[Line]:
     """Figure 9b: the repairing parser and the flagging one, with and without a cap."""
     spec, steps = lab.spec(MINI), lab.size(300)
-    findings = (await lab.measured(Hanoi(disks=12), spec, steps=steps, flags=True)).flags[0]
+    findings = await lab.flags(Hanoi(disks=12), spec, steps=steps)
     plain, lines = findings.readings[:2], []
     for each, published in zip(plain, ("dozens of 1,048,575", "fewer"), strict=True):
         lines.append(share(f"first two votes wrong, {each.name}", each.collisions, steps, spec, published))

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec import structs
 
 from microagents import AgentTask, InvalidUsage, Problem, Reply, plan, run
-from microagents.models.simulation.scripted import ScriptLine
 from microagents.studies.compare import variants_of
-from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import measure, measured_from
 from microagents.studies.measured import RIGHT_WAY
 from microagents.studies.measuring import MeasuredStep
@@ -165,8 +161,6 @@ def test_a_measurement_continues_and_more_of_it_buys_only_the_rest() -> None:
     drawn = only(EASY, steps=500, draws=12)
     assert (drawn.draws, drawn.calls) == (6_000, 6_000)
     assert [each.votes[:2] for each in drawn.steps] == [each.votes[:2] for each in more.steps]
-    other = measured(EASY, steps=500, draws=12, flags=True)
-    assert (other.models[0].calls, other.recorded_at is not None, len(other.flags)) == (6_000, True, 1)
 
 
 @pytest.mark.slow
@@ -245,57 +239,11 @@ def test_inputs_that_are_not_one_judged_question_are_refused(tasks: list[Task], 
     [
         ([], TASK, {}, "a measurement needs at least one model"),
         (["sim:perfect"], TASK, {"draws": 1}, "draws must be"),
-        (["sim:perfect"], Multiplication(), {"flags": True}, "flags belong to one chain of steps"),
+        (["sim:perfect"], Multiplication(), {"rollouts": 1}, "rollouts belong to one chain of steps"),
         (["sim:perfect"], Over(length=3), {}, "Over is done before its first step, so there is nothing to measure"),
-        (["sim:perfect@flag=1"], TASK, {"steps": 5}, "gave no valid reply to 5 steps"),
+        (["sim:perfect@flag=1"], TASK, {"steps": 4, "draws": 2}, "gave no valid reply to 4 steps"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(models: list[str], task: Any, options: Any, said: str) -> None:
     with pytest.raises(InvalidUsage, match=said):
         assert measured(*models, task=task, **options).models[0].p.share
-
-
-def recorded(replies: Callable[[int, int], Sequence[str]], length: int = 100) -> str:
-    """A file of replies to each step of a drift, given its number and the right answer."""
-    task, lines = Drift(length=length), []
-    state = task.start()
-    for number in range(length):
-        state = task.advance(state, task.oracle(state))
-        texts = replies(number, state.number)
-        lines += [
-            ScriptLine(path=f"0/step/{number}/{block}", seq=seq, text=text)
-            for block, drawn in (("0-2", texts[:2]), ("2-4", texts[2:]))
-            for seq, text in enumerate(drawn)
-        ]
-    Path("replies.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(lines))
-    return "scripted:replies.jsonl"
-
-
-def flags_of(model: str) -> FlagFindings:
-    return measured(model, task=Drift(length=100), draws=4, flags=True).flags[0]
-
-
-@pytest.mark.slow
-def test_a_cap_is_advised_where_long_replies_are_wrong_and_what_flags_cost_is_counted() -> None:
-    def replies(number: int, right: int) -> list[str]:
-        wrong = f"{'Or else? ' * 200}\nnumber = {(right + 1) % 1009}"  # each time the same
-        rambles = [wrong, wrong] if number % 5 == 0 else [f"number = {right}"] * 2
-        return [*rambles, f"number = {right}", f"**number = {right}**"]
-
-    found = flags_of(recorded(replies))
-    lenient, strict, *caps = found.readings
-    assert (lenient.valid, lenient.wrong, lenient.right_flagged) == (400, 40, 0)
-    assert (strict.valid, strict.wrong, strict.right_flagged) == (300, 40, 100), "bold text is no line of the form"
-    short = next(each for each in caps if each.gains)
-    assert (lenient.collisions, strict.collisions, short.collisions, short.wrong) == (20, 20, 0, 0)
-    assert (sum(each.replies for each in found.lengths), found.lengths[-1].wrong) == (400, 40)
-    assert found.advice.startswith("the strict form costs right replies and shows no gain; flag replies of more than ")
-
-
-def test_no_cap_is_advised_where_long_replies_are_right_as_often_as_short_ones() -> None:
-    def replies(number: int, right: int) -> list[str]:
-        return [f"{'So. ' * (7 * number % 50)}\nnumber = {(right + (number % 10 == each)) % 1009}" for each in range(4)]
-
-    found = flags_of(recorded(replies))
-    assert not any(each.gains for each in found.readings)
-    assert found.advice == "the strict form shows no gain, and costs nothing; no length flag gains: leave it off"

@@ -79,7 +79,6 @@ Pilot = Annotated[
 PilotK = Annotated[
     int | None, typer.Option("-k", metavar="K", min=1, help="Lead that decides these votes. [default: 3]")
 ]
-WithFlags = Annotated[bool, typer.Option("--flags", help="Measure what red flags gain and cost.")]
 
 
 @partial(with_settings, only=SETTINGS, short=())
@@ -96,7 +95,6 @@ def command(
     rollouts: Rollouts = 0,
     pilot: Pilot = None,
     k: PilotK = None,
-    flags: WithFlags = False,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
     run_id: RunPrefix = None,
@@ -117,7 +115,7 @@ def command(
     an earlier run's; a task without an oracle needs them, and then only agreement is measured.
 
     The samples of a model are a run with its own journal. The same command continues where it ended; more --steps, --repeat or --rollouts
-    and another question (--flags) reuse its samples. `microagents plan` reads it: --from RUN.
+    reuse its samples. `microagents plan` reads it: --from RUN.
 
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 130 interrupted.
     """
@@ -143,7 +141,6 @@ def command(
             rollouts=rollouts,
             pilot=pilot,
             k=k,
-            flags=flags,
             options=of_strategy,
             **horizon,
             seed=seed,

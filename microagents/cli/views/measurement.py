@@ -13,7 +13,6 @@ from microagents.runs.words.summary import options_text
 from microagents.runs.words.verdict import counted
 from microagents.studies.analysis import PositionAccuracy
 from microagents.studies.ceilings import WHAT_HELPS, Ceiling
-from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import Measurement
 from microagents.studies.measured import ModelMeasurement, Pilot, Threshold, proportion_of
 from microagents.studies.measuring import FIRST
@@ -39,8 +38,6 @@ def report_of(report: Measurement) -> Iterator[Part]:
             yield Columns([["field", "right"], *shares], to_the_left=(0, 1))
         if report.lookahead:
             yield _lookahead(report.lookahead[number])
-        if report.flags:
-            yield from _flags(report.flags[number])
         yield from _thresholds(each.thresholds)
         if each.judged:
             yield Facts([("verdict", each.verdict()[1])])
@@ -173,24 +170,6 @@ def _lookahead(positions: Sequence[PositionAccuracy]) -> Columns:
         first = _cells(each.given_first)[0]
         rows.append([name, *_cells(each.accuracy), first, cell(each.at_hardest, ".1%")])
     return Columns(rows)
-
-
-def _flags(found: FlagFindings) -> Iterator[Part]:
-    rows = [["reading", "valid", "wrong", "first two wrong", "right flagged", "nats a call"]]
-    for each in found.readings:
-        wrong = "-"
-        if each.valid:
-            wrong = f"{each.wrong / each.valid:.2%}"
-        gained = f"{each.information:.3f}{' +' * each.gains}"
-        valid, both = f"{each.valid / found.replies:.1%}", f"{each.collisions:,}"
-        rows.append([each.name, valid, wrong, both, f"{each.right_flagged:,}", gained])
-    yield Columns(rows, to_the_left=(0, 5), least=("first two wrong", "right flagged"))
-    rows = [["characters", "replies", "wrong or unreadable"]]
-    rows += [
-        [f"to {each.most_chars:,}", f"{each.replies:,}", f"{each.wrong / each.replies:.2%}"] for each in found.lengths
-    ]
-    yield Columns(rows, to_the_left=())
-    yield Facts([("advice", found.advice)])
 
 
 def _thresholds(found: Sequence[Threshold]) -> Iterator[Part]:

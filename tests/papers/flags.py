@@ -11,7 +11,7 @@ from random import Random
 from types import NoneType
 from typing import Any, NamedTuple
 
-from msgspec import Struct, json
+from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.base.user_code import called
@@ -23,7 +23,7 @@ from microagents.replies.chat import Reading, Reply
 from microagents.replies.parsing import Malformed, parse
 from microagents.studies.measured import ModelMeasurement
 from microagents.studies.measuring import FIRST, blocks
-from microagents.task import ChainTask, chain_types
+from microagents.task import ChainTask
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 """Quantiles of the lengths of all texts that are tried as caps."""
@@ -89,22 +89,19 @@ class _Read(NamedTuple):
     strict: Vote
 
 
-def flags_in(
-    runs_dir: Path, task: ChainTask[Any, Any], found: ModelMeasurement, states: Mapping[int, Any]
-) -> FlagFindings:
+def flags_in(runs_dir: Path, task: ChainTask[Any, Any], found: ModelMeasurement) -> FlagFindings:
     """Read the texts of a measurement again.
 
     Args:
         runs_dir: the folder of its journal.
         task: the task.
         found: the measurement.
-        states: their states as JSON has them, by number; none for the oracle's.
 
     Raises:
         InvalidUsage: the journal has not all texts.
     """
     with reader_of(runs_dir, found.run_id) as reader:
-        steps = list(_steps(reader, task, {each.number: each.drawn for each in found.steps}, states))
+        steps = list(_steps(reader, task, {each.number: each.drawn for each in found.steps}))
     lengths = sorted(each.chars for step in steps for each in step)
     if not lengths:
         raise InvalidUsage("the model gave no reply, so no flag can be judged")
@@ -188,7 +185,7 @@ def _gains(counts: Counts, others: Counts) -> bool:
     """Return whether a reading gives more information than another, by the bootstrap over steps."""
     if counts == others:
         return False
-    rng, both, against = Random(0), list(zip(counts, others, strict=True)), 0  # noqa: S311 - seeded on purpose
+    rng, both, against = Random(0), list(zip(counts, others, strict=True)), 0
     for _ in range(RESAMPLINGS):
         mine, theirs = zip(*rng.choices(both, k=len(both)), strict=True)
         against += _information(mine) <= _information(theirs)
@@ -197,9 +194,7 @@ def _gains(counts: Counts, others: Counts) -> bool:
     return True
 
 
-def _steps(
-    reader: Reader, task: ChainTask[Any, Any], drawn: Mapping[int, int], states: Mapping[int, Any]
-) -> Iterator[list[_Read]]:
+def _steps(reader: Reader, task: ChainTask[Any, Any], drawn: Mapping[int, int]) -> Iterator[list[_Read]]:
     """Read the samples of each step."""
     kind = task.reply_type()
 
@@ -211,7 +206,7 @@ def _steps(
         vote, verdict = task.vote_of(reply), called(task.correct, state, reply, gives=(bool, NoneType), at=number)
         return vote, vote == task.vote_of(right) if verdict is None else bool(verdict)
 
-    for number, state, right in _states(task, states, kind):
+    for number, state, right in _states(task, kind):
         if number not in drawn:
             continue
         step = []
@@ -229,13 +224,10 @@ def _steps(
         yield step
 
 
-def _states(task: ChainTask[Any, Any], given: Mapping[int, Any], kind: type[Reply]) -> Iterator[tuple[int, Any, Reply]]:
-    """Walk the given states, or else the oracle's, with its replies."""
-    for number, plain in given.items():
-        state = json.decode(json.encode(plain), type=chain_types(type(task))[0])
-        yield number, state, called(task.oracle, state, gives=kind, at=number)
+def _states(task: ChainTask[Any, Any], kind: type[Reply]) -> Iterator[tuple[int, Any, Reply]]:
+    """Walk the oracle's states, with its replies."""
     state, number = called(task.start), 0
-    while not given and not called(task.done, state, gives=bool, at=number):
+    while not called(task.done, state, gives=bool, at=number):
         right = called(task.oracle, state, gives=kind, at=number)
         yield number, state, right
         state, number = called(task.advance, state, right, at=number), number + 1
