@@ -37,7 +37,9 @@ class Replica:
         world.replicas.append(self)
 
     async def _subscribe(self) -> Leases:
-        return Leases((await anext(self._conditions)).holder, self._world.messenger.ask, self._end)
+        leases = Leases(self._world.messenger.ask, self._end)
+        leases.holder = (await anext(self._conditions)).holder
+        return leases
 
     async def _acquire(self, wanted: Acquire) -> int:
         number, _ = await (await asyncio.shield(self._subscribed)).acquire(wanted)

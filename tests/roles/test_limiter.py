@@ -18,10 +18,11 @@ from microagents.elections.election import Draw, ElectionId, SampleId
 from microagents.models.model import Call, Model
 from microagents.replies.media import Media
 from microagents.roles import Keeper, Solver
+from microagents.roles.limits.leases import Acquire, Leases
 from microagents.roles.solver.attempts import Attempts
 from microagents.roles.solver.backends import Backend, Backends
 from microagents.roles.solver.call_accounts import CallAccounts
-from microagents.roles.solver.gates import Attempt, Gate
+from microagents.roles.solver.permits import Attempt, Permits
 from microagents.runs.driver.execute import runtime_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
@@ -42,7 +43,7 @@ class GaugedSolver(Solver):
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._attempts = GaugedAttempts(context, self._accounts)
+        self._attempts = GaugedAttempts(context, self._accounts, self._permits)
 
 
 async def no_file(_: Media) -> None:
@@ -52,8 +53,8 @@ async def no_file(_: Media) -> None:
 class GaugedAttempts(Attempts):
     """The attempts of such a solver."""
 
-    def __init__(self, context: Context, accounts: CallAccounts) -> None:
-        super().__init__(context, accounts, no_file)
+    def __init__(self, context: Context, accounts: CallAccounts, permits: Permits) -> None:
+        super().__init__(context, accounts, permits, no_file)
         self._name = context.name
 
     async def _send(self, attempt: Attempt) -> Sequence[Sample]:
@@ -194,39 +195,36 @@ def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(
     assert turns_later or outcomes == ["a"] * 5
 
 
-class Door(Gate):
-    """A gate that counts those who pass, and is closed until it is opened."""
-
-    def __init__(self, *, is_open: bool) -> None:
-        self.inside = 0
-        self.opened = asyncio.Event()
-        if is_open:
-            self.opened.set()
-
-    async def acquire(self, attempt: Attempt) -> None:  # noqa: ARG002 - every call passes
-        await self.opened.wait()
-        self.inside += 1
-
-    def release(self, attempt: Attempt) -> None:  # noqa: ARG002
-        self.inside -= 1
-
-
 async def test_a_call_that_waited_while_the_run_got_a_limit_passes_the_limit_before_it_is_sent() -> None:
-    departures, limit = Door(is_open=False), Door(is_open=True)
-    held: list[tuple[int, int]] = []
+    opened, asked = asyncio.Event(), list[dict[str, int]]()
+    accounts, sent = cast("CallAccounts", None), list[Attempt]()
+
+    async def ask(wanted: Acquire) -> dict[str, int]:
+        asked.append(dict(wanted.amounts))
+        await opened.wait()
+        return dict(wanted.amounts)
 
     class Sent(Attempts):
-        async def _send(self, attempt: Attempt) -> Sequence[Sample]:  # noqa: ARG002
-            held.append((limit.inside, departures.inside))
+        async def _send(self, attempt: Attempt) -> Sequence[Sample]:
+            sent.append(attempt)
             return [Sample(text="x")]
 
     context: Any = SimpleNamespace(run_id="r", tracing=None)
-    backend, call, accounts = cast("Backend", SimpleNamespace(spec="m")), cast("Call", None), cast("CallAccounts", None)
-    attempts = Sent(context, accounts, no_file)
-    attempts.pass_through((departures,))
-    waiting = asyncio.create_task(attempts.make(backend, call))
+    leases = Leases(ask, lambda _: None)
+    permits = Permits({}, leases)
+    attempts = Sent(context, accounts, permits, no_file)
+    call = Call(
+        id=SampleId(election=ElectionId(path="0/q", question_digest=b""), seq=0),
+        prompt=Prompt(user="?"),
+        reply=Onward,
+        temperature=None,
+        max_output_tokens=9,
+    )
+    waiting = asyncio.create_task(attempts.make(Backend(Busy(cast("Model", None)), "m"), call))
     await asyncio.sleep(0)
-    attempts.pass_through((limit, departures))
-    departures.opened.set()
+    permits.change({"concurrency": 3})
+    opened.set()
     await waiting
-    assert (held, limit.inside, departures.inside) == ([(1, 1)], 0, 0)
+    await leases.all_released()
+    assert asked == [{"m": 1, "calls": 1}, {"m": 1, "concurrency": 1, "calls": 1}]
+    assert len(sent) == 1

@@ -23,7 +23,7 @@ from microagents.replies.chat import write
 from microagents.roles import RedFlagger, Solver
 from microagents.roles.solver import outages
 from microagents.roles.solver.attempts import Attempts
-from microagents.roles.solver.gates import Attempt
+from microagents.roles.solver.permits import Attempt
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Onward
@@ -125,7 +125,7 @@ class CountingSolver(Solver):
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._attempts = CountedAttempts(context, self._accounts, no_file)
+        self._attempts = CountedAttempts(context, self._accounts, self._permits, no_file)
 
 
 class CountedAttempts(Attempts):

@@ -46,15 +46,16 @@ class Leases:
     """Leases of one replica of the solver.
 
     Args:
-        holder: number of its subscription.
         ask: asks the keeper for a lease.
         on_end: called with the end of each lease.
     """
 
     def __init__(
-        self, holder: int, ask: Callable[[Acquire], Awaitable[dict[str, int] | None]], on_end: Callable[[Ended], None]
+        self, ask: Callable[[Acquire], Awaitable[dict[str, int] | None]], on_end: Callable[[Ended], None]
     ) -> None:
-        self._holder, self._ask, self._on_end = holder, ask, on_end
+        self._ask, self._on_end = ask, on_end
+        self.holder = 0
+        """Number of its subscription, without which it has no lease."""
         self._asked = self._open = 0
         """Number of leases so far, and of unreleased ones."""
         self._released = Notifier()
@@ -73,7 +74,7 @@ class Leases:
         self._open += 1
         number = self._asked
         try:
-            granted = await self._ask(structs.replace(wanted, holder=self._holder, number=number))
+            granted = await self._ask(structs.replace(wanted, holder=self.holder, number=number))
         except BaseException:
             self.release(Ended(number=number))  # it may have been granted meanwhile
             raise
@@ -85,13 +86,13 @@ class Leases:
     def release(self, ended: Ended) -> None:
         """Release a lease. Its holder is filled in here."""
         self._open -= 1
-        self._on_end(structs.replace(ended, holder=self._holder))
+        self._on_end(structs.replace(ended, holder=self.holder))
         self._released.notify()
 
     def end_parked(self, amounts: Mapping[str, int], spent: dict[str, int]) -> None:
         """Give back amounts that an ended lease left to a batch."""
         parked = {name: -amount for name, amount in amounts.items()}
-        self._on_end(Ended(holder=self._holder, number=0, parked=parked, spent=spent))
+        self._on_end(Ended(holder=self.holder, number=0, parked=parked, spent=spent))
 
     async def all_released(self) -> None:
         """Wait until all leases are released."""

@@ -1,4 +1,4 @@
-"""Attempts at calls: each passes the gates, is sent, and is accounted for, whatever becomes of it."""
+"""Attempts at calls: each waits for a connection and a permit, is sent, and is accounted for, whatever becomes of it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from msgspec import structs
 
 from microagents.actors.role import Context
 from microagents.base.errors import ModelUnavailable, TaskFailed
+from microagents.journal.digests import in_order
 from microagents.models.model import Call, as_taken, checked_samples, keyed_by_sample
 from microagents.replies.chat import Prompt, Sample
 from microagents.replies.media import HELD, Media
 from microagents.roles.solver.backends import Backend
 from microagents.roles.solver.call_accounts import CallAccounts
-from microagents.roles.solver.gates import Attempt, Gate, usage_of_all
+from microagents.roles.solver.permits import Attempt, Permits, usage_of_all
 from microagents.telemetry.tracing import in_trace
 
 T = TypeVar("T")
@@ -27,28 +28,24 @@ class Attempts:
     Args:
         context: the context of the solver.
         accounts: the account of its calls.
+        permits: permits of its calls.
         recall: asks for the bytes of a file that this process does not hold.
     """
 
     def __init__(
-        self, context: Context, accounts: CallAccounts, recall: Callable[[Media], Awaitable[bytes | None]]
+        self,
+        context: Context,
+        accounts: CallAccounts,
+        permits: Permits,
+        recall: Callable[[Media], Awaitable[bytes | None]],
     ) -> None:
         self._recall = recall
         self._run_id = context.run_id
         self._is_traced = context.tracing is not None
-        self._accounts = accounts
+        self._accounts, self._permits = accounts, permits
         self._loop = asyncio.get_running_loop()
-        self.gates: tuple[Gate, ...] = ()
-        """What a call passes, in this order."""
-        self._gates_of: dict[str, list[Gate]] = {}
-        """Gates that concern a model, by its spec."""
         self._halts: dict[asyncio.Timeout, None] = {}
         """For each call in flight what cancels it."""
-
-    def pass_through(self, gates: tuple[Gate, ...]) -> None:
-        """Let calls pass these gates from now on, as far as they concern the model."""
-        self.gates = gates
-        self._gates_of.clear()
 
     def halt(self) -> None:
         """Cancel the calls in flight."""
@@ -56,24 +53,29 @@ class Attempts:
             halt.reschedule(self._loop.time())
 
     async def make(self, backend: Backend, call: Call, sent: asyncio.Future[float] | None = None) -> Sequence[Sample]:
-        """Make one attempt, once every gate has let it pass. ``sent`` gets the time at which the call is sent."""
+        """Make one attempt, once there is room for it. ``sent`` gets the time at which the call is sent."""
+        slots, place = backend.slots, call.id
+        if slots is None:
+            return await self._make(backend, call, sent)
+        # Before the permit, the timeout and the account: with timeouts that ran in a queue, 19,393 calls were booked, and the server
+        # received 9,773 (1,024 inputs on a model that takes 40 s).
+        await slots.acquire(lambda: (in_order(place.election.path), place.seq))
+        try:
+            return await self._make(backend, call, sent)
+        finally:
+            slots.release()
+
+    async def _make(self, backend: Backend, call: Call, sent: asyncio.Future[float] | None) -> Sequence[Sample]:
         while True:
-            gates = self._gates_of.get(backend.spec)
-            if gates is None:
-                gates = self._gates_of[backend.spec] = [gate for gate in self.gates if gate.concerns(backend)]
-            attempt, passed = Attempt(backend, call, sent), 0
+            attempt, reservations = Attempt(backend, call, sent), self._permits.reservations
             try:
-                for gate in gates:
-                    wait = gate.acquire(attempt)
-                    if wait is not None:
-                        await wait
-                    passed += 1
-                if gates is self._gates_of.get(backend.spec):  # else the run got other bounds as it waited
+                wait = self._permits.acquire(attempt)
+                if wait is not None:
+                    await wait
+                if reservations is self._permits.reservations:  # else the run got other bounds as it waited
                     return await self._send(attempt)
             finally:
-                while passed:
-                    passed -= 1
-                    gates[passed].release(attempt)
+                self._permits.release(attempt)
 
     async def _send(self, attempt: Attempt) -> Sequence[Sample]:
         """Send one call, and account for it."""

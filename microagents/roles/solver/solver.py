@@ -30,12 +30,11 @@ from microagents.models.model import SEVERAL_AT_ONCE, Call
 from microagents.replies.chat import Reply, Sample
 from microagents.replies.media import Media
 from microagents.roles.limits.leases import Acquire, Leases
-from microagents.roles.limits.reservations import Reservations
 from microagents.roles.solver.attempts import Attempts, Halted, Unsent
 from microagents.roles.solver.backends import Backend, Backends
 from microagents.roles.solver.call_accounts import CallAccounts
-from microagents.roles.solver.gates import ConnectionGate, Permits
 from microagents.roles.solver.outages import TRIAL_S, Outage, OutageReports
+from microagents.roles.solver.permits import Permits
 
 STRAGGLER = "straggler"
 """The reason of such a second call in the account."""
@@ -69,7 +68,9 @@ class Solver(Role):
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
         self._outages = OutageReports(self._max_outage_s, self._record)
-        self._attempts = Attempts(context, self._accounts, self.content)
+        self._leases = Leases(self.ask, self._accounts.end_lease)
+        self._permits = Permits(context.settings, self._leases)
+        self._attempts = Attempts(context, self._accounts, self._permits, self.content)
         self._conditions = Conditions()
 
     async def start(self) -> None:
@@ -82,16 +83,13 @@ class Solver(Role):
         changes = self.stream(Subscribe())
         conditions = await anext(changes)
         self._backends.refuse(conditions.refused)
-        leases = Leases(conditions.holder, self.ask, self._accounts.end_lease)
-        permits = Permits(Reservations(self.context.settings), leases)
-        self._attempts.pass_through((ConnectionGate(self._backends), permits))
-        self._take(conditions, permits)
-        self._scope.start(self._follow_conditions(changes, leases, permits))
+        self._leases.holder = conditions.holder
+        self._take(conditions)
+        self._scope.start(self._follow_conditions(changes))
 
     async def stop(self) -> None:
         """Close the models."""
-        for gate in self._attempts.gates:
-            gate.dismiss()
+        self._permits.dismiss()
         self._accounts.report()  # before the subscription ends, and with it the leases
         await self._scope.close()
         self._accounts.report()
@@ -247,20 +245,21 @@ class Solver(Role):
     def _in_flight(self) -> dict[str, int]:
         return {each.spec: each.in_flight for each in self._backends if each.in_flight}
 
-    async def _follow_conditions(self, changes: AsyncGenerator[Conditions], leases: Leases, permits: Permits) -> None:
+    async def _follow_conditions(self, changes: AsyncGenerator[Conditions]) -> None:
         async with aclosing(changes):
             async for conditions in changes:
-                self._take(conditions, permits)
+                self._take(conditions)
                 if conditions.admission == "nothing":
-                    for gate in self._attempts.gates:
-                        gate.dismiss()
+                    self._permits.dismiss()
                     for backend in self._backends:
+                        if backend.slots is not None:
+                            backend.slots.dismiss()
                         backend.model.let_go(cancels=bool(conditions.settings.get(CANCEL_BATCHES)))
-                    await leases.all_released()
+                    await self._leases.all_released()
                     self._accounts.report()  # before the subscription ends, and with it the leases
                     break
 
-    def _take(self, conditions: Conditions, permits: Permits) -> None:
+    def _take(self, conditions: Conditions) -> None:
         before, self._conditions = self._conditions, conditions
         for name in before.outages:
             if name not in conditions.outages:
@@ -269,17 +268,15 @@ class Solver(Role):
             if name not in before.outages:
                 self._backends.note_outage(name, out_s)
         if conditions.settings != before.settings:
-            self._change_settings({**self.context.settings, **conditions.settings}, permits)
+            self._change_settings({**self.context.settings, **conditions.settings})
         if conditions.admission in PAUSES:
-            permits.drop()
+            self._permits.drop()
         if conditions.admission == "halted":
             self._attempts.halt()
 
-    def _change_settings(self, settings: Mapping[str, Any], permits: Permits) -> None:
+    def _change_settings(self, settings: Mapping[str, Any]) -> None:
         self._replaces, self._max_outage_s = settings.get("resend_stragglers", True), settings["max_outage_s"]
-        permits.reservations = Reservations(settings)
-        permits.drop()
-        self._attempts.pass_through(self._attempts.gates)  # other gates may concern a model now
+        self._permits.change(settings)
 
 
 def _call_of(request: Draw) -> Call:

@@ -23,7 +23,7 @@ from microagents.models.model import Call, Model, Most
 from microagents.replies.chat import Sample, Usage
 from microagents.replies.masses import LawOfMass, Mass
 from microagents.roles.limits.reservations import units
-from microagents.roles.solver.gates import MAY_BE_BILLED
+from microagents.roles.solver.permits import MAY_BE_BILLED
 from microagents.web.endpoint.acts import UNREAD, vote_text
 from microagents.web.endpoint.asked import LISTED, SEALED, ForwardedRequest
 from microagents.web.endpoint.caps import Caps, Reserved

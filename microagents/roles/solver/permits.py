@@ -1,15 +1,15 @@
-"""The gates that a call passes before it is sent: the connections of its model, and the keeper's lease."""
+"""Permits: the keeper's leases, which a call holds from before it is sent until it has ended."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct, structs
 
 from microagents.base.errors import ModelUnavailable, NotSent
 from microagents.elections.election import total_usd
-from microagents.journal.digests import in_order
 from microagents.journal.messages import Ended, Outcome
 from microagents.models.model import Call, Most
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
@@ -68,58 +68,6 @@ class Attempt:
         self.may_be_billed = error.kind in MAY_BE_BILLED
 
 
-class Gate:
-    """A bound that calls pass before they are sent, and that gets back their shares of it."""
-
-    def concerns(self, backend: Backend) -> bool:  # noqa: ARG002 - for gates to override
-        """Whether calls to a model pass it."""
-        return True
-
-    def acquire(self, attempt: Attempt) -> Awaitable[None] | None:
-        """Let a call pass at once, or return the event that it has to wait for.
-
-        Raises:
-            NotSent: the run is ending, so no call is sent.
-        """
-        raise NotImplementedError
-
-    def release(self, attempt: Attempt) -> None:
-        """Take back the shares of a call that has ended or was not sent."""
-
-    def dismiss(self) -> None:
-        """Let every waiter find out that no call is sent any more."""
-
-
-class ConnectionGate(Gate):
-    """Bounds the calls in flight to a model by its connections."""
-
-    def __init__(self, backends: Iterable[Backend]) -> None:
-        self._backends = backends
-
-    def concerns(self, backend: Backend) -> bool:
-        """Whether its connections are bounded."""
-        return backend.slots is not None
-
-    def acquire(self, attempt: Attempt) -> Awaitable[None]:
-        """Wait for a connection, in the order of all draws."""
-        # Before the permit, the timeout and the account: with timeouts that ran in a queue, 19,393 calls were booked, and the server
-        # received 9,773 (1,024 inputs on a model that takes 40 s).
-        assert attempt.backend.slots is not None
-        sample = attempt.call.id
-        return attempt.backend.slots.acquire(lambda: (in_order(sample.election.path), sample.seq))
-
-    def release(self, attempt: Attempt) -> None:
-        """Give the connection to the next call."""
-        assert attempt.backend.slots is not None
-        attempt.backend.slots.release()
-
-    def dismiss(self) -> None:
-        """Let every waiter pass."""
-        for backend in self._backends:
-            if backend.slots is not None:
-                backend.slots.dismiss()
-
-
 class Permit(Struct, frozen=True, kw_only=True):
     """Shares of the bounds that one call holds."""
 
@@ -153,11 +101,16 @@ class Block:
         """Calls left to send, calls in flight, and calls that may be billed."""
 
 
-class Permits(Gate):
-    """Bounds calls by the limits of the run, by the throttle of their model, and by its provider's allowance each minute."""
+class Permits:
+    """Bounds calls by the limits of the run, by the throttle of their model, and by its provider's allowance each minute.
 
-    def __init__(self, reservations: Reservations, leases: Leases) -> None:
-        self.reservations = reservations
+    Args:
+        settings: settings of the run.
+        leases: leases of the solver.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], leases: Leases) -> None:
+        self.reservations = Reservations(settings)
         self._leases = leases
         self._block: Block | None = None
         self._turn = asyncio.Lock()
@@ -165,7 +118,11 @@ class Permits(Gate):
         self._is_dismissed = False
 
     def acquire(self, attempt: Attempt) -> Awaitable[None] | None:
-        """Wait until the bounds have room; for a request for several samples, for as many as the limits leave."""
+        """Let a call pass at once, or return the wait for room; a request for several samples has as many as the limits leave.
+
+        Raises:
+            NotSent: the run is ending, so no call is sent.
+        """
         backend = attempt.backend
         if self.reservations.are_limited or backend.throttled_as is not None or not backend.answers_at_once:
             return self._acquire(attempt)
@@ -189,6 +146,11 @@ class Permits(Gate):
         block.left -= 1
         if not block.left:
             self._block = None
+
+    def change(self, settings: Mapping[str, Any]) -> None:
+        """Bound calls by other settings, also those that wait."""
+        self.reservations = Reservations(settings)
+        self.drop()
 
     def drop(self) -> None:
         """Give up the rest of the block, since the run is paused or ends, or its limits change."""
