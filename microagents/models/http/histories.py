@@ -46,10 +46,9 @@ class History(Struct, frozen=True):
 
     def messages(
         self,
-        wire: str,
-        call_message: Callable[[History, Turn, int], Any],
-        result: Callable[[Turn, str, list[Any]], Any],
         form: PartForm,
+        call_message: Callable[[History, Turn, int], Any],
+        result: Callable[[Turn, str, Any], Any],
     ) -> Iterator[Any]:
         """Yield a pair of speaker and content, or the calls of a turn and then their results, as the wire writes them."""
         first = 0
@@ -57,14 +56,14 @@ class History(Struct, frozen=True):
             if not turn.calls:
                 yield turn.role, form.content([turn.text], turn.files, self.contents)
                 continue
-            place = (wire, first, self.by, self.left_out, self.tools)
+            place = (form, first, self.by, self.left_out, self.tools)
             yield turn.written(place, lambda: call_message(self, turn, first))  # noqa: B023 - called at once
             for each in results:
-                call_id, files = id_of(first + each.call), list(form.parts(each.files, self.contents))
-                if files:  # they are too large to be kept as they are written
-                    yield result(each, call_id, files)
+                call_id, text = id_of(first + each.call), result_text(each)
+                if each.files:  # they are too large to be kept as they are written
+                    yield result(each, call_id, form.content((text, ""), each.files, self.contents))
                 else:
-                    yield each.written((wire, first), lambda: result(each, call_id, []))  # noqa: B023 - called at once
+                    yield each.written((form, first), lambda: result(each, call_id, text))  # noqa: B023 - called at once
             first += len(turn.calls)
 
     def own_items(self, turn: Turn) -> Any:
@@ -106,7 +105,7 @@ def chat_messages(history: History) -> Iterator[Message]:
     is_behind_result = False
     if files_of(history.turns):
         history = structs.replace(history, turns=tuple(joined(_with_files_behind(history.turns))))
-    for each in history.messages("chat", _chat_calls, _chat_result, CHAT):
+    for each in history.messages(CHAT, _chat_calls, _chat_result):
         if isinstance(each, dict):
             yield each
         else:
@@ -139,8 +138,8 @@ def _chat_calls(history: History, turn: Turn, first: int) -> Message:
     return {"role": "assistant", "content": turn.text or own.get("content") or None, "tool_calls": calls, **reasoning}
 
 
-def _chat_result(turn: Turn, call_id: str, _: list[Any]) -> Message:
-    return {"role": "tool", "tool_call_id": call_id, "content": result_text(turn)}
+def _chat_result(_: Turn, call_id: str, content: Any) -> Message:
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
 # -- responses ---------------------------------------------------------------------------------------------------------------------
@@ -148,7 +147,7 @@ def _chat_result(turn: Turn, call_id: str, _: list[Any]) -> Message:
 
 def responses_input(history: History) -> Iterator[Message]:
     """Yield the input items of responses."""
-    for each in history.messages("responses", _responses_calls, _responses_result, RESPONSES):
+    for each in history.messages(RESPONSES, _responses_calls, _responses_result):
         if isinstance(each, list):
             yield from each
         else:
@@ -180,10 +179,8 @@ def _responses_calls(history: History, turn: Turn, first: int) -> list[Message]:
     return written
 
 
-def _responses_result(turn: Turn, call_id: str, files: list[Any]) -> Message:
-    text = result_text(turn)
-    output = [{"type": "input_text", "text": text}, *files] if files else text
-    return {"type": "function_call_output", "call_id": call_id, "output": output}
+def _responses_result(_: Turn, call_id: str, content: Any) -> Message:
+    return {"type": "function_call_output", "call_id": call_id, "output": content}
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------------------
@@ -192,7 +189,7 @@ def _responses_result(turn: Turn, call_id: str, files: list[Any]) -> Message:
 def messages_of(history: History, opening: Message) -> list[Message]:
     """Return the messages of Anthropic's wire: all results of a reply first in one message of the user, and texts behind them."""
     written, content = [opening], list[Message]()
-    for each in history.messages("messages", _message_calls, _message_result, MESSAGES):
+    for each in history.messages(MESSAGES, _message_calls, _message_result):
         if isinstance(each, dict):
             content.append(each)
             continue
@@ -224,10 +221,10 @@ def _message_calls(history: History, turn: Turn, first: int) -> list[Message]:
     return written
 
 
-def _message_result(turn: Turn, call_id: str, files: list[Any]) -> Message:
-    failed = {"is_error": True} if turn.outcome in ("error", "partly done") else {}
-    text = result_text(turn)
-    content: Message = {"content": text} if text.strip() else {}
-    if files:
-        content = {"content": [*([{"type": "text", "text": text}] if text.strip() else []), *files]}
-    return {"type": "tool_result", "tool_use_id": call_id, **content, **failed}
+def _message_result(turn: Turn, call_id: str, content: Any) -> Message:
+    result: Message = {"type": "tool_result", "tool_use_id": call_id}
+    if not isinstance(content, str) or content.strip():
+        result["content"] = content
+    if turn.outcome in ("error", "partly done"):
+        result["is_error"] = True
+    return result
