@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 STANDARD = (None, "auto", "default", "standard", "on_demand")
 """Service tiers at the standard price; None if neither the spec nor the reply names one."""
-HALF_PRICE = ("flex", "batch")
+BATCH = "batch"
+"""Service tier of calls in files."""
+HALF_PRICE = ("flex", BATCH)
 """Service tiers at half of the standard price, unless another price of them is known."""
 _TOKENS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 _ALSO_PAID = ("requests_kcount", "output_reasoning_mtok", "output_citation_mtok")

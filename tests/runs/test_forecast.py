@@ -27,7 +27,9 @@ DRIFT = Drift(length=100)
 def plan(
     task: Task = DRIFT, models: Any = PRICED, strategy: str | None = None, inputs: int | None = None, **options: Any
 ) -> RunPlan:
-    settings: dict[str, Any] = {name: options.pop(name) for name in ("prices", "max_output_tokens") if name in options}
+    settings: dict[str, Any] = {
+        name: options.pop(name) for name in ("prices", "max_output_tokens", "batch") if name in options
+    }
     chosen = strategy_of(strategy, task, options)
     pools = model_pools(models, [chosen]).pools
     return RunPlan(
@@ -106,6 +108,15 @@ def test_simulated_models_and_unknown_prices_have_no_forecast(models: str) -> No
 def test_prices_of_the_users_file_count_in_their_service_tier() -> None:
     prices = {"openai:m": {"input": 1000, "output": 2000}}
     assert forecast(models=f"openai:m@{UNREACHABLE}", prices=prices).cost_usd == pytest.approx(forecast().cost_usd)
+
+
+def test_calls_in_files_are_expected_at_the_price_of_batches_and_those_in_windows_at_the_full_price() -> None:
+    at_once = forecast().cost_usd
+    assert at_once
+    assert forecast(batch="file").cost_usd == pytest.approx(at_once / 2)
+    assert forecast(models=f"{PRICED},batch=file").cost_usd == pytest.approx(at_once / 2)
+    window = forecast(models=PRICED.replace("openai:", "openai-responses:"), batch="window")
+    assert window.cost_usd == pytest.approx(at_once)
 
 
 async def test_the_rest_of_a_run_is_expected_by_what_it_took_so_far(tmp_path: Path) -> None:

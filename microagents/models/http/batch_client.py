@@ -270,7 +270,8 @@ class BatchClient:
             if batch.account != self._terms.account and batch.state in OPEN_STATES:
                 raise InvalidUsage(
                     f"batch {batch.number} of this run ({batch.id or 'without a name so far'}, {batch.lines:,} lines) was made with "
-                    "another address, key or workspace, which alone can read its results; resume with those; nothing is lost"
+                    "another address, key or workspace, which alone can read its results; resume with those, and nothing is lost; if the "
+                    "key is gone, begin another run with --reuse and the name of this one, which takes the recorded replies"
                 )
             name = self._name()
             self._take(FollowedBatch(batch, name, self._ends[name]))

@@ -66,7 +66,7 @@ from microagents.models.http.spec_options import (
 from microagents.models.http.staggering import AUTO, OFF, ON, Begin, Staggering
 from microagents.models.http.usage import CHARS_PER_TOKEN, Meter
 from microagents.models.model import Model, Most, most_tokens
-from microagents.models.prices import Tariff, flat_tariff, tariff_of
+from microagents.models.prices import BATCH, Tariff, flat_tariff, tariff_of
 from microagents.models.rates import Rate, rates_of
 from microagents.replies.chat import Prompt, Sample, Usage, write
 from microagents.replies.tool_calls import Calls
@@ -242,7 +242,7 @@ class HttpModel(Model, ABC):
         )
         self.is_patient, self.max_in_flight = True, None
         if kind == "file" and self._tariff is not None:
-            self._tariff.asked = "batch"
+            self._tariff.asked = BATCH
             self.priced = self._tariff.is_known
 
     @abstractmethod

@@ -21,7 +21,7 @@ from microagents.journal.messages import Account, Promise
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
 from microagents.models.model import Model, ModelSpec, most_samples, open_model, without_options
-from microagents.models.prices import Tariff
+from microagents.models.prices import BATCH, Tariff
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.driver.budget import stops_again
 from microagents.runs.plan import RunPlan
@@ -231,6 +231,8 @@ def _tariff(text: str, plan: RunPlan) -> Tariff | None:
     if spec.provider not in MODELS.addresses:
         return None
     tariff = MODELS.find(spec.provider, Model).tariff(spec, own_prices(plan.settings))
+    if tariff is not None and (spec.options.get("batch") or plan.settings["batch"]) == "file":
+        tariff.asked = BATCH
     if tariff is not None and plan.settings["runtime"] != "ray":  # on Ray keys are where solvers live
         try:
             open_model(text, plan.context())
