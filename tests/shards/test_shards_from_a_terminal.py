@@ -47,7 +47,9 @@ def test_ctrl_c_saves_all_and_resume_goes_on(folder: Path) -> None:
     assert decisions(folder, "whole") == decisions(folder, "one")
 
 
-def test_a_run_in_shards_is_paused_and_stopped_as_one(folder: Path) -> None:
+def test_a_run_in_shards_is_paused_and_stopped_as_one(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    table(folder, 2000)  # half a minute of work
     driver = begun(command(folder, "whole", 2, "--concurrency", "4"))
     until(partial(has_asked, folder / "log", 10, driver), "calls")
     assert microagents("ctl", "whole", "pause", folder=folder).stdout == "run whole is paused\n"
