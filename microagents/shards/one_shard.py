@@ -9,7 +9,7 @@ import sys
 import threading
 from array import array
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, structs
@@ -39,8 +39,8 @@ class ShardEnding(Struct, frozen=True, kw_only=True):
 
     outcome: RunOutcome
     reason: str | None = None
-    is_capped: bool = False
-    """Whether the cap of the whole is reached."""
+    by: Literal["itself", "cap", "error"] = "itself"
+    """What ended it: its work or its outcome, the cap of the whole, or an error."""
 
 
 def do_shard(whole: Path, shard: int, ended: threading.Event) -> ShardEnding:
@@ -67,11 +67,11 @@ def do_shard(whole: Path, shard: int, ended: threading.Event) -> ShardEnding:
             if found and found[-1].outcome == "completed":
                 seal(journal)
     except MicroagentsError as error:
-        return ShardEnding(outcome="failed", reason=str(error))
+        return ShardEnding(outcome="failed", reason=str(error), by="error")
     except (OSError, sqlite3.Error) as error:
         return ShardEnding(outcome="stopped", reason=f"{error}; all decisions so far are kept")
     if not found or found[-1].reason != reason:
-        return ShardEnding(outcome="stopped", reason=reason, is_capped=True)
+        return ShardEnding(outcome="stopped", reason=reason, by="cap")
     return ShardEnding(outcome=found[-1].outcome, reason=reason)
 
 

@@ -35,6 +35,7 @@ class ShardProcesses:
 
     def __init__(self) -> None:
         self._processes: dict[int, Process] = {}
+        self._is_ended = False
 
     async def do(self, whole: Path, shard: int) -> ShardEnding:
         """Do a shard to its end.
@@ -46,7 +47,10 @@ class ShardProcesses:
         words = (sys.executable, "-P", "-m", "microagents.shards.one_shard", str(whole), str(shard), *import_folders())
         process = await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, start_new_session=True)
         self._processes[shard] = process
+        assert process.stdin is not None
         assert process.stdout is not None
+        if self._is_ended:  # while it was begun
+            process.stdin.close()
         try:
             said = await process.stdout.read()
             code = await process.wait()
@@ -61,6 +65,7 @@ class ShardProcesses:
 
     def interrupt(self) -> None:
         """Let all shards end after their calls in flight."""
+        self._is_ended = True
         for process in self._processes.values():
             if process.stdin is not None:
                 process.stdin.close()

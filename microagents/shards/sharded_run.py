@@ -17,10 +17,11 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage, PeerLost, Stopped
 from microagents.base.logs import log
 from microagents.journal.creating import make_folder
+from microagents.journal.experiment import Experiment
 from microagents.journal.inbox import leave_request
 from microagents.journal.messages import Account, RunOutcome
 from microagents.journal.opening import holds_nothing
-from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, said_by
+from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, request_of, said_by
 from microagents.journal.seals import is_sealed
 from microagents.journal.sharded import FOLDER, MOST_SHARDS, open_run, read_dealt, shard_journal, write_dealt
 from microagents.journal.sitting import JournalConfig
@@ -103,9 +104,13 @@ async def execute_in_shards(
     Raises:
         InvalidUsage: the plan cannot be done in shards.
     """
-    _check(plan, journal, only, accepted, control)
-    assert journal is not None
     experiment, own = experiment_of(plan)
+    _check(plan, experiment, journal, control)
+    if only is not None or accepted:
+        raise InvalidUsage(
+            "shards do all inputs that are not completed, and accept no change of the run; leave --input and --accept-change out"
+        )
+    assert journal is not None
     if (completed := completed_result(journal, experiment, own, accepted)) is not None:
         return structs.replace(completed, source=type(plan.tasks[0]))
     check_plan(plan, journal)
@@ -116,16 +121,16 @@ async def execute_in_shards(
     make_folder(journal.with_suffix(FOLDER))
     if holds_nothing(journal):
         write_dealt(journal, await asyncio.to_thread(dealt, plan))
-    writer = Writer(JournalConfig(path=journal, experiment=experiment, own=own, accepted=tuple(accepted)))
-    await writer.open()
-    try:
-        await writer.do(lambda store: store.records.begin_work())
-        await writer.do(lambda store: store.commit([]))
-        async with nullcontext(pool) if pool is not None else _pool_of(plan) as found:
+    writer = Writer(JournalConfig(path=journal, experiment=experiment, own=own))
+    async with nullcontext(pool) if pool is not None else _pool_of(plan) as found:
+        await writer.open()
+        try:
+            await writer.do(lambda store: store.records.begin_work())
+            await writer.do(lambda store: store.commit([]))
             outcome, reason = await _Shards(plan, journal, writer, found, control).conduct()
-        await writer.do(lambda store: store.end(outcome, reason, "", None))
-    finally:
-        await writer.close()
+            await writer.do(lambda store: store.end(outcome, reason, "", None))
+        finally:
+            await writer.close()
     with open_run(journal) as reader:
         result = recorded_result(reader, imports=True)
     return structs.replace(result, source=type(plan.tasks[0]))
@@ -145,9 +150,7 @@ async def _pool_of(plan: RunPlan) -> AsyncIterator[ShardPool]:
         yield pool
 
 
-def _check(
-    plan: RunPlan, journal: Path | None, only: Sequence[int] | None, accepted: Sequence[str], control: RunControl
-) -> None:
+def _check(plan: RunPlan, experiment: Experiment, journal: Path | None, control: RunControl) -> None:
     settings = plan.settings
     if not plan.listed:
         raise InvalidUsage(
@@ -156,16 +159,10 @@ def _check(
         )
     if journal is None:
         raise InvalidUsage("each shard has a journal: leave --no-journal or --shards out")
-    if plan.model_objects or experiment_of(plan)[0].recipe.needs_program:
+    if plan.model_objects or experiment.recipe.needs_program:
         raise InvalidUsage(
             "a shard is a process of its own, which must find task, strategy and models by name; leave --shards out"
         )
-    if accepted:
-        raise InvalidUsage(
-            "no change of a run in shards can be accepted; leave --accept-change out, or begin another run"
-        )
-    if only is not None:
-        raise InvalidUsage("shards do all inputs that are not completed; leave --input out")
     for name in ("max_tokens", "reuse", "batch"):
         if settings[name] is not None:
             raise InvalidUsage(
@@ -224,21 +221,23 @@ class _Shards:
         """Do all shards; returns the outcome of the whole, and its reason."""
         shards = sorted({*read_dealt(self._journal, len(self._plan.tasks))})
         shards = [each for each in shards if not is_sealed(shard_journal(self._journal, each))]
-        scope = TaskScope()
+        if await self._writer.do(lambda store: store.pause()) is not None:
+            self._pause = request_of(PauseRun())
+        await self._requests.start()
+        listening, work = TaskScope(), TaskScope()
         try:
-            await self._requests.start()
-            listening = [self._requests.keep_taking(), self._report(), self._time()]
-            for each in (*listening, self._wait_for("interrupt"), self._wait_for("terminate")):
-                scope.start(each)
-            work = TaskScope()
-            try:
-                endings = [work.start(self._do(shard)) for shard in shards]
-                await asyncio.gather(*endings)
-            finally:
-                await work.close(within_s=None)
+            for each in (self._requests.keep_taking(), self._report(), self._time(), self._interrupt()):
+                listening.start(each)
+            listening.start(self._terminate(work))
+            tasks = [work.start(self._do(shard)) for shard in shards]
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
         finally:
-            await scope.close()
-        return await asyncio.to_thread(self._outcome, [each.result() for each in endings])
+            await work.close(within_s=None)
+            await listening.close()
+        for failure in ended:
+            if isinstance(failure, Exception):
+                raise failure
+        return await asyncio.to_thread(self._outcome, [each for each in ended if isinstance(each, ShardEnding)])
 
     async def _do(self, shard: int) -> ShardEnding:
         """Do a shard, again after each death of its process."""
@@ -250,24 +249,16 @@ class _Shards:
             try:
                 return await self._pool.do(self._journal, shard)
             except PeerLost as error:
-                before, calls = calls, await asyncio.to_thread(self._calls, shard)
-                deaths = deaths + 1 if calls == before else 1
+                account = await asyncio.to_thread(_account_of, shard_journal(self._journal, shard))
+                deaths = deaths + 1 if account.calls == calls else 1
+                calls = account.calls
                 if deaths == MOST_DEATHS:
-                    return ShardEnding(
-                        outcome="failed",
-                        reason=f"{error}, {deaths} times without a call between",
-                    )
+                    reason = f"{error}, {deaths} times without a call between"
+                    return ShardEnding(outcome="failed", reason=reason, by="error")
                 log().warning(f"{error}; it continues from its journal")
             finally:
                 self._open.discard(shard)
         return ShardEnding(outcome="interrupted")
-
-    def _calls(self, shard: int) -> int:
-        journal = shard_journal(self._journal, shard)
-        if holds_nothing(journal):
-            return 0
-        with open_run(journal) as reader:
-            return reader.account().calls
 
     def _end(self, outcome: RunOutcome, reason: str | None) -> None:
         self._ending = self._ending or (outcome, reason)
@@ -289,12 +280,15 @@ class _Shards:
         for shard in sorted(self._open):
             leave_request(shard_journal(self._journal, shard), request)
 
-    async def _wait_for(self, name: str) -> None:
-        event: asyncio.Event | None = self._control.get(name)  # type: ignore[assignment]
-        if event is not None:
-            await event.wait()
-            outcome, reason, _ = INTERRUPTED
-            self._end(outcome, reason)
+    async def _interrupt(self) -> None:
+        await (self._control.get("interrupt") or asyncio.Event()).wait()
+        self._end(*INTERRUPTED[:2])
+
+    async def _terminate(self, work: TaskScope) -> None:
+        """End the shards at once: what they have recorded is durable."""
+        await (self._control.get("terminate") or asyncio.Event()).wait()
+        self._end(*INTERRUPTED[:2])
+        work.cancel()
 
     async def _time(self) -> None:
         limit_s = self._plan.settings["max_time_s"]
@@ -311,17 +305,10 @@ class _Shards:
             except Stopped as error:
                 self._end("stopped", str(error))
             if on_progress is not None:
-                on_progress(await asyncio.to_thread(self._account))
-
-    def _account(self) -> Account:
-        with open_run(self._journal) as reader:
-            return reader.account()
+                on_progress(await asyncio.to_thread(_account_of, self._journal))
 
     def _outcome(self, endings: Sequence[ShardEnding]) -> Ending:
         """Return the outcome of the whole, and its reason."""
-        failed = next(
-            (each for each in endings if each.outcome == "failed" and each.reason and not each.is_capped), None
-        )
         with open_run(self._journal) as reader:
             account = reader.account()
             unsolved = list(reader.input_endings(unsolved=account.inputs))
@@ -329,15 +316,23 @@ class _Shards:
             return "completed", None
         if self._ending is not None:
             return self._ending
-        if any(each.is_capped for each in endings):
+        by = {each.by: each for each in endings if each.outcome != "completed"}
+        if "error" in by:
+            return "failed", by["error"].reason
+        if "cap" in by:
             caps = {name: self._plan.settings[name] for name in ("max_calls", "max_cost_usd")}
             texts = [f"{option_of(name)} {value:g} is reached" for name, value in caps.items() if value is not None]
             return "stopped", f"{' or '.join(texts)} over all shards"
-        stopped = next((each for each in endings if each.outcome in ("stopped", "interrupted")), None)
-        if failed is not None and not unsolved:
-            return "failed", failed.reason
-        if stopped is not None:
-            return "stopped", stopped.reason
+        for each in endings:
+            if each.outcome in ("stopped", "interrupted"):
+                return "stopped", each.reason
         counts = Counter(each.outcome for each in unsolved)
         first = f"; input {unsolved[0].input}: {unsolved[0].reason}" if unsolved else ""
         return outcome_of(account.inputs, account.inputs_done, {state: counts[state] for state in UNSOLVED}, first)
+
+
+def _account_of(journal: Path) -> Account:
+    if holds_nothing(journal):
+        return Account()
+    with open_run(journal) as reader:
+        return reader.account()
