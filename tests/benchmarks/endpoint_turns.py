@@ -145,8 +145,9 @@ async def compacted(client: Callable[[str], Awaitable[None]], answer: Answer, k:
     return [before for before, after in pairwise(counts) if after < before]
 
 
-async def measure_compaction() -> None:
-    """Print the turns at which clients compact their context, with one sample and through the endpoint."""
+async def measure_compaction() -> int:
+    """Print the turns at which clients compact their context, with one sample and through the endpoint; returns 1 if they differ."""
+    differing = 0
     with tempfile.TemporaryDirectory() as home:
         kinds: dict[str, tuple[Any, str, dict[str, Any]]] = {"a script that counts": (counting, "step", {})}
         large = large_clients(home)
@@ -156,7 +157,9 @@ async def measure_compaction() -> None:
             kinds["Codex"] = large["Codex"], "exec_command", {"cmd": "echo done"}
         for name, (client, tool, arguments) in kinds.items():
             alone, through = [await compacted(client, working(tool, arguments), k) for k in (0, 3)]
+            differing += alone != through
             verdict = "the same" if alone == through else "DIFFERS"
             print(
                 f"{name} compacts behind results {alone} alone, {through} through the endpoint: {verdict}", flush=True
             )
+    return int(differing > 0)
