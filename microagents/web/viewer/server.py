@@ -103,7 +103,6 @@ async def viewing(
     if judged is not None:
         application.router.add_get("/api/judge", partial(site.queued, judged))
         application.router.add_post("/api/judge", partial(site.judge, judged))
-        application.router.add_post("/api/judge/end", partial(site.end, judged))
     application.router.add_get("/static/{name}", site.static)
     for path in ("/", "/run/{rest:.+}", "/compare", "/waiting", "/judge"):
         application.router.add_get(path, site.index)
@@ -259,23 +258,19 @@ class _Site:
             return _json(await self._in_thread(judged.shown))
 
     async def judge(self, judged: JudgedQueue, request: web.Request) -> web.Response:
-        """Keep a person's answers on a row; answers with the next one, and with the samples of this one."""
+        """Keep a person's answers on a row, and answer with the next one and the samples of this one; or end the pages."""
         if (refusal := self._refusal_to_write(request)) is not None:
             return refusal
         try:
             given = msgspec.json.decode(await request.read(), type=_Judgment)
         except msgspec.MsgspecError as error:
             return _error(400, f"this is no judgment: {error}")
+        if given.number is None:
+            judged.ended.set()
+            return _json({"said": judged.queue.said()})
         async with judged.one_at_a_time:
             samples = await asyncio.to_thread(judge_next, judged.queue, given.number, given.answers)
             return _json(await self._in_thread(judged.shown) | {"samples": samples})
-
-    async def end(self, judged: JudgedQueue, request: web.Request) -> web.Response:
-        """End the pages: the command that serves them goes on."""
-        if (refusal := self._refusal_to_write(request)) is not None:
-            return refusal
-        judged.ended.set()
-        return _json({"said": judged.queue.said()})
 
     def _refusal_to_write(self, request: web.Request) -> web.Response | None:
         """Refuse a request without the token, in a header: cookies of this host go to all its ports, also other users'."""
@@ -358,8 +353,9 @@ class JudgedQueue:
 class _Judgment(msgspec.Struct):
     """Answers of a person on a row, as the page sends them."""
 
-    number: int
-    answers: dict[str, str]
+    number: int | None
+    """Place of the row in the queue; None if the person ends here."""
+    answers: dict[str, str] = {}
 
 
 class _Decision(msgspec.Struct):

@@ -54,7 +54,7 @@ def test_labels_are_kept_before_the_samples_of_a_row_are_shown(visit: Callable[.
     assert started(*PLAIN, "--model", "world.py:Cheap", "--run-id", "before").code == COMPLETED
     Path("out.csv").rename("before.csv")
     with serving(*PROMISED, "--label", "browser") as (process, address):
-        page = visit(address)
+        page = visit(address, 360)
         page.wait_for_selector("text=1 of 90")
         x = int(table(str(LABELS))[0]["x"])
         assert f"x\n{x}" in shown(page)
@@ -68,6 +68,7 @@ def test_labels_are_kept_before_the_samples_of_a_row_are_shown(visit: Callable[.
         page.wait_for_selector("text=its samples")
         assert table(str(LABELS))[0]["right"] == str(2 * x)
         assert "3 votes" in shown(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
         page.keyboard.press("Enter")
         page.wait_for_selector("text=2 of 90")
         page.get_by_role("button", name="Stop here").click()
@@ -118,9 +119,9 @@ def test_only_the_page_of_the_printed_address_judges_rows(headers: dict[str, str
     with serving("decide", "--audit", "done.csv", "--browser") as (_, address):
         url, _, token = address.partition("/judge#token=")
         sent = {"content-type": "application/json"} | {name: each.format(token) for name, each in headers.items()}
-        for path, body in (("/api/judge", {"number": 0, "answers": {"is it right?": "y"}}), ("/api/judge/end", {})):
+        for body in ({"number": 0, "answers": {"is it right?": "y"}}, {"number": None}):
             with pytest.raises(HTTPError) as refused:
-                urlopen(Request(f"{url}{path}", data=json.dumps(body).encode(), headers=sent), timeout=WAIT_S)
+                urlopen(Request(f"{url}/api/judge", data=json.dumps(body).encode(), headers=sent), timeout=WAIT_S)
             assert refused.value.code == status
             refused.value.close()
     assert not Path("done.csv.audit").exists()

@@ -9,7 +9,7 @@ const rowOf = (row) => h("div", null, h("h3", null, "The row"), h("dl", { class:
 export async function judgePage(show, signal) {
   const found = await api("/api/judge", { signal });
   const ended = async (title) => {
-    const { said: sentence } = await post("/api/judge/end", {});
+    const { said: sentence } = await post("/api/judge", { number: null });
     show(title, section(null, h("p", { class: "verdict" }, said(sentence)), h("p", null, "The command in the terminal goes on. The same command continues here.")));
     say(sentence);
   };
