@@ -17,7 +17,6 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage, MicroagentsError, Stopped
 from microagents.base.messages import address_of
 from microagents.base.user_code import called
-from microagents.elections.laws import k_min
 from microagents.models.capabilities import UNKNOWN, capabilities_of
 from microagents.models.http.provider import HttpModel
 from microagents.models.model import Model, ModelSpec
@@ -27,10 +26,8 @@ from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, validated
 from microagents.runs.strategies import model_pools
 from microagents.runs.task_list import dump_options, tasks_of
-from microagents.runs.words.money import prices_of
-from microagents.runs.words.verdict import counted
 from microagents.studies.measure import measure
-from microagents.studies.measured import FEWEST_DRAWS, ModelMeasurement
+from microagents.studies.measured import ModelMeasurement, Verdict
 from microagents.studies.measuring import FIRST, GivenState
 from microagents.studies.preview import ShownStep, show_step
 from microagents.studies.series import short_digest
@@ -48,26 +45,13 @@ UNKNOWN_TOKENS = 512
 """Limit of a reply by a model whose capabilities are not in the table: a small one on this machine may ramble."""
 TOKENS_ROUNDED, ROOM = 64, 4
 """The advised limit of a reply is so many times the mean length, rounded up to a multiple."""
-TARGET = 0.95
-"""Chance that all steps come out right at the advised k."""
-NONE_SEEN = 3
-"""No error among n samples excludes at 95 % an error rate of more than 3 / n."""
-
-Advice = Literal[
-    "unreachable", "all-flagged", "voting-hurts", "hard-steps", "too-many-answers", "unjudged", "no-k", "too-few", "k"
-]
+Advice = Literal["unreachable", "all-flagged", "unjudged"] | Verdict
 SENTENCES: dict[Advice, str] = {
     "unreachable": "not with this model: {why}",
     "all-flagged": "not with this model: no reply is valid in any form; `try --one` shows replies in full",
-    "voting-hurts": "not with this model: it is wrong more often than right, and voting hurts; take a stronger one or smaller steps",
-    "hard-steps": "{hard} of {steps} are wrong in most samples, and votes decide such a step wrong; take a ladder",
-    "too-many-answers": "right replies differ from each other, so that exact votes do not agree; use votes by meaning",
     "unjudged": "it replies in the form asked for; whether rightly is not known without an oracle",
-    "no-k": "{right} of {samples} are right; the strategy {strategy} has no k",
-    "too-few": "{samples} advise no k, so the default stands; {next}",
-    "k": "take k = {k}: {seen} in {samples}, so that all {total} come out right with a chance of at least 95 %",
 }
-"""All that a try may advise. Docs: models.md."""
+"""All that a try may advise besides the verdicts of a measurement. Docs: models.md."""
 USELESS: tuple[Advice, ...] = ("unreachable", "all-flagged", "voting-hurts")
 """Advice against the model."""
 
@@ -293,65 +277,37 @@ async def _tried(
 
 
 def _advised(name: str, model: str, tasks: Sequence[Task], best: TriedForm | None, forms: Sequence[TriedForm]) -> Tried:
+    advice: Advice
     if best is None or best.found is None:
         failed = next((each.reason for each in forms if each.reason is not None), None)
-        advice: Advice = "all-flagged" if failed is None else "unreachable"
+        advice = "all-flagged" if failed is None else "unreachable"
         return Tried(
             model=model, task=name, advice=advice, said=SENTENCES[advice].format(why=failed), forms=tuple(forms)
         )
     found, task = best.found, tasks[0]
     strategy = STRATEGIES.find(task.default_strategy, Strategy)
-    default_k = strategy.model_fields["k"].default if strategy.takes("k") else None
-    advice, k = _judged(found, best, default_k)
-    at = k or default_k
-    calls = None if not found.judged or at is None else found.chances(at).calls
+    k = strategy.model_fields["k"].default if found.judged and strategy.takes("k") else None
+    calls = None if k is None else found.chances(k).calls
     settings: dict[str, Any] = {"model": best.model, **best.settings}
     cap = TOKENS_ROUNDED * -(-int(ROOM * (best.tokens or 0)) // TOKENS_ROUNDED)
     if 0 < cap < task.sampling.max_output_tokens:
         settings["max-output-tokens"] = cap
-    more = max(FEWEST_DRAWS, 2 * found.draws if found.draws >= FEWEST_DRAWS else 0) - found.draws
-    wanted = -(-(found.draws + more) // FIRST)
+    advice, said = "unjudged", SENTENCES["unjudged"]
+    if found.judged:
+        advice, said = found.verdict()
+        said = f"{said}; --from {found.run_id} takes these samples"
     call_usd = found.call_usd
-    priced = "" if call_usd is None else f" for {prices_of([model])(more * call_usd)}"
-    facts = {
-        "hard": len(found.hard) if found.judged and best.valid else 0,
-        "steps": counted(len(found.steps), "step"),
-        "samples": counted(found.draws, "sample"),
-        "right": best.right,
-        "strategy": task.default_strategy,
-        "next": f"{more} more{priced} say more: --steps {min(wanted, found.total)}"
-        if found.total > len(found.steps)
-        else "all are asked",
-        "k": k,
-        "seen": "no error" if not best.wrong else counted(best.wrong, "error"),
-        "total": counted(found.total, "input" if found.of_inputs else "step"),
-    }
     return Tried(
         model=model,
         task=name,
         advice=advice,
-        said=SENTENCES[advice].format(**facts),
+        said=said,
         forms=tuple(forms),
         best=best,
-        settings=settings if k is None else {**settings, "k": k},
-        k=at,
+        settings=settings,
+        k=k,
         calls=calls,
         cost_usd=None if calls is None or call_usd is None else calls * call_usd,
-        certain=None if calls is None or at is None else found.if_certain(at, found.total),
+        certain=None if k is None else found.if_certain(k, found.total),
         hard=found.hard if found.judged else [],
     )
-
-
-def _judged(found: ModelMeasurement, best: TriedForm, default_k: int | None) -> tuple[Advice, int | None]:
-    """Choose the advice, and the k if there are samples enough for one."""
-    if not found.judged:
-        return "unjudged", None
-    kind, _ = found.verdict()
-    if kind in ("voting-hurts", "hard-steps", "too-many-answers"):
-        return kind, None
-    if default_k is None:
-        return "no-k", None
-    p = found.p.low if best.wrong else 1 - NONE_SEEN / best.valid
-    if found.draws < FEWEST_DRAWS or p <= 0.5:  # noqa: PLR2004 - votes help above one half
-        return "too-few", None
-    return "k", k_min(p, found.total, TARGET)

@@ -108,10 +108,10 @@ def command(
     options: StrategyOptions,
     changed: dict[str, Any],
 ) -> None:
-    """Try a model on a task for a minute: which form of reply, which k, at which cost.
+    """Try a model on a task for a minute: which form of reply, how many errors, at which cost.
 
     Three steps whose right replies the oracle knows are sampled twice in each form. It ends in one sentence of advice and in the settings
-    that follow. With fewer than 30 samples no k is advised.
+    that follow; `microagents plan` reads its samples: --from RUN.
 
     With --one it shows one question in full: of a chain step N, of other work the first question that its strategy asks. With --setup it
     checks this machine and the models, a line each; each model that answers is asked for one call of a tool, or two, which may be billed.
