@@ -16,6 +16,8 @@ import pytest
 from microagents.runs.inspection.runs import decide
 from microagents.web.viewer.server import viewing
 from tests.cli.commands import COMPLETED, PAPERS, UNDECIDED, Sitting, started, write
+from tests.models.test_caching import Counting, counted
+from tests.models.wires import ANTHROPIC, KEY
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 WAIT_MS = 20_000
@@ -317,6 +319,25 @@ def test_an_agent_is_approved_and_finished_in_the_browser_alone(visit: Callable[
         page.get_by_role("button", name="Resume").click()
         page.wait_for_selector("p.verdict.right")
     assert started("show", "d").rows["completed"]
+
+
+def test_a_decision_says_what_was_read_from_the_cache_and_written_into_it(
+    visit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    run = threading.Thread(target=lambda: asyncio.run(counted(ANTHROPIC, Counting(), Path("runs"))))
+    run.start()
+    run.join()
+    with served() as url:
+        page = visit(f"{url}/run/the-run/at/0/step/0")
+        page.wait_for_selector("text=Samples in launch order")
+        facts = page.locator("dl.facts").first.inner_text()
+        replies = page.locator(".row h3 .soft").all_inner_texts()
+    assert "1,900 tokens read from the cache, 1,900 written" in facts
+    assert [each.partition(", ")[2] for each in replies] == [
+        "0 tokens read from the cache, 1,900 written",
+        "1,900 tokens read from the cache, 0 written",
+    ]
 
 
 def test_the_work_of_another_agent_stands_below_the_action_that_handed_it_off(visit: Callable[..., Any]) -> None:
