@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from microagents.cli.views.tables import Columns, Facts, Part, cell, closing_notes
+from microagents.cli.views.tables import Columns, Facts, Part, closing_notes, figure
 from microagents.runs.words.money import money, prices_of, specs_in
 from microagents.runs.words.summary import accuracy_text
 from microagents.studies.comparison import Comparison, Row
@@ -41,7 +41,9 @@ def report(comparison: Comparison) -> Iterator[Part]:
 
 def _unjudged(rows: Sequence[Row]) -> Iterator[Part]:
     """Yield the agreement and the form of replies that nothing judges."""
-    cells = [(_named(each), cell(each.k, ""), cell(each.valid, ".1%"), cell(each.agreement, ".1%")) for each in rows]
+    cells = [
+        (_named(each), figure(each.k, ""), figure(each.valid, ".1%"), figure(each.agreement, ".1%")) for each in rows
+    ]
     yield Columns([("strategy", "k", "samples valid", "votes for the decision"), *cells])
     yield "nothing is judged: replies that agree may be wrong alike"
 
@@ -83,15 +85,15 @@ def _cells(row: Row) -> tuple[str, ...]:
         cost = money(row.cost_per_input)
     return (
         _named(row),
-        cell(row.k, ""),
+        figure(row.k, ""),
         solved,
-        cell(row.rate, ".1%"),
+        figure(row.rate, ".1%"),
         interval,
         f"{row.undecided:,}",
         f"{row.failed:,}",
-        cell(row.argmax, ","),
-        cell(row.calls_per_input, ",.1f"),
-        cell(row.tokens_per_input, ",.0f"),
+        figure(row.argmax, ","),
+        figure(row.calls_per_input, ",.1f"),
+        figure(row.tokens_per_input, ",.0f"),
         cost,
         f"{row.wall_s:,.1f} s",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from microagents.cli.views.tables import Columns, Facts, Part, cell, closing_notes
+from microagents.cli.views.tables import Columns, Facts, Part, closing_notes, figure
 from microagents.elections.laws import Proportion
 from microagents.runs.accuracy import in_words
 from microagents.runs.words.money import money, prices_of
@@ -168,7 +168,7 @@ def _lookahead(positions: Sequence[PositionAccuracy]) -> Columns:
         if not each.position:
             name = "alone"
         first = _cells(each.given_first)[0]
-        rows.append([name, *_cells(each.accuracy), first, cell(each.at_hardest, ".1%")])
+        rows.append([name, *_cells(each.accuracy), first, figure(each.at_hardest, ".1%")])
     return Columns(rows)
 
 
@@ -182,7 +182,7 @@ def _thresholds(found: Sequence[Threshold]) -> Iterator[Part]:
 
 
 def _threshold(each: Threshold) -> list[str]:
-    return [f"{each.target:.1%}", cell(each.at_least, ".4f"), _cells(each.decided)[0], *_cells(each.wrong)]
+    return [f"{each.target:.1%}", figure(each.at_least, ".4f"), _cells(each.decided)[0], *_cells(each.wrong)]
 
 
 def _named(numbers: Sequence[int]) -> str:

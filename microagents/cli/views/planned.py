@@ -10,7 +10,7 @@ from string import ascii_uppercase
 from msgspec import structs
 
 from microagents.cli.reporting import echo, json_text
-from microagents.cli.views.tables import Columns, Facts, Part, cell, clock, report_text
+from microagents.cli.views.tables import Columns, Facts, Part, clock, figure, report_text
 from microagents.runs.words.money import money, prices_of
 from microagents.runs.words.summary import known, options_text
 from microagents.runs.words.verdict import counted
@@ -106,12 +106,12 @@ def _measured(found: PlannedRuns, shown: Sequence[PlannedRun], letters: dict[str
     digits = {"steps": ",.0f"}.get(found.unit, ",.1f")
     rows = [["", "models", "strategy", "if independent", "measured (95 %)", "calls", "cost", "time"]]
     for run in shown:
-        independent = cell(run.independent, ".4f")
+        independent = figure(run.independent, ".4f")
         chance = known(run.chance.low, run.chance.high)
         time = "-"
         if run.duration_s is not None:
             time = clock(run.duration_s)
-        calls = cell(run.calls, digits)
+        calls = figure(run.calls, digits)
         cells = [_pool(run.models, letters), _named(run), independent, chance, calls, money(run.cost_usd), time]
         rows.append([_mark(run), *cells])
     if not letters:

@@ -89,7 +89,7 @@ def laid_out(columns: Columns, left_out: Container[str] = ()) -> Table:
     return laid
 
 
-def cell(number: float | None, form: str = ",") -> str:
+def figure(number: float | None, form: str = ",") -> str:
     """Write a number in a form of Python; ``-`` for none."""
     if number is None:
         return "-"
