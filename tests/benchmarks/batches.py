@@ -48,9 +48,9 @@ SHORT = {"MOMENT_S": 0.1, "POLL_S": (0.02, 0.1), "LOOK_S": 0.1, "LOST_S": 2.0}
 MOST_KILLS = 3
 WAIT_S = 120.0
 MOST_ROUNDS, LEAST_SHARE, MOST_OF_COST = 5, 0.99, 0.52
-LARGER = 10
+LARGER = 2
 """Rows of the second table of `rounds`, by those of the first one."""
-MOST_KB = 12.0
+MOST_KB = 5.0
 """Most kB by which a further row may enlarge the memory of a run."""
 MB_OF_RUSAGE = 2**20 if sys.platform == "darwin" else 2**10
 

@@ -328,6 +328,25 @@ async def test_a_parked_row_counts_at_its_most_until_its_result_is_there(provide
 
 
 @pytest.mark.slow
+async def test_a_run_that_ends_after_its_elections_counts_the_batch_of_parked_rows_and_leaves_its_results(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "UNASKED_S", 0.2)
+    single = await alone(provider)
+    async with serving(provider.endpoint(late_s=1.0)) as served:
+        running = asyncio.create_task(provider.filled(served, "chat"))
+        while not served.desk.events["poll"]:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(ask_run, provider.folder / "runs", "rows", EndRun(after="elections"))
+        async with asyncio.timeout(20):
+            first = await running
+        assert (first.outcome, first.account.batches.open) == ("stopped", 0)
+        assert first.account.bound_usd == pytest.approx(first.account.batches.unclaimed_usd)
+        assert_equal(await provider.filled(served, "chat"), single)
+    assert set(served.desk.bought.values()) == {1}
+
+
+@pytest.mark.slow
 async def test_a_limit_of_cost_that_leaves_only_the_open_batch_takes_its_results(provider: Provider) -> None:
     interrupt = asyncio.Event()
     async with serving(structs.replace(provider.endpoint(late_s=0.6), model="sim:perfect")) as served:

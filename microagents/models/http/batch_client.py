@@ -13,6 +13,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from hashlib import blake2b
@@ -56,6 +57,8 @@ OLDEST_S = 172_800.0
 """A run stops once a batch of this age has not ended: providers end them within a day."""
 ID_BYTES = 8
 """First bytes of the id of a line, by which it is looked for."""
+UNASKED_S = 30.0
+"""Results that no post asks for within this time are counted and left at the provider: parked work may come again only when it can."""
 UNREAD = 3
 """So many readings of results are tried."""
 TURNS = 3
@@ -127,6 +130,8 @@ class FollowedBatch:
         self.task: asyncio.Task[None] | None = None
         """Waits for its results, or reads them."""
         self.ended = ended
+        self.asked = asyncio.Event()
+        """Set once a post has asked for a result."""
         self.results: dict[bytes, PricedResult | None] | None = None
         """Results that no post has taken, by their lines; None for those that failed. None before they are read."""
         self.unclaimed_usd = batch.unclaimed_usd
@@ -356,6 +361,7 @@ class BatchClient:
             self._gather(line, body, post)
         else:
             followed.waiting[line] = post
+            followed.asked.set()
             self._begin(followed)
         if followed is None and self._terms.parks:
             raise Parked(self._next)
@@ -488,11 +494,14 @@ class BatchClient:
             if followed.batch.state == "waiting":
                 await self._wait(followed)
             followed.ended.set_result(None)
-            if self._terms.parks:  # the posts come again, and the results of a batch are read when the first one does
-                return
+        if self._terms.parks:  # the posts come again; before the first one does, the results would only take memory
+            with suppress(TimeoutError):
+                await asyncio.wait_for(followed.asked.wait(), UNASKED_S)
         await self._read(followed)
         while followed.waiting:
             await self._read(followed)
+        if not followed.asked.is_set():
+            followed.results = None
         if followed.batch.kind == "window":
             # Durable after the sample, whose record came before this one.
             await self._change(followed, "settled", unclaimed_usd=followed.unclaimed_usd)
