@@ -16,7 +16,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.files import is_there, replace_text
 from microagents.elections.election import input_of
 from microagents.elections.promises import OF_AUDITS, wrong_bound
-from microagents.journal.reading import Reader
+from microagents.journal.sharded import open_run
 from microagents.runs.cells import OURS
 from microagents.runs.inspection.row_queue import QueuedRow, RowQueue
 from microagents.runs.inspection.runs import journal_into
@@ -82,7 +82,7 @@ def _by_persons(path: Path, rows: int, runs_dir: Path) -> set[int]:
     journal = journal_into(path, rows, runs_dir)
     if journal is None:
         return set()
-    with Reader(journal) as reader:
+    with open_run(journal) as reader:
         return {input_of(each) for each in reader.persons()}
 
 

@@ -21,6 +21,7 @@ from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import decide, inspect_run
 from microagents.shards.one_shard import ShardEnding, do_shard
 from microagents.shards.sharded_run import execute_in_shards
+from microagents.studies.audits import drawn
 from tests.cli.commands import microagents
 from tests.shards.towns import SPEC, Towns, asked
 
@@ -214,8 +215,10 @@ def test_a_person_decides_in_the_shard_that_waits(tmp_path: Path) -> None:
     for number in range(3):
         said = decide(tmp_path, "whole", f"{number}/step/0", '{"name": "Utopia", "inhabitants": 1}')
         assert said.go_on is not None
-    done = again(tmp_path)
+    done = again(tmp_path, output=tmp_path / "out.csv")
     assert [row["name"] for row in done.rows(as_json=True)] == ["Utopia"] * 3
+    with pytest.raises(InvalidUsage, match="no row that a run decided"):  # all are a person's
+        drawn(tmp_path / "out.csv", 2, tmp_path, of_cells=False)
 
 
 def test_a_shard_is_resumed_with_its_run_only(tmp_path: Path) -> None:

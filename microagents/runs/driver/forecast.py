@@ -19,7 +19,7 @@ from microagents.elections.rules import FirstToAheadBy, Tally
 from microagents.journal.ending import RunEnding
 from microagents.journal.messages import Account, Promise
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import Reader
+from microagents.journal.sharded import open_run
 from microagents.models.model import Model, ModelSpec, most_samples, open_model, without_options
 from microagents.models.prices import BATCH, Tariff
 from microagents.replies.chat import Usage, system_with_instructions
@@ -286,7 +286,7 @@ def _prompt_tokens(task: Task) -> int:
 
 def _recorded(path: Path) -> tuple[Account | None, RunEnding | None]:
     try:
-        with Reader(path) as reader:
+        with open_run(path) as reader:
             return reader.account(), reader.ending()
     except InvalidUsage:  # the run itself will refuse its journal
         return None, None

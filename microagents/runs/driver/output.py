@@ -19,7 +19,7 @@ from microagents.base.logs import log
 from microagents.base.user_code import called
 from microagents.journal.messages import InputEnding
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import Reader
+from microagents.journal.sharded import open_run
 from microagents.runs.driver.following import is_followed, read_solution
 from microagents.runs.driver.keywords import RunControl
 from microagents.runs.plan import RunPlan
@@ -165,7 +165,7 @@ def _output_of(task: Task) -> Path | None:
 
 
 def _recorded_inputs(journal: Path) -> Iterator[int]:
-    with Reader(journal) as reader:
+    with open_run(journal) as reader:
         if reader.experiment.listed:
             yield from (each.input for each in reader.input_endings() if each.result is not None)
         elif (ending := reader.ending()) is not None and ending.result is not None:
