@@ -50,7 +50,7 @@ UNNOTICED = 0.05
 """Share of measurements in which the draws of a step may leave its error rate open."""
 _TOLD = 2.0
 """Gain of log-likelihood from which on the wrong replies are taken to differ otherwise than usual."""
-_RIVAL_PRIOR = np.array([0.25, 0.05, 0.05, 0.05, 0.05, 0.05])
+_RIVAL_PRIOR = np.array([1.0, 0.2, 0.2, 0.2, 0.2, 0.2])
 _IS_HARD = ERRORS >= HARD
 _IS_BEATEN = ERRORS[:, None] * np.array(RIVALS) >= 1 - ERRORS[:, None]
 """By error rate and share of the first rival, whether this is as likely as the right reply or more: votes then decide wrong."""
@@ -146,6 +146,9 @@ def picked(weights: Array, rng: np.random.Generator) -> Counts:
 
 class StepRates:
     """Prospects of a planned run with one model: joint draws of the error rates of all its steps, as its samples leave them open.
+
+    Low ends hold where several wrong replies are equally frequent at a few steps, but high ones are too low there: of chances at k = 5 with
+    three equal rivals at 3 % of 300 steps in about half of all measurements. A weaker prior for one rival lowers all low ends instead.
 
     Args:
         seen: sampled steps; their number may depend on the samples, as when only steps with an error are sampled again. Steps without
