@@ -15,7 +15,7 @@ from heapq import merge
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from msgspec import structs
 
@@ -94,9 +94,6 @@ class ShardedReader(Reader):
         except BaseException:
             self._db.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -6,14 +6,14 @@ import asyncio
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Unpack, overload
+from typing import Any, Unpack, overload
 
 from msgspec import structs
 
@@ -47,6 +47,8 @@ from microagents.systems.agents.agent import AgentTask
 from microagents.systems.documents.document import text_in
 from microagents.task import Task, V
 
+Engine = Callable[..., Coroutine[Any, Any, Result]]
+"""Executes a plan until its run ends, as `execute_plan` does: in this process, or in shards."""
 NOTHING_NEW = (
     "it was undecided before, and nothing was asked again, because nothing is new: change one of these, or resume with "
     "a higher -s max_draws=N"
@@ -133,21 +135,6 @@ def new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) ->
     return RunPlan(
         tasks=tasks, listed=not isinstance(task, Task), strategy=chosen, settings=own, model_objects=pools.objects
     )
-
-
-class Engine(Protocol):
-    """Executes a plan until its run ends: in this process, or in shards."""
-
-    async def __call__(
-        self,
-        plan: RunPlan,
-        journal: Path | None,
-        *,
-        only: Sequence[int] | None = None,
-        accepted: Sequence[str] = (),
-        control: RunControl,
-    ) -> Result:
-        """Return the result."""
 
 
 async def resume(
@@ -247,7 +234,7 @@ async def carry_out(
     accepted: Sequence[str],
     execute: Engine = execute_plan,
 ) -> Result:
-    """Engine a run. In a notebook its progress is shown, unless the caller has a callback for it."""
+    """Execute a run. In a notebook its progress is shown, unless the caller has a callback for it."""
     listed = await unless_ended(with_tools_of_servers(plan), control)
     if listed is None:
         raise Interrupted("interrupted while the tools of MCP servers were read; nothing was started")
