@@ -148,6 +148,16 @@ class FollowedBatch:
         place = bisect_left(self._numbers, number)
         return place < len(self._numbers) and self._numbers[place] == number and self.batch.has(line)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the provider has said that it has ended."""
+        return self.ended.done() and self.ended.result() is None
+
+    @property
+    def lost_as(self) -> bytes:
+        """Key of the count of lost batches: the line of a window, and one for all files."""
+        return self.batch.keys if self.batch.kind == "window" else b""
+
     def give(self, answer: MicroagentsError | _Turn) -> None:
         """Give all posts that wait one answer."""
         waiting, self.waiting = self.waiting, {}
@@ -490,10 +500,9 @@ class BatchClient:
             lines.clear()
         elif followed.batch.state == "intended":
             await self._find(followed)
-        if not followed.ended.done():
-            if followed.batch.state == "waiting":
-                await self._wait(followed)
-            followed.ended.set_result(None)
+        if followed.batch.state == "waiting" and not followed.has_ended:
+            await self._wait(followed)
+        _set(followed.ended, None)
         if self._terms.parks:  # the posts come again; before the first one does, the results would only take memory
             with suppress(TimeoutError):
                 await asyncio.wait_for(followed.asked.wait(), UNASKED_S)
@@ -576,9 +585,8 @@ class BatchClient:
             lines=batch.lines,
             at_most_usd=batch.most_usd,
         )
-        lost_of = batch.keys if batch.kind == "window" else b""
-        self._lost[lost_of] += 1
-        if self._lost[lost_of] == MOST_LOST:
+        self._lost[followed.lost_as] += 1
+        if self._lost[followed.lost_as] == MOST_LOST:
             raise Stopped(
                 f"{MOST_LOST} batches of {batch.model} in a row were sent without an answer and are not found, so each may be bought; "
                 "all decisions so far are kept; resume once the provider answers"
@@ -632,6 +640,7 @@ class BatchClient:
             Stopped: it does not end.
         """
         batch, shortest_s, longest_s = followed.batch, *POLL_S
+        self._lost.pop(followed.lost_as, None)
         most_s, poll = self._terms.within_s, partial(self._wire.poll, followed.batch.id)
         while (wait_s := await self._insist(followed, poll)) is not None:
             age_s = time.time() - batch.made_at
