@@ -175,13 +175,18 @@ class Queue:
         self._bounds = bounds
         self._heaps: dict[frozenset[str], list[QueuedCall]] = {}
 
+    @property
+    def has_calls(self) -> bool:
+        """Whether a call may wait."""
+        return any(self._heaps.values())
+
     def add(self, waiting: QueuedCall) -> None:
         """Let a call wait."""
         heappush(self._heaps.setdefault(frozenset(waiting.amounts), []), waiting)
 
     def admit(self, call: QueuedCall) -> bool:
         """Grant a call at once, if none waits and every bound has room for it; returns whether it did."""
-        if any(self._heaps.values()):
+        if self.has_calls:
             return False
         needed = call.needed(self._bounds)
         for name, amount in needed.items():

@@ -357,8 +357,8 @@ class Limiter:
         self._on_outage()
 
     def _deal_soon(self) -> None:
-        """Deal once for all that comes in this iteration of the loop."""
-        if not self._is_dealing:
+        """Deal once for all that comes in this iteration of the loop, if a call waits, or a throttle may have changed."""
+        if not self._is_dealing and (self._queue.has_calls or self._throttles):
             self._is_dealing = True
             self._loop.call_soon(self._deal)
 

@@ -89,15 +89,16 @@ class Permit(Struct, frozen=True, kw_only=True):
 
 
 class Block:
-    """A lease of several calls.
+    """A lease of calls that nothing limits.
 
     Args:
         number: number of the lease.
+        calls: number of the calls.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, calls: int) -> None:
         self.number = number
-        self.left, self.open, self.spent = AT_ONCE, 0, 0
+        self.left, self.open, self.spent = calls, 0, 0
         """Calls left to send, calls in flight, and calls that may be billed."""
 
 
@@ -124,27 +125,35 @@ class Permits:
             NotSent: the run is ending, so no call is sent.
         """
         backend = attempt.backend
-        if self.reservations.are_limited or backend.throttled_as is not None or not backend.answers_at_once:
+        if self.reservations.are_limited or backend.throttled_as is not None or backend.model.is_patient:
             return self._acquire(attempt)
+        if not backend.answers_at_once:
+            return self._acquire_one(attempt)
         if self._block is None:
             return self._acquire_block(attempt)
         self._take_of(self._block, attempt)
         return None
 
+    async def _acquire_one(self, attempt: Attempt) -> None:
+        self._take_of(await self._block_of(1, attempt), attempt)
+
     async def _acquire_block(self, attempt: Attempt) -> None:
         async with self._turn:
-            while self._block is None:
-                place = attempt.call.id
-                wanted = Acquire(path=place.election.path, seq=place.seq, amounts={CALLS: AT_ONCE})
-                number, _ = await self._leases.acquire(wanted)
-                self._block = Block(number)
+            if self._block is None:
+                self._block = await self._block_of(AT_ONCE, attempt)
             self._take_of(self._block, attempt)
+
+    async def _block_of(self, calls: int, attempt: Attempt) -> Block:
+        place = attempt.call.id
+        wanted = Acquire(path=place.election.path, seq=place.seq, amounts={CALLS: calls})
+        number, _ = await self._leases.acquire(wanted)
+        return Block(number, calls)
 
     def _take_of(self, block: Block, attempt: Attempt) -> None:
         attempt.permit = block
         block.open += 1
         block.left -= 1
-        if not block.left:
+        if not block.left and block is self._block:
             self._block = None
 
     def change(self, settings: Mapping[str, Any]) -> None:
