@@ -148,7 +148,7 @@ def promise_plan(asked: Promising, measured: ModelMeasurement | None = None) -> 
     if measured is not None:
         if measured.model != strong:
             raise InvalidUsage(f"the measurement {measured.run_id!r} is of {measured.model}; measure {strong}")
-        k = asked.strategy().strong_rule.k  # type: ignore[attr-defined]
+        k = asked.strategy().k_strong  # type: ignore[attr-defined]  # of a cascade
         found = least_open(measured, rows.rows, k, asked.wanted.wrong_at_most)
     return PromisePlan(
         wanted=asked.wanted,

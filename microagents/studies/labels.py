@@ -84,6 +84,11 @@ class DrawnRows:
             said = read_failure(error)
             raise InvalidUsage(f"the labels cannot be written into {str(path)!r}: {said}; nothing was asked") from None
 
+    @property
+    def listed(self) -> int:
+        """Number of rows of the file of labels."""
+        return len(self._cells)
+
     def label(self, number: int, cells: Row) -> None:
         """Label a row.
 
@@ -137,17 +142,20 @@ class LabelQueue(RowQueue):
     Args:
         rows: the rows.
         file: file of their labels; it is made if it is not there.
-        count: number of rows to label.
+        count: number of rows to label; more, if the file has more.
         output: output of the table. Samples come from the last run with it, if this user began or continued it here.
         runs_dir: folder of the runs.
     """
 
     def __init__(self, rows: DrawnRows, file: Path, count: int, output: Path, runs_dir: Path) -> None:
         self.title = f"Labels of {rows.source}"
-        self._rows, self._file, self._count = rows, file, min(count, len(rows.order))
+        self._rows, self._file = rows, file
         self._journal = journal_into(output, len(rows.order), runs_dir)
-        if not is_there(file):
+        if is_there(file):
+            rows.read(file)
+        else:
             rows.write(file, count)
+        self._count = min(max(count, rows.listed), len(rows.order))
 
     def waiting(self) -> QueuedRow | None:
         """Return the first row without a label."""

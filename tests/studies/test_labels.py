@@ -30,7 +30,7 @@ async def right(call: Call) -> str:
 
 
 def queue(count: int = 6, first: int = 0) -> LabelQueue:
-    rows = [Squares(row={"x": x, "right": ""}, gold={"right": "square"}) for x in range(first, first + count)]
+    rows = [Squares(row={"x": x, "right": ""}, gold={"right": "square"}) for x in range(first, first + 6)]
     return LabelQueue(DrawnRows(rows, "in.csv"), FILE, count, OUTPUT, RUNS)
 
 
@@ -54,5 +54,6 @@ def test_a_label_is_kept_once_and_then_the_samples_of_this_users_own_run_are_sho
     assert later.said() == "1 of 6 rows labelled in out.labels.csv"
     (RUNS / "r.sqlite").rename(RUNS / "foreign.sqlite")
     assert judge_next(queue(), 1, {"right": "7"}) is None, "a run of somebody else"
+    assert getattr(queue(3).waiting(), "of", None) == 6, "as many as the file has, after a test that asked for more"
     FILE.unlink()
     assert judge_next(queue(first=1), 0, {"right": "7"}) is None, "a run on other rows"
