@@ -243,8 +243,11 @@ class Books:
             account.settled_at[path] = record.settled
         if record.rung is not None:
             account.climbed[record.rung] = account.climbed.get(record.rung, 0) + 1
-        account.decided += verdict.outcome not in NO_DECISION
-        account.certified += verdict.probability is not None and is_vote(verdict.outcome, verdict.ballots)
+        is_decision = verdict.outcome not in NO_DECISION
+        account.decided += is_decision
+        account.certified += (
+            is_decision and verdict.probability is not None and is_vote(verdict.outcome, verdict.ballots)
+        )
         for test in verdict.mass_tests:
             audit = account.masses.get(test.model, MassAudit())
             account.masses[test.model] = audit.after(test.claimed, repeated=test.repeated)
