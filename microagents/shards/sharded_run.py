@@ -27,6 +27,7 @@ from microagents.journal.sharded import FOLDER, MOST_SHARDS, open_run, read_deal
 from microagents.journal.sitting import JournalConfig
 from microagents.journal.writer import Writer
 from microagents.roles.live_requests import LiveRequests
+from microagents.roles.solver.backends import Backends
 from microagents.runs.driver.batch import UNSOLVED, outcome_of
 from microagents.runs.driver.begin import RunKeywords, carry_out, new_plan, resume, run
 from microagents.runs.driver.conducting import INTERRUPTED
@@ -114,10 +115,12 @@ async def execute_in_shards(
     if (completed := completed_result(journal, experiment, own, accepted)) is not None:
         return structs.replace(completed, source=type(plan.tasks[0]))
     check_plan(plan, journal)
+    make_folder(journal.parent)
+    if plan.settings["runtime"] != "ray":  # there keys are where the shards are
+        Backends(plan.context(), on_unpriced=lambda: None).open_all()
     forecast, on_forecast = forecast_of(plan, journal, control.get("measurement")), control.get("on_forecast")
     if forecast is not None and on_forecast is not None:
         on_forecast(forecast)
-    make_folder(journal.parent)
     make_folder(journal.with_suffix(FOLDER))
     if holds_nothing(journal):
         write_dealt(journal, await asyncio.to_thread(dealt, plan))

@@ -128,6 +128,13 @@ def test_options_of_one_process_are_refused(given: dict[str, Any], said: str, tm
         asyncio.run(carry_out(plan, named, runs_dir=folder, only=only, accepted=(), execute=execute_in_shards))
 
 
+def test_a_model_that_cannot_be_asked_is_refused_before_inputs_are_dealt(tmp_path: Path) -> None:
+    plan = structs.replace(new_plan(towns(2), "sim:perfect@delay=1", {"runs_dir": tmp_path}), shards=2)
+    with pytest.raises(InvalidUsage, match="has no option 'delay'"):
+        asyncio.run(carry_out(plan, {}, runs_dir=tmp_path, accepted=(), execute=execute_in_shards))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_one_task_is_not_dealt(tmp_path: Path) -> None:
     with pytest.raises(InvalidUsage, match="give --inputs FILE"):
         sharded(towns(1)[0], tmp_path, 2)
