@@ -198,7 +198,7 @@ def _kinds_in(given: Sequence[str], strategy: Any) -> list[Any]:
 def _place_of(kind: Any, what: str, flag: str, name: str, value: str) -> str:
     """Say where the value of an option of a class is given."""
     if name == "gold" and "row" in kind.model_fields:
-        return f"--gold {value} names a column of right values, for run, try, measure and compare; a plan goes by its measurement's"
+        return f"--gold {value} names a column of right values, for run, try, measure and compare; a plan goes by those of its measurement"
     return f"{name} is an option of the {what}; write {flag} {name}={value}"
 
 

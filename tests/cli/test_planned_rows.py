@@ -31,7 +31,7 @@ def test_a_plan_of_a_file_gives_chance_calls_and_cost_and_the_command_for_the_fi
 def test_a_plan_says_that_gold_columns_belong_to_its_measurement(word: str) -> None:
     refused = microagents("plan", "rows", "--inputs", "in.csv", "--from", "m", word, *["name"] * (word == "--gold"))
     assert refused.code == WRONG_USAGE
-    assert "--gold name names a column of right values, for run, try, measure and compare" in refused.err
+    assert "a plan goes by those of its measurement" in refused.err
     assert "-o gold" not in refused.err
 
 

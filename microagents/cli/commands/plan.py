@@ -166,7 +166,9 @@ def command(
         )
         _plan_promise(asked, from_, as_json=as_json)
     if gold or model or gold_file is not None or output is not None:
-        raise InvalidUsage("--gold, --gold-file, --model and --output go with --wrong-at-most; leave them out")
+        raise InvalidUsage(
+            "--gold, --gold-file, --model and --output go with --wrong-at-most; leave them out: a plan goes by those of its measurement"
+        )
     if (p is None) == (not from_):
         raise InvalidUsage("give either what was measured, --from RUN, or rates: --p P")
     if p is None and actions is not None:
