@@ -21,6 +21,8 @@ def test_it_lists_roles_and_messages_draws_them_and_gives_them_as_json() -> None
     assert "  -> Decomposer: Decompose\n" in shown.out
     assert "Voter x 3: Holds elections." in shown.out
     assert microagents("show", "--graph", "multiplication", "--output", "graph.svg").code == 0
+    printed = Path(__file__).parents[2] / "docs/pictures/graph-recursive.svg"
+    assert Path("graph.svg").read_text("utf-8") == printed.read_text("utf-8"), "draw the picture of the guide anew"
     texts = {each.text for each in ET.parse("graph.svg").iter("{http://www.w3.org/2000/svg}text")}
     assert {"RecursiveConductor", "Discriminator", "Solver", "Elect", "Solve", "Screen"} <= texts
     graph = json.loads(microagents("show", "--graph", "hanoi", "--strategy", "lead", "--json").out)
