@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from base64 import b64encode
 
 from mcp.server.mcpserver import Image, MCPServer
@@ -35,4 +36,5 @@ def forge() -> list[ImageContent]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     server.run()

@@ -59,6 +59,8 @@ ID_BYTES = 8
 """First bytes of the id of a line, by which it is looked for."""
 UNASKED_S = 30.0
 """Results that no post asks for within this time are counted and left at the provider: parked work may come again only when it can."""
+DURABLE_S = 1.0
+"""The sample of a reply that a post has taken is durable after this time: a commit takes a fiftieth of it."""
 UNREAD = 3
 """So many readings of results are tried."""
 TURNS = 3
@@ -152,6 +154,11 @@ class FollowedBatch:
     def has_ended(self) -> bool:
         """Whether the provider has said that it has ended."""
         return self.ended.done() and self.ended.result() is None
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether it is a window whose reply a post has taken."""
+        return self.batch.kind == "window" and self.results is not None and not self.left
 
     @property
     def lost_as(self) -> bytes:
@@ -507,15 +514,27 @@ class BatchClient:
             with suppress(TimeoutError):
                 await asyncio.wait_for(followed.asked.wait(), UNASKED_S)
         await self._read(followed)
-        while followed.waiting:
+        while followed.waiting or await self._comes_again(followed):
             await self._read(followed)
         if not followed.asked.is_set():
             followed.results = None
         if followed.batch.kind == "window":
-            # Durable after the sample, whose record came before this one.
-            await self._change(followed, "settled", unclaimed_usd=followed.unclaimed_usd)
-            del self._windows[followed.batch.keys]
-            await self._wire.delete(followed.batch.id)
+            await self._release(followed)
+
+    async def _comes_again(self, followed: FollowedBatch) -> bool:
+        """Wait until the sample of a window is durable; returns whether it was asked for again, as after the death of a role."""
+        if followed.batch.kind == "file":
+            return False
+        followed.asked.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(followed.asked.wait(), DURABLE_S)
+        return followed.asked.is_set()
+
+    async def _release(self, followed: FollowedBatch) -> None:
+        """Record that the reply of a window is asked for no more, and delete it at the provider."""
+        self._drop(followed)
+        await self._change(followed, "settled", unclaimed_usd=followed.unclaimed_usd)
+        await self._wire.delete(followed.batch.id)
 
     async def _change(self, followed: FollowedBatch, state: BatchState, **values: Any) -> None:
         """Record a batch, or its change."""
@@ -708,6 +727,8 @@ class BatchClient:
         await self._scope.close()
         for each in batches:
             await self._settle(each)
+            if each.is_taken:
+                await self._release(each)
         if self._cancels:
             await asyncio.gather(*[self._cancel(each.batch) for each in batches])
         await self._single.close()
