@@ -174,7 +174,7 @@ async def rounds(options: Any) -> None:
         most_mb.append(await table_in_rounds(each))
     print(f"memory {most_mb[0]:.0f} MB for {rows // LARGER:,} rows, {most_mb[1]:.0f} MB for {rows:,}")
     if rows // LARGER >= FLAT_FROM:
-        assert most_mb[1] - most_mb[0] <= MOST_KB * rows / 1000
+        assert most_mb[1] - most_mb[0] <= MOST_KB * (rows - rows // LARGER) / 1000
 
 
 async def table_in_rounds(rows: int) -> float:
