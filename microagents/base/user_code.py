@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, FrameType, NoneType
 from typing import Any
@@ -194,3 +194,15 @@ def import_folders() -> list[str]:
     """Return the folders of the import path that hold the user's modules."""
     installed = (sys.prefix, sys.base_prefix)
     return [each for each in map(os.path.abspath, sys.path) if os.path.isdir(each) and not each.startswith(installed)]
+
+
+def extend_import_path(folders: Sequence[str]) -> None:
+    """Make the user's modules importable, behind all packages.
+
+    Args:
+        folders: of the driver's import path. For one that is not here, the copy in the working folder is taken, as Ray makes it of a job's.
+    """
+    for folder in folders:
+        here = folder if os.path.isdir(folder) else os.path.join(os.getcwd(), os.path.basename(folder))  # noqa: PTH109, PTH118, PTH119
+        if here not in sys.path:
+            sys.path.append(here)

@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 from microagents.base.aio import TaskScope
 from microagents.base.errors import MicroagentsError
 from microagents.base.printing import results, users_print_to_stderr
+from microagents.base.user_code import extend_import_path
 from microagents.journal.creating import make_folder
 from microagents.journal.messages import RunOutcome
 from microagents.journal.reading import Reader
@@ -125,7 +126,7 @@ def main() -> None:
     The user's modules are importable from its folders, behind all packages.
     """
     _, whole, shard, *folders = sys.argv
-    sys.path += [each for each in folders if each not in sys.path]
+    extend_import_path(folders)
     ended = threading.Event()
 
     def wait() -> None:

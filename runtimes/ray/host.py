@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ import structlog
 from microagents.actors.role import Role
 from microagents.base.errors import MicroagentsError
 from microagents.base.messages import Message
-from microagents.base.user_code import role_failed
+from microagents.base.user_code import extend_import_path, role_failed
 from microagents.runtimes import wire
 from microagents.runtimes.dispatcher import Dispatcher
 from microagents.runtimes.ray.links import Arrivals, Collection, RayLink, UpLink, decode_delivery
@@ -109,7 +108,7 @@ class Host:
     async def _build(
         self, folders: Sequence[str], pickled: tuple[bytes, bytes], peers: Mapping[str, tuple[Any, int]]
     ) -> None:
-        _extend_import_path(folders)
+        extend_import_path(folders)
         context, deployments = map(ray.cloudpickle.loads, pickled)
         slots = slots_of(deployments)
         self._dispatcher.connect(DRIVER, self._up)
@@ -161,14 +160,6 @@ class Host:
     async def stop(self, replica: str) -> None:
         """Stop a replica."""
         await self._group.stop(replica)
-
-
-def _extend_import_path(folders: Sequence[str]) -> None:
-    """Make the user's modules importable, behind all packages: from the driver's folders, or from this node's copy of the job's folder."""
-    for folder in folders:
-        here = folder if os.path.isdir(folder) else os.path.join(os.getcwd(), os.path.basename(folder))  # noqa: PTH109, PTH118, PTH119
-        if here not in sys.path:
-            sys.path.append(here)
 
 
 async def _error_of(replica: str, doing: str, work: Awaitable[None]) -> bytes | None:

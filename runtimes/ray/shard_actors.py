@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -15,7 +14,7 @@ from ray.exceptions import RayActorError, RayError
 
 from microagents.base.aio import finish
 from microagents.base.errors import PeerLost
-from microagents.base.user_code import import_folders
+from microagents.base.user_code import extend_import_path, import_folders
 from microagents.runtimes.ray.calls import cause_of
 from microagents.runtimes.ray.cluster import Cluster, aside, connect, disconnect
 from microagents.runtimes.ray.links import future_of
@@ -30,7 +29,7 @@ class _Actor(Generic[T]):
 
     def __init__(self, folders: Sequence[str]) -> None:
         self._ended = threading.Event()
-        sys.path += [each for each in folders if each not in sys.path]
+        extend_import_path(folders)
 
     def do(self, work: Work[T], whole: Path, shard: int) -> T:
         return work(whole, shard, self._ended)
