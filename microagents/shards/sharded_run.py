@@ -117,7 +117,7 @@ async def execute_in_shards(
     check_plan(plan, journal)
     make_folder(journal.parent)
     if plan.settings["runtime"] != "ray":  # there keys are where the shards are
-        Backends(plan.context(), on_unpriced=lambda: None).open_all()
+        await _try_models(plan)
     forecast, on_forecast = forecast_of(plan, journal, control.get("measurement")), control.get("on_forecast")
     if forecast is not None and on_forecast is not None:
         on_forecast(forecast)
@@ -137,6 +137,19 @@ async def execute_in_shards(
     with open_run(journal) as reader:
         result = recorded_result(reader, imports=True)
     return structs.replace(result, source=type(plan.tasks[0]))
+
+
+async def _try_models(plan: RunPlan) -> None:
+    """Open each model and close it again.
+
+    Raises:
+        InvalidUsage: one cannot be asked.
+    """
+    models = Backends(plan.context(), on_unpriced=lambda: None)
+    try:
+        models.open_all()
+    finally:
+        await models.close()
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ from microagents.shards.one_shard import ShardEnding, do_shard
 from microagents.shards.sharded_run import execute_in_shards
 from microagents.studies.audits import drawn
 from tests.cli.commands import microagents
-from tests.shards.towns import SPEC, Towns, asked
+from tests.shards.towns import SPEC, Seller, Towns, asked
 
 
 class InTurns:
@@ -133,6 +133,17 @@ def test_a_model_that_cannot_be_asked_is_refused_before_inputs_are_dealt(tmp_pat
     with pytest.raises(InvalidUsage, match="has no option 'delay'"):
         asyncio.run(carry_out(plan, {}, runs_dir=tmp_path, accepted=(), execute=execute_in_shards))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_models_are_closed_after_the_driver_has_tried_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = list[Seller]()
+
+    async def close(seller: Seller) -> None:
+        closed.append(seller)
+
+    monkeypatch.setattr(Seller, "close", close)
+    sharded(towns(1), tmp_path, 1)
+    assert len(closed) == 2  # one is the shard's
 
 
 def test_one_task_is_not_dealt(tmp_path: Path) -> None:

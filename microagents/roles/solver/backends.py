@@ -120,6 +120,12 @@ class Backends:
             for spec in pool:
                 self.of(spec)
 
+    async def close(self) -> None:
+        """Close all models."""
+        for backend in self:
+            backend.health.close()
+            await backend.model.close()
+
     def refuse(self, refused: Mapping[str, Mapping[str, str | None]]) -> None:
         """Leave out the parameters that an earlier sitting found refused, by spec."""
         for spec, parameters in refused.items():

@@ -93,9 +93,7 @@ class Solver(Role):
         self._accounts.report()  # before the subscription ends, and with it the leases
         await self._scope.close()
         self._accounts.report()
-        for backend in self._backends:
-            backend.health.close()
-            await backend.model.close()
+        await self._backends.close()
 
     async def keep(self, batch: SampleBatch) -> int:
         """Record a batch, or its change; returns its number once it is durable."""
