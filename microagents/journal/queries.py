@@ -17,6 +17,7 @@ from microagents.journal.digests import in_order
 from microagents.journal.encoding import (
     REJECTED_SEQ,
     joined,
+    key_at,
     key_range,
     path_range,
     place_of,
@@ -150,11 +151,14 @@ def _part_of(batch: int) -> str:
     return f"batch/{batch:09}"
 
 
-def read_open_elections(rows: Rows, key: int | None = None) -> list[OpenElection]:
-    """Elections without a verdict, with their paid samples: all, or those at one key."""
-    if key is None:
+def read_open_elections(rows: Rows, path: str | None = None) -> list[OpenElection]:
+    """Elections without a verdict, with their paid samples: all, or those at a path."""
+    if path is None:
         samples, named = rows.select(SampleRow, BY_SEQ), rows.select(PlaceRow)
     else:
+        key = key_at(rows.db, path)
+        if key is None:
+            return []
         samples = rows.select(SampleRow, OF_KEY_BY_SEQ, (key,))
         named = rows.select(PlaceRow, OF_ID, (place_of(key),))
     found: dict[tuple[int, bytes], tuple[list[Ballot | Flagged], dict[int, Rejected]]] = {}
@@ -171,7 +175,9 @@ def read_open_elections(rows: Rows, key: int | None = None) -> list[OpenElection
             before = rejected[seq].replies if seq in rejected else ()
             reply = msgspec.json.decode(written, type=Rejection)
             rejected[seq] = Rejected(seq=seq, replies=(*before, reply), cost_usd=row.cost_usd)
-    places = {each.id: each.path for each in named} if found else {}
+    if not found:
+        return []
+    places = {each.id: each.path for each in named}
     return [
         OpenElection(
             id=ElectionId(path=joined(places[place_of(key)], key), question_digest=question_digest),

@@ -350,7 +350,7 @@ class Reader:
         """Return the elections without a verdict, or those at a path. After a guess there may be several, each with another question."""
         self._check_at(path)
         with self._reading():
-            return [each for each in read_open_elections(self._rows) if path in (None, each.id.path)]
+            return read_open_elections(self._rows, path)
 
     def texts_at(self, path: str) -> list[KeptText]:
         """Return the texts of replies at a path, as far as they are kept, in launch order."""

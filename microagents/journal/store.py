@@ -256,8 +256,7 @@ class Store:
             return Recollection(content=self.contents.read(request.file))
         with self._reading():
             if "/" in path and request.with_open_elections:
-                key = key_at(self._db, path)
-                return Recollection(open_elections=() if key is None else tuple(read_open_elections(self._rows, key)))
+                return Recollection(open_elections=tuple(read_open_elections(self._rows, path)))
             if "/" in path:
                 return Recollection(decision=self._decision(path))
             if not path:
