@@ -248,11 +248,9 @@ class Reader:
 
     def differences(self, other: Reader, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
         """Yield the paths at which another run decided otherwise, and both values as JSON; None for no decision."""
-        return self._differences(other.holding(str(of_input)), of_input)
-
-    def _differences(self, other: Reader, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
-        with self._reading(), other._reading():
-            yield from read_differences(self._rows, other._rows, of_input)
+        theirs: Reader = other.holding(str(of_input))
+        with self._reading(), theirs._reading():
+            yield from read_differences(self._rows, theirs._rows, of_input)
 
     def interrupt(self) -> None:
         """End the query of another thread, if it has not ended."""
