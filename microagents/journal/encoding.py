@@ -203,14 +203,14 @@ def _written_flag(flagged: Flagged) -> str | None:
     return _array_of(flagged.flag, flagged.facts)
 
 
-def read_flag(seq: int, flag: str, written: str | bytes | None = None, cost_usd: float | None = None) -> Flagged:
-    """Return a flagged sample from the name of its flag, and what there is more of it.
+def read_flag(seq: int, flag: str, written: str | None, cost_usd: float | None) -> Flagged:
+    """Return a flagged sample from its row.
 
     Raises:
         msgspec.MsgspecError: the row contains values that this program never writes.
     """
-    read = _WrittenFlag(flag) if written is None else msgspec.json.decode(written, type=_WrittenFlag)
-    return Flagged(seq=seq, flag=flag, cost_usd=cost_usd, facts=read.facts)
+    facts = NO_FACTS if written is None else msgspec.json.decode(written, type=_WrittenFlag).facts
+    return Flagged(seq=seq, flag=flag, cost_usd=cost_usd, facts=facts)
 
 
 def recalled(row: DecidedRow) -> Recalled:
@@ -237,9 +237,10 @@ def recalled(row: DecidedRow) -> Recalled:
 
 def _decode_entry(seq: int, entry: bytes, winner: bytes | None) -> Ballot | Flagged:
     if entry.startswith(b'"'):
-        return read_flag(seq, msgspec.json.decode(entry, type=str))
+        return Flagged(seq=seq, flag=msgspec.json.decode(entry, type=str))
     if entry.startswith(b'["'):
-        return read_flag(seq, msgspec.json.decode(entry, type=_WrittenFlag).flag, entry)
+        read = msgspec.json.decode(entry, type=_WrittenFlag)
+        return Flagged(seq=seq, flag=read.flag, facts=read.facts)
     return read_ballot(seq, entry, winner=winner)
 
 
