@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
+import sys
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -52,8 +53,8 @@ class JournalConfig(Struct, frozen=True, kw_only=True):
     experiment: Experiment
     own: Sequence[str] = ()
     """For each input its options that differ from the first one's, as JSON; empty for a single input."""
-    numbers: Sequence[int] | None = None
-    """Numbers of these inputs; None for all from 0 on."""
+    numbers: Sequence[int] = range(sys.maxsize)
+    """Numbers of these inputs, in their order."""
     accepted: tuple[str, ...] = ()
     """Fields that may differ from the recorded experiment; the last part of a name is enough."""
     reused: Reused = Reused()
@@ -151,9 +152,8 @@ class Sitting:
 
     def _insert_inputs(self, rows: Rows, totals: Totals) -> None:
         config = self._config
-        numbers = itertools.count() if config.numbers is None else config.numbers
-        numbered = zip(numbers, config.own or ["{}"], strict=False)
-        while some := list(itertools.islice(numbered, INPUTS_PER_INSERT)):  # there may be a million
+        numbered = zip(config.numbers, config.own or ["{}"], strict=False)
+        while some := list(islice(numbered, INPUTS_PER_INSERT)):  # there may be a million
             new = [InputRow(input=number, options=options) for number, options in some]
             rows.insert(new)
             totals.rows += sum(each.digest for each in new)

@@ -63,11 +63,6 @@ class RunPlan(Struct, frozen=True, kw_only=True):
         if form:
             structs.force_setattr(self, "tasks", asked_in(self.tasks, form))
 
-    @property
-    def numbers(self) -> Sequence[int] | None:
-        """Numbers of the inputs, if they are some of those of a larger run; else None."""
-        return self.tasks.numbers if isinstance(self.tasks, TaskList) else None
-
     def context(self) -> Context:
         """Everything that the roles of the run are built from."""
         settings, named = self.settings, self.strategy.named_models
@@ -151,7 +146,7 @@ class _RecordedOptions(Sequence[str]):
         return self._reader.experiment.inputs
 
     def __getitem__(self, index: Any) -> Any:
-        return "{}" if index == 0 else self._reader.own_options(index)
+        return self._reader.own_options(index)
 
 
 def plan_of(reader: Reader, *, whole: bool = False) -> RunPlan:

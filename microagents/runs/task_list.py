@@ -68,10 +68,10 @@ class TaskList(Sequence[Task]):
         return found
 
     def _own(self, index: int) -> str:
-        if self.numbers is None:
-            return self.own[index]
         if index == 0:
             return "{}"
+        if self.numbers is None:
+            return self.own[index]
         return self.own[bisect_left(self.numbers, index)]
 
     def asked_in(self, form: Mapping[str, object]) -> TaskList:

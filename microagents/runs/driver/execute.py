@@ -50,7 +50,7 @@ from microagents.runs.judging import accuracy_of
 from microagents.runs.plan import RunPlan, check_batches, check_reading, experiment_of
 from microagents.runs.result import Result, results_of
 from microagents.runs.settings import check_promised, solver_pool
-from microagents.runs.task_list import dump_options
+from microagents.runs.task_list import dump_options, numbers_of
 from microagents.runs.words.money import specs_in
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.runtime import Runtime
@@ -110,7 +110,7 @@ async def execute_plan(
             path=journal,
             experiment=experiment,
             own=own,
-            numbers=plan.numbers,
+            numbers=numbers_of(plan.tasks),
             accepted=tuple(accepted),
             reused=reused_samples(plan, journal),
             full=_needs_full_durability(plan),
@@ -339,7 +339,7 @@ def _result(
             created_at, wall_s = reader.created_at, reader.wall_s()
     value, accuracy = msgspec.json.decode(given or b"null"), None
     failed: tuple[InputEnding, ...] | None = None
-    if plan.numbers is not None:
+    if plan.of_inputs is not None:
         failed = ()  # the whole run has the results
     elif plan.listed:
         value, failed = results_of(endings, len(plan.tasks))
