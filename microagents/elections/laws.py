@@ -180,9 +180,13 @@ def pass_k(successes: int, trials: int, k: int) -> float:
 
 def binomial_cdf(successes: int, trials: int, p: float) -> float:
     """Compute the probability of at most so many successes, each with a chance between 0 and 1."""
-    ln_p, ln_rest = math.log(p), math.log1p(-p)
-    terms = [ln_choose(trials, each) + each * ln_p + (trials - each) * ln_rest for each in range(successes + 1)]
-    return math.fsum(map(math.exp, terms))
+    ln_p, ln_rest, whole = math.log(p), math.log1p(-p), 0.0
+    for each in range(successes, -1, -1):
+        term = math.exp(ln_choose(trials, each) + each * ln_p + (trials - each) * ln_rest)
+        whole += term
+        if term < whole * 1e-17:  # below the most likely number each term is less than the one before
+            break
+    return whole
 
 
 def ln_choose(total: int, chosen: int) -> float:
