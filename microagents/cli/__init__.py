@@ -54,7 +54,7 @@ RENAMED = {
 
 
 class Commands(TyperGroup):
-    """Shipped commands, and commands of installed packages. A file in the place of one is recognized: people leave out `run`."""
+    """Shipped commands, and those of installed packages. A file in place of a command is an error that names `run`."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the same in every context
         """Return the names of all. A package cannot replace a shipped command."""

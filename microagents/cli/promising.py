@@ -64,7 +64,7 @@ class Promising(Struct, frozen=True, kw_only=True, dict=True):
     yes: bool = False
 
     def check(self) -> None:
-        """Refuse what does not go with a promise.
+        """Refuse options that do not go with a promise.
 
         Raises:
             InvalidUsage: something is missing, or too much.
@@ -109,7 +109,7 @@ class Promising(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def promised_strategy(asked: Promising) -> Strategy:
-    """Return the cascade whose thresholds keep the promise; without one, say what is missing, and exit."""
+    """Return the cascade whose thresholds keep the promise; without one, say why, and exit."""
     least, likely = asked.wanted.labels()
     before = _asked_before(asked)
     _name_changes(asked, before)
@@ -135,7 +135,7 @@ def promised_strategy(asked: Promising) -> Strategy:
 
 
 def promise_plan(asked: Promising, measured: ModelMeasurement | None = None) -> PromisePlan:
-    """Return what the promise takes; with a measurement of the strong model also the rows that must stay open.
+    """Plan the labels, calls and cost of the promise; with a measurement of the strong model also the rows that must stay open.
 
     Raises:
         InvalidUsage: the table has too few rows, or another model was measured.

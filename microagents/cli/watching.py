@@ -54,7 +54,7 @@ class Watched(NamedTuple):
     models: Iterable[str]
     """Specs of all models."""
     kept: str
-    """What is kept after the work was left at once, and how to continue it, in one sentence; empty without a journal."""
+    """One sentence on the work that is kept at an exit at once, and how to continue it; empty without a journal."""
 
 
 class FirstRowsWanted(Exception):

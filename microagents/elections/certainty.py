@@ -25,7 +25,7 @@ FIRST_EVERY, EVERY = 4, 100
 FALSE_ALARM = 1e-4
 """Greatest probability that masses which hold are ever found false."""
 POWERS = (0.5, 0.25)
-"""What they are tested against: the chance of another reply than one of mass p is a power of 1 - p."""
+"""Alternatives that they are tested against: the chance of another reply than one of mass p is a power of 1 - p."""
 
 FLAGGED, UNSEEN = object(), object()
 """Stand for the vote of a flagged text, and for one that was not cast yet."""

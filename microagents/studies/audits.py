@@ -49,7 +49,7 @@ class Audit(Struct):
 
 
 def drawn(path: Path, sample: int, runs_dir: Path, *, of_cells: bool) -> tuple[Audit, list[dict[str, Any]]]:
-    """Draw decided rows of an output, by a digest of it, so that nobody chooses them; returns its audit so far, and the rows to judge.
+    """Draw decided rows of an output, by a digest of it, so that no person chooses them; returns its audit so far, and the rows to judge.
 
     Of cells each row has one field of its result. Rows that a person decided are not drawn: by --trust-columns, or by the journal of the
     run if it is in the folder.

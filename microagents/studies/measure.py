@@ -48,11 +48,11 @@ FACTS = (
     *("model", "run_id", "total", "draws", "calls", "cost_usd", "call_usd", "input_tokens", "output_tokens"),
     *("latency", "limits", "valid", "judged", "certified"),
 )
-"""What ``--json`` has of every measured model."""
+"""Fields of every measured model in ``--json``."""
 JUDGED = ("completed", "undecided", "refused")
 """Outcomes of a measured run whose work has ended."""
 EXTENDED = tuple(f"strategy.{name}" for name in ("steps", "draws", "rollouts", "horizon", "states", "of"))
-"""What may differ when a measurement is asked again: its journal has the samples so far, and only others are bought."""
+"""Fields that may differ when a measurement is asked again: its journal has the samples so far, and only others are bought."""
 
 
 class Measurement(Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     options: dict[str, Any]
     seed: int
     source: str
-    """What the states of the steps are from."""
+    """Source of the states of the steps."""
     models: tuple[ModelMeasurement, ...] = ()
     """The models whose samples are complete, in the order given."""
     agents: tuple[AgentMeasurement, ...] = ()

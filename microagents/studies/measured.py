@@ -39,7 +39,7 @@ TREND = 0.01
 """Chance of a trend by accident below which it is reported."""
 
 Verdict = Literal["votes-help", "hard-steps", "voting-hurts", "not-sure", "too-few", "too-many-answers"]
-"""What a measurement advises. docs/measuring.md explains each."""
+"""Advice of a measurement. docs/measuring.md explains each."""
 VERDICTS: dict[Verdict, str] = {
     "votes-help": "votes help: `microagents plan` says how many",
     "hard-steps": "hard steps: a wrong reply is the likeliest at {hard} of {steps:,}, and votes decide such a step wrong; take a ladder",
@@ -49,7 +49,7 @@ VERDICTS: dict[Verdict, str] = {
     "too-many-answers": "answers too many for exact votes: right replies differ from each other; use votes by meaning",
 }
 RIGHT_WAY = "calls are those of the right way: a run that errs may take twice as many"
-"""What is said where a run probably errs: docs/planning.md has an example."""
+"""Sentence on a run that probably errs: docs/planning.md has an example."""
 TARGETS = (0.05, 0.01, 0.001)
 """Shares of wrong decisions to which thresholds are fitted."""
 LEAST = 0.5001
@@ -179,7 +179,7 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     prices: Mapping[str, Any] = {}
     """The user's prices by ``provider:model``."""
     limits: Mapping[str, int] = {}
-    """Limits a minute that the provider stated, by what they limit: ``requests``, ``tokens``, ``input tokens`` or ``output tokens``."""
+    """Limits a minute that the provider stated, by their unit: ``requests``, ``tokens``, ``input tokens`` or ``output tokens``."""
     latency: Latency | None = None
     """None if it was not measured: of a model that answers at once."""
 

@@ -130,17 +130,17 @@ class PlannedRuns(Struct, frozen=True, kw_only=True):
     steps: int
     """Number of steps; 1 for an input that is one question, and for the trial of an agent."""
     unit: str
-    """What the chance is of: ``steps``, ``input`` or ``trial``."""
+    """Unit of the chance: ``steps``, ``input`` or ``trial``."""
     target: float
     runs: tuple[PlannedRun, ...]
     notes: dict[tuple[str, ...], tuple[str, ...]] = {}
-    """By models the sentences about what bears on its runs."""
+    """Sentences on runs, by the names of their models."""
     ceiling: Ceiling | None = None
     """Of measured models the limit of all that picks among their samples; None of others."""
     needed: str | None = None
     """Why no k is advised, if there are too few samples, and which draws would tell."""
     simulation: Simulation | None = None
-    """What simulated runs of the marked or chosen row came to."""
+    """Outcome of simulated runs of the marked or chosen row."""
 
     @property
     def best(self) -> PlannedRun | None:

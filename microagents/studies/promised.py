@@ -65,7 +65,7 @@ class ExpectedCost(Struct, frozen=True, kw_only=True):
 
 
 class PromisePlan(Struct, frozen=True, kw_only=True):
-    """What a promise takes, before anything is bought."""
+    """Labels, calls and cost of a promise, before anything is bought."""
 
     wanted: WantedPromise
     labels: tuple[int, int]
@@ -109,7 +109,7 @@ def least_open(measured: ModelMeasurement, rows: Sequence[RowTask[Any]], k: int,
 
 
 class KeptPromise(Struct, frozen=True, kw_only=True):
-    """What the labelled rows say about a wanted promise."""
+    """A wanted promise, tested on labelled rows."""
 
     wanted: WantedPromise
     rows: tuple[LabelledRow, ...]

@@ -53,7 +53,7 @@ class PlannedTable(Struct, frozen=True, kw_only=True):
     votes: tuple[PlannedVotes, ...]
     """Those of the law, by their k, then those that were held."""
     notes: tuple[str, ...]
-    """Sentences about what bears on them."""
+    """Sentences on the votes."""
     best: PlannedVotes | None
     """The cheapest that reach the target; None if none do."""
 

@@ -22,7 +22,7 @@ from microagents.systems.agents.agent import AgentTask
 
 
 class ActingTrial(Act):
-    """An agent that acts as in a run, and is measured."""
+    """Acts as in a run. The class tells the run of a measurement from a run of `act`."""
 
 
 class AgentMeasurement(Struct, frozen=True, kw_only=True, dict=True):

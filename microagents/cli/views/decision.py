@@ -78,7 +78,7 @@ def _cached_text(cached: Cached | None) -> str:
 
 
 def _remarks(shown: InspectedDecision) -> Iterator[str]:
-    """Say what bears on a decision beside its votes."""
+    """Write the facts about a decision beside its votes."""
     if shown.right is not None:
         yield f"right is {json_text(shown.right)}"
     if shown.replies and shown.value is not None and shown.value not in [value for value, _ in shown.tally]:

@@ -1,4 +1,4 @@
-"""What rich lays out, as plain lines of a terminal; and texts of models and users on them."""
+"""Plain lines of a terminal: drawings by rich, and texts of models and users."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from microagents.studies.trying import USELESS, Tried, TriedForm
 
 
 def report_tried(found: Tried, *, as_json: bool, write: bool) -> None:
-    """Print what was found, and write the settings that follow if the user wants it.
+    """Print the findings, and write the settings that follow if the user wants it.
 
     Raises:
         typer.Exit: the try was interrupted, or the model will not do.

@@ -1,4 +1,4 @@
-"""The queue of what waits for a person, one after the other in the terminal."""
+"""The queue of items that wait for a person, one after the other in the terminal."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ MAX_DECISIONS = 60
 MAX_WHOLE = 1_000
 """Number of steps up to which all decisions are listed."""
 MAX_BYTES = 800_000
-"""Length of what a report shows. Rows, decisions, work and result are left out of a longer one, in this order, until it fits."""
+"""Greatest length of the facts in a report. Rows, decisions, work and result are left out of a longer one, in this order, until it fits."""
 MAX_ROWS = 1_000
 """Rows of a table that are shown; of a report that is too long half of them, again and again."""
 JUDGE_S = 2.5

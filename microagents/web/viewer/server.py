@@ -37,7 +37,7 @@ LATELY_S = 3600.0
 MAX_BODY = 1 << 20
 """Bytes of a decision of a person."""
 OTHER_SITES = ("cross-site", "same-site")
-"""What browsers say of requests that neither a page of ours nor a person's own entry made; other ports are the same site."""
+"""Words of browsers for requests that neither a page of ours nor a person's own entry made; other ports are the same site."""
 MAX_READS = 3
 """Reads of journals at a time: each takes a thread, and more would slow a run on this machine."""
 BEGIN_S = 60.0
@@ -47,12 +47,12 @@ WRONG_USAGE = 2
 QUEUE_S = 20.0
 """Seconds that a request may wait for one of these reads."""
 MAX_WAITING = 10_000
-"""Entries of the queue of what waits for a person."""
+"""Entries of the queue of items that wait for a person."""
 LISTED = (
     *("run_id", "outcome", "verdict", "right", "task", "strategy", "models"),
     *("inputs", "steps", "unit", "checked", "errors", "calls", "cost_usd", "price", "created_at"),
 )
-"""What the list of runs has of each."""
+"""Fields of each run in the list of runs."""
 SAFETY = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -200,7 +200,7 @@ class _Site:
         return await self.metrics(request)
 
     async def read(self, read: Read, request: web.Request) -> web.Response:
-        """Answer with what is read of a run."""
+        """Answer with a read of a run."""
         found = await self._read(request, lambda reader: read(reader, request.query))
         if isinstance(found, bytes):
             return _packed(found)
