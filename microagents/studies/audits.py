@@ -49,13 +49,13 @@ class Audit(Struct):
 
 
 def drawn(path: Path, sample: int, runs_dir: Path, *, of_cells: bool) -> tuple[Audit, list[dict[str, Any]]]:
-    """Draw decided rows of an output, by a digest of it, so that no person chooses them; returns its audit so far, and the rows to judge.
+    """Draw decided rows of an output, by a digest of it, so that no person chooses them; returns its audit, and the rows to judge.
 
     Of cells each row has one field of its result. Rows that a person decided are not drawn: by --trust-columns, or by the journal of the
     run if it is in the folder.
 
     Raises:
-        InvalidUsage: the file is no output with decided rows, or is not as it was when its audit began.
+        InvalidUsage: the file is no output with decided rows.
     """
     with opened(str(path)) as stream:
         rows = [row for _, row in read_rows(stream, repr(str(path)), ending_of(path)).rows]
@@ -71,9 +71,6 @@ def drawn(path: Path, sample: int, runs_dir: Path, *, of_cells: bool) -> tuple[A
     if of_cells:
         chosen = [_without(row, {*cells} - {draw.choice(cells)}) for row in chosen]
         audit.population *= len(cells)
-    begun = _file_of(path)
-    if is_there(begun):
-        audit.right = _begun(begun, audit)
     return audit, chosen
 
 
@@ -99,12 +96,17 @@ def _begun(file: Path, audit: Audit) -> list[bool]:
 
 
 class AuditQueue(RowQueue):
-    """The drawn rows of an output, for a person who says of each whether it is right; its arguments are as in `drawn`."""
+    """The drawn rows of an output, for a person who says of each whether it is right; its arguments are as in `drawn`.
+
+    Raises:
+        InvalidUsage: as in `drawn`, or the output is not as it was when its audit began.
+    """
 
     def __init__(self, path: Path, sample: int, runs_dir: Path, *, of_cells: bool) -> None:
         self.title = f"Audit of {path.name}"
-        self._file = _file_of(path)
+        self._file = path.with_name(f"{path.name}.audit")
         self._audit, self._rows = drawn(path, sample, runs_dir, of_cells=of_cells)
+        self.waiting()  # refuses judgments on other rows before a page is opened
 
     def waiting(self) -> QueuedRow | None:
         """Return the first drawn row without a judgment."""
@@ -142,7 +144,3 @@ def _results(row: dict[str, Any], state: str) -> list[str]:
 
 def _without(row: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in names}
-
-
-def _file_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.audit")

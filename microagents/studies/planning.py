@@ -271,8 +271,7 @@ def _by_rates(by: Rates, wanted: _Goals, strategy: Maker) -> PlannedRuns:
         if runs and share < runs[-1].chance.share:
             break  # the cap loses more than the margin gains
         options = at_k.model_dump(exclude_defaults=True, exclude={"k"})
-        run = _row("maker", share, ending.draws * elections, None, options)
-        runs.append(structs.replace(run, k=k, is_best=share >= wanted.target))
+        runs.append(_by_law("maker", share, ending.draws * elections, options, wanted.target, k))
         if share >= wanted.target:
             break
     notes = [
@@ -306,32 +305,25 @@ def _agent_by_rates(by: Rates, actions: Mapping[str, int], target: float, option
         lost, votes = uneven_race(by.p, margins[kind], rival)
         kept, calls = kept * chance_of(lost, number), calls + number * votes
     options = {f"k_{kind}": margin for kind, margin in margins.items() if kind in actions}
-    run = _row("act", kept, calls, None, options)
+    run = _by_law("act", kept, calls, options, target)
     note = "all wrong replies are one action that does harm: the worst case of the law; a model errs alike in trials: microagents measure"
-    best = structs.replace(run, is_best=run.chance.share >= target)
-    return PlannedRuns(steps=1, unit="trial", target=target, runs=(best,), notes={(): (note,)})
+    return PlannedRuns(steps=1, unit="trial", target=target, runs=(run,), notes={(): (note,)})
 
 
-def _row(
-    strategy: str,
-    chance: float | Proportion,
-    calls: float,
-    call_usd: float | None,
-    options: Mapping[str, Any],
-    *,
-    models: tuple[str, ...] = (),
+def _by_law(
+    strategy: str, chance: float, calls: float, options: Mapping[str, Any], target: float, k: int | None = None
 ) -> PlannedRun:
-    """Build a row of given rates, or of the trials of a model."""
-    usd = None if call_usd is None else call_usd * calls
+    """Build a row of given rates, which have no interval and no cost."""
     return PlannedRun(
-        models=models,
+        models=(),
         strategy=strategy,
-        k=None,
+        k=k,
         options={name: str(value) for name, value in options.items()},
-        chance=chance if isinstance(chance, Proportion) else Proportion(share=chance, low=chance, high=chance),
-        independent=None if isinstance(chance, Proportion) else chance,
+        chance=Proportion(share=chance, low=chance, high=chance),
+        independent=chance,
         calls=calls,
-        cost_usd=usd,
+        cost_usd=None,
+        is_best=chance >= target,
     )
 
 
@@ -347,15 +339,24 @@ def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[
         )
     runs, notes = list[PlannedRun](), dict[tuple[str, ...], tuple[str, ...]]()
     for found in agents:
-        call_usd = None if found.cost_usd is None or not found.calls else found.cost_usd / found.calls
-        named = {f"k_{kind}": k for kind, k in found.margins.items()}
-        runs.append(_row("act", found.success, found.calls / found.trials, call_usd, named, models=found.models))
+        cost_usd = None
+        if found.calls and found.cost_usd is not None:
+            cost_usd = found.cost_usd / found.trials
+        run = PlannedRun(
+            models=found.models,
+            strategy="act",
+            k=None,
+            options={f"k_{kind}": str(k) for kind, k in found.margins.items()},
+            chance=found.success,
+            calls=found.calls / found.trials,
+            cost_usd=cost_usd,
+        )
+        runs.append(run)
         said = [
             f"{found.succeeded:,} of {found.trials:,} trials succeeded; in {found.unseen:,} of the others no vote dissented"
         ]
-        needed = ceil(
-            Z_SQUARED * target / (1 - target)
-        )  # with so many successes alone Wilson's interval begins at the target
+        # With so many successes alone Wilson's interval begins at the target.
+        needed = ceil(Z_SQUARED * target / (1 - target))
         if found.trials < needed:
             said.append(
                 f"only {needed:,} trials or more can tell {target:g}: microagents measure TASK --steps {needed}"
@@ -707,7 +708,9 @@ def _by_simulation(model: _Planned, rates: StepRates, strategy: Stepwise, at_onc
         # Where all steps were sampled, the hard ones stand where they were found: rollouts may meet several, or one at a time.
         share = HARD_SHARE if rates.unseen else 0.0
         tried, tries = simulated_rates(found, total, hard=share, timed=False), runs if share else 2 * runs
-        of_hard = sum(int((tried.draw(seed, steps)[0] >= HARD).sum()) for seed in range(tries))
+        for seed in range(tries):
+            errors, _ = tried.draw(seed, steps)
+            of_hard += int((errors >= HARD).sum())
         failed = min(simulate(tried, steps, at_once_all, tries).lost, of_hard)
     calls = total * as_measured.calls / steps
     chance = proportion_of(rates.chance_by(loss, failed=failed, of_hard=of_hard))
