@@ -72,10 +72,13 @@ def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator
         size = counted(found.steps, "step")
     every = chain.from_iterable(run.models for run in found.runs)
     models = list(dict.fromkeys(every))
-    yield "; ".join([f"{named}{size}", *models[: len(models) == 1]])
-    letters = {}
-    if len(models) > 1:
+    letters = dict[str, str]()
+    if len(models) == 1:
+        yield f"{named}{size}; {models[0]}"
+    else:
         letters = dict(zip(models, ascii_uppercase, strict=False))
+        yield f"{named}{size}"
+    if letters:
         yield Facts([(letter, model) for model, letter in letters.items()])
     shown = _shown(found)
     if models:
@@ -85,8 +88,8 @@ def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator
     if len(shown) < len(found.runs):
         yield f"{len(found.runs) - len(shown):,} other runs are in --json"
     for names in dict.fromkeys(run.models for run in shown):
-        for note in found.notes.get(names, ()):
-            yield ": ".join([_pool(names, letters), note][not letters :])
+        of = f"{_pool(names, letters)}: " * bool(letters)
+        yield from [f"{of}{note}" for note in found.notes.get(names, ())]
     if found.simulation is not None:
         yield from _simulation(found.simulation)
     note = prices_of(models).note
