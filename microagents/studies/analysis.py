@@ -5,6 +5,7 @@ A mean over steps has an interval over steps: steps differ, so the pooled sample
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import count, takewhile
 from statistics import fmean
@@ -60,13 +61,13 @@ def errors_ahead(steps: Sequence[MeasuredStep], hard: Sequence[int]) -> tuple[fl
 
     To each are added half a right and half a wrong prediction: a few right ones do not tell that rollouts never err.
     """
-    wrong: dict[int, list[bool]] = {}
+    wrong = defaultdict[int, list[bool]](list)
     for start in steps:
         for rollout in start.rollouts:
-            for at, verdict in enumerate(rollout):
-                if start.number + at in hard:
-                    wrong.setdefault(at, []).append(verdict is not True)
-    return tuple([(sum(wrong[at]) + 0.5) / (len(wrong[at]) + 1) for at in takewhile(wrong.__contains__, count(1))])
+            for at in [number - start.number for number in hard if 0 < number - start.number < len(rollout)]:
+                wrong[at].append(rollout[at] is not True)
+    reached = [wrong[at] for at in takewhile(wrong.__contains__, count(1))]
+    return tuple([(sum(each) + 0.5) / (len(each) + 1) for each in reached])
 
 
 def _mean(shares: Sequence[float]) -> Proportion | None:
