@@ -129,7 +129,9 @@ def command(
     work = given_by(task, option, inputs, gold).work
     given = None if from_ is None else _states(from_, runs_dir, work)
     of_strategy = {**options.defaults, **options.typed}
-    horizon = {"horizon": of_strategy.pop("horizon")} if rollouts and "horizon" in of_strategy else {}
+    of_rollouts = dict[str, Any]()
+    if rollouts and "horizon" in of_strategy:
+        of_rollouts["horizon"] = of_strategy.pop("horizon")
     report = run_in_terminal(
         Watched(task, "step", models, kept_in_runs("measurement")),
         lambda control, set_title: measure(
@@ -142,7 +144,7 @@ def command(
             pilot=pilot,
             k=k,
             options=of_strategy,
-            **horizon,
+            **of_rollouts,
             seed=seed,
             runs_dir=runs_dir,
             run_id=run_id,
