@@ -150,7 +150,9 @@ class Multiplication(WorkedProblem[Product]):
         answers = [self.expert_answer(question).product for question in questions]
         nodes = [Subquestion(question, str(answer), ()) for question, answer in zip(questions, answers, strict=True)]
         if len(nodes) > 1:
-            factors = [1] * len(answers) if len(terms) > 1 else [10**place for place in range(len(answers))]
+            factors = [1] * len(answers)
+            if len(terms) <= 1:
+                factors = [10**place for place in range(len(answers))]
             whole = _sum_of(list(zip(answers, factors, strict=True)))
             product = self.expert_answer(whole).product
             nodes.append(Subquestion(whole, str(product), tuple(range(len(nodes)))))
