@@ -285,29 +285,30 @@ def _advised(name: str, model: str, tasks: Sequence[Task], best: TriedForm | Non
             model=model, task=name, advice=advice, said=SENTENCES[advice].format(why=failed), forms=tuple(forms)
         )
     found, task = best.found, tasks[0]
-    strategy = STRATEGIES.find(task.default_strategy, Strategy)
-    k = strategy.model_fields["k"].default if found.judged and strategy.takes("k") else None
-    calls = None if k is None else found.chances(k).calls
     settings: dict[str, Any] = {"model": best.model, **best.settings}
     cap = TOKENS_ROUNDED * -(-int(ROOM * (best.tokens or 0)) // TOKENS_ROUNDED)
     if 0 < cap < task.sampling.max_output_tokens:
         settings["max-output-tokens"] = cap
-    advice, said = "unjudged", SENTENCES["unjudged"]
-    if found.judged:
-        advice, said = found.verdict()
-        said = f"{said}; --from {found.run_id} takes these samples"
-    call_usd = found.call_usd
-    return Tried(
+    tried = Tried(
         model=model,
         task=name,
-        advice=advice,
-        said=said,
+        advice="unjudged",
+        said=SENTENCES["unjudged"],
         forms=tuple(forms),
         best=best,
         settings=settings,
-        k=k,
-        calls=calls,
-        cost_usd=None if calls is None or call_usd is None else calls * call_usd,
-        certain=None if k is None else found.if_certain(k, found.total),
-        hard=found.hard if found.judged else [],
     )
+    if not found.judged:
+        return tried
+    advice, said = found.verdict()
+    tried = structs.replace(
+        tried, advice=advice, said=f"{said}; --from {found.run_id} takes these samples", hard=found.hard
+    )
+    strategy = STRATEGIES.find(task.default_strategy, Strategy)
+    if not strategy.takes("k"):
+        return tried
+    k, cost_usd = strategy.model_fields["k"].default, None
+    calls = found.chances(k).calls
+    if found.call_usd is not None:
+        cost_usd = calls * found.call_usd
+    return structs.replace(tried, k=k, calls=calls, cost_usd=cost_usd, certain=found.if_certain(k, found.total))
