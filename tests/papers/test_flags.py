@@ -1,4 +1,4 @@
-"""Red flags by the texts of a measurement: their gains and their costs."""
+"""Texts of a measurement, read leniently, strictly and with caps of their length."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def flags_of(model: str) -> FlagFindings:
 
 
 @pytest.mark.slow
-def test_a_cap_is_advised_where_long_replies_are_wrong_and_what_flags_cost_is_counted() -> None:
+def test_wrong_replies_are_counted_by_reading_by_cap_and_by_length() -> None:
     def replies(number: int, right: int) -> list[str]:
         wrong = f"{'Or else? ' * 200}\nnumber = {(right + 1) % 1009}"  # each time the same
         rambles = [wrong, wrong] if number % 5 == 0 else [f"number = {right}"] * 2
@@ -44,18 +44,9 @@ def test_a_cap_is_advised_where_long_replies_are_wrong_and_what_flags_cost_is_co
 
     found = flags_of(recorded(replies))
     lenient, strict, *caps = found.readings
-    assert (lenient.valid, lenient.wrong, lenient.right_flagged) == (400, 40, 0)
-    assert (strict.valid, strict.wrong, strict.right_flagged) == (300, 40, 100), "bold text is no line of the form"
-    short = next(each for each in caps if each.gains)
-    assert (lenient.collisions, strict.collisions, short.collisions, short.wrong) == (20, 20, 0, 0)
+    assert (lenient.valid, lenient.wrong) == (400, 40)
+    assert (strict.valid, strict.wrong) == (300, 40), "bold text is no line of the form"
+    assert (lenient.collisions, strict.collisions) == (20, 20)
+    kept = {(each.valid, each.wrong, each.collisions) for each in caps}
+    assert {(360, 0, 0), (260, 0, 0)} <= kept, "a cap flags the 40 long replies, read leniently and strictly"
     assert (sum(each.replies for each in found.lengths), found.lengths[-1].wrong) == (400, 40)
-    assert found.advice.startswith("the strict form costs right replies and shows no gain; flag replies of more than ")
-
-
-def test_no_cap_is_advised_where_long_replies_are_right_as_often_as_short_ones() -> None:
-    def replies(number: int, right: int) -> list[str]:
-        return [f"{'So. ' * (7 * number % 50)}\nnumber = {(right + (number % 10 == each)) % 1009}" for each in range(4)]
-
-    found = flags_of(recorded(replies))
-    assert not any(each.gains for each in found.readings)
-    assert found.advice == "the strict form shows no gain, and costs nothing; no length flag gains: leave it off"
