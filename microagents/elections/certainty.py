@@ -246,11 +246,15 @@ class MassAudit(Struct, frozen=True, kw_only=True):
             ratios = [log((1 - rest**power) / (1 - rest)) for power in POWERS]
         else:
             ratios = [(power - 1) * log(rest) for power in POWERS]
+        return self + MassAudit(draws=1, repeated=int(repeated), claimed=claimed, evidence=tuple(ratios))
+
+    def __add__(self, other: MassAudit) -> MassAudit:
+        """Return the test by the draws of both."""
         return MassAudit(
-            draws=self.draws + 1,
-            repeated=self.repeated + repeated,
-            claimed=self.claimed + claimed,
-            evidence=tuple(map(add, self.evidence, ratios)),
+            draws=self.draws + other.draws,
+            repeated=self.repeated + other.repeated,
+            claimed=self.claimed + other.claimed,
+            evidence=tuple(map(add, self.evidence, other.evidence)),
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 from msgspec import structs
@@ -38,32 +39,18 @@ def with_shards(whole: Account, shards: Sequence[Account]) -> Account:
         elif name == "cost_usd":
             found[name] = round(sum(known), USD_DIGITS)
         elif known and not isinstance(known[0], str) and name not in ("inputs", "limits", "promise", "expected_usd"):
-            found[name] = _sum(known)
+            found[name] = reduce(_plus, known)
     return structs.replace(whole, **found)
 
 
-def _sum(values: Sequence[Any]) -> Any:
-    first, *others = values
-    for each in others:
-        first = _plus(first, each)
-    return first
-
-
 def _plus(ours: Any, theirs: Any) -> Any:
-    """Add up numbers, the parts of structs and mappings, and places; of two texts the first stays."""
-    if isinstance(ours, MassAudit):
-        evidence = [_plus(*both) for both in zip(ours.evidence, theirs.evidence, strict=True)]
-        return structs.replace(_by_part(ours, theirs), evidence=tuple(evidence))
+    """Add up numbers, tests, places, and the parts of mappings and other structs; of two texts the first stays."""
     if isinstance(ours, dict):
         both = {name: _plus(ours[name], theirs[name]) for name in ours.keys() & theirs.keys()}
         return {**ours, **theirs, **both}
-    if isinstance(ours, int | float | tuple):
+    if isinstance(ours, int | float | tuple | MassAudit):
         return ours + theirs
     if isinstance(ours, str) or ours is None:
         return ours
-    return _by_part(ours, theirs)
-
-
-def _by_part(ours: Any, theirs: Any) -> Any:
     parts = {name: _plus(getattr(ours, name), getattr(theirs, name)) for name in ours.__struct_fields__}
     return type(ours)(**parts)
