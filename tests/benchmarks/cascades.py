@@ -25,9 +25,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
-from threading import Thread
 
-from tests.benchmarks.harness import options_of
+from tests.benchmarks.harness import options_of, served_by
 
 PACKAGES = (
     "lotus-ai",
@@ -145,14 +144,9 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def served() -> Iterator[tuple[Server, str]]:
     """Serve both models; yields the server and its address."""
-    with Server() as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server, f"http://127.0.0.1:{server.server_port}/v1"
-        finally:
-            server.shutdown()
-            thread.join()
+    server = Server()
+    with served_by(server) as address:
+        yield server, f"{address}/v1"
 
 
 def installed(folder: Path) -> Path:

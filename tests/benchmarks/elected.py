@@ -38,7 +38,8 @@ import ray
 import ray.data
 
 from microagents.ray_data import Elected, elect
-from tests.benchmarks.harness import options_of, until
+from tests.benchmarks.harness import options_of, served_by, until
+from tests.benchmarks.shards import calls_a_second
 from tests.shards.towns import SPEC, Towns, asked
 
 LATENCY_S = 0.05
@@ -136,20 +137,6 @@ def speed(rows: int, folder: Path) -> bool:
     return ratio >= 3.5
 
 
-def calls_a_second(log: Path, actors: int, last: int) -> float:
-    """Count the calls from the time that so many processes make them until the last one that is watched."""
-    until(partial(is_shared, log, actors), f"{actors} actors at work", every_s=0.2)
-    first, began_s = len(asked(log)), time.monotonic()
-    until(partial(has_asked, log, last), f"{last} calls", every_s=0.2)
-    return (len(asked(log)) - first) / (time.monotonic() - began_s)
-
-
-def is_shared(log: Path, actors: int) -> bool:
-    """Whether so many processes have made calls."""
-    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    return len({line.partition(" ")[0] for line in lines}) >= actors
-
-
 class Plain:
     """One sample a row, as pipelines of Ray Data ask for it."""
 
@@ -199,15 +186,8 @@ def served(asked_for: Counter[str]) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    serving = threading.Thread(target=server.serve_forever)
-    serving.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        serving.join()
+    with served_by(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield f"{address}/v1"
 
 
 def beside(rows: int, folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Shared parts of benchmarks: their options, spreads of figures, waits, bills of sellers, and processes that are killed."""
+"""Shared parts of benchmarks: their options, spreads of figures, waits, bills of sellers, servers, and processes that are killed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import HTTPServer
 from pathlib import Path
 from statistics import median
+from threading import Thread
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -79,6 +82,19 @@ def free_port() -> int:
     """A port of this machine that no program listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])
+
+
+@contextmanager
+def served_by(server: HTTPServer) -> Iterator[str]:
+    """Let a server answer in a thread; yields its address."""
+    with server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def is_killed(work: Callable[[], object]) -> bool:

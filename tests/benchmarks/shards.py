@@ -154,18 +154,18 @@ def lanes(rows: int, folder: Path) -> bool:
     return four >= 3.5 * one
 
 
-def calls_a_second(log: Path, shards: int, last: int) -> float:
+def calls_a_second(log: Path, processes: int, last: int) -> float:
     """Count the calls from the time that so many processes make them until the last one that is watched."""
-    until(partial(is_shared, log, shards), f"{shards} shards at work", every_s=0.2)
+    until(partial(is_shared, log, processes), f"{processes} processes at work", every_s=0.2)
     first, began_s = len(asked(log)), time.monotonic()
     until(lambda: len(asked(log)) >= last, f"{last} calls", every_s=0.2)
     return (len(asked(log)) - first) / (time.monotonic() - began_s)
 
 
-def is_shared(log: Path, shards: int) -> bool:
+def is_shared(log: Path, processes: int) -> bool:
     """Whether so many processes have made calls."""
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    return len({line.partition(" ")[0] for line in lines}) >= shards
+    return len({line.partition(" ")[0] for line in lines}) >= processes
 
 
 def million(inputs: int, folder: Path) -> bool:

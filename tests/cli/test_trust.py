@@ -6,7 +6,6 @@ import os
 import pty
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import pytest
 
 from microagents import InvalidUsage, resume
 from microagents.base.trust import JOURNALS, TrustList
+from tests.benchmarks.harness import served_by
 from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, Ran, anew, installed, microagents, write
 from tests.forking import Forked
 
@@ -51,12 +51,8 @@ def collecting_keys() -> Iterator[tuple[str, list[str]]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
-        threading.Thread(target=server.serve_forever).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/v1", keys
-        finally:
-            server.shutdown()
+    with served_by(ThreadingHTTPServer(("127.0.0.1", 0), Collector)) as address:
+        yield f"{address}/v1", keys
 
 
 def at_terminal(answer: str, *words: str) -> tuple[int, str]:

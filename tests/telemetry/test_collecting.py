@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -25,6 +22,7 @@ from microagents.systems import Maker
 from microagents.tasks.hanoi import Hanoi
 from microagents.telemetry import names
 from microagents.telemetry.metrics import METRICS
+from tests.benchmarks.harness import served_by
 
 
 async def account_of(folder: Path) -> Account:
@@ -59,22 +57,10 @@ class Receiver(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@contextmanager
-def receiver(found: dict[tuple[str, str], float]) -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), partial(Receiver, found)) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.mark.slow
 async def test_what_is_sent_has_the_totals_of_the_journal(tmp_path: Path) -> None:
     found: dict[tuple[str, str], float] = {}
-    with receiver(found) as address:
+    with served_by(HTTPServer(("127.0.0.1", 0), partial(Receiver, found))) as address:
         meters = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter(endpoint=address))])
         with patch.object(metrics, "get_meter_provider", lambda: meters):
             account = await account_of(tmp_path)
