@@ -288,10 +288,9 @@ class _Shards:
             case ResumeRun():
                 self._pause = None
             case EndRun():
-                reason = f"ended {said_by(request)}; resume it to go on"
-                self._ending = self._ending or ("stopped", reason)
+                self._ending = self._ending or ("stopped", f"ended {said_by(request)}; resume it to go on")
                 if request.ask.after == "calls":
-                    self._end("stopped", reason)
+                    self._pool.interrupt()
                     return
         for shard in sorted(self._open):
             leave_request(shard_journal(self._journal, shard), request)
