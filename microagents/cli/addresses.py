@@ -46,10 +46,11 @@ def export_sealed(run: str, runs_dir: Path, output: Path | None) -> str:
     if output is None:
         raise InvalidUsage("sealed journals are files: name a folder or an address with --output")
     with reader_of(runs_dir, run) as reader:
-        open_ones = [name for name, state in reader.shards().items() if state != "sealed"]
-        if not reader.shards() or open_ones or not reader.lease().is_free:
-            what = f"shard {open_ones[0]} is not done" if open_ones else "it is not in shards, or under way"
-            raise InvalidUsage(f"run {run} cannot be written as sealed journals: {what}; nothing was written")
+        states = reader.shards()
+        open_ones = [name for name, state in states.items() if state != "sealed"]
+        if open_ones or not states or not reader.lease().is_free:
+            why = f"shard {open_ones[0]} is not done" if open_ones else "it is not in shards, or under way"
+            raise InvalidUsage(f"run {run} cannot be written as sealed journals: {why}; nothing was written")
     journal, address = journal_of(runs_dir, run), _address_of(output)
     for path in (journal.with_suffix(FOLDER), journal):  # the whole last: with it all of the run is there
         _copy(str(path.absolute()), f"{address}/{path.name}")
