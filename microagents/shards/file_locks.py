@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOCK = ".lock"
@@ -45,12 +45,13 @@ def locked_if_free(path: Path) -> Iterator[bool]:
 def _taken(path: Path, how: int) -> int:
     """Lock the file that has the path now: its last holder may have removed the one that was opened."""
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file, is_locked = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), False
         try:
             fcntl.flock(file, how)
-            if os.path.exists(path) and os.path.samestat(os.fstat(file), path.stat()):
-                return file
-        except BaseException:
-            os.close(file)
-            raise
-        os.close(file)
+            with suppress(FileNotFoundError):
+                is_locked = os.path.samestat(os.fstat(file), path.stat())
+        finally:
+            if not is_locked:
+                os.close(file)
+        if is_locked:
+            return file
