@@ -44,8 +44,13 @@ _LOOKS = {"Zs": " ", "Pd": "-", "Pi": "'", "Pf": "'", "Mn": "", "Cf": ""}
 def told_apart(texts: Sequence[str]) -> list[str]:
     """Write texts that look like another one of them with the code points of their characters beyond ASCII."""
     looks = [_look_of(text) for text in texts]
-    several = Counter(looks)
-    return [ascii(text)[1:-1] if several[look] > 1 else text for text, look in zip(texts, looks, strict=True)]
+    numbers, found = Counter(looks), []
+    for text, look in zip(texts, looks, strict=True):
+        if numbers[look] > 1:
+            found.append(ascii(text)[1:-1])
+        else:
+            found.append(text)
+    return found
 
 
 def _look_of(text: str) -> str:

@@ -228,7 +228,9 @@ class Books:
         valid, flagged = _count_ballots(verdict.ballots)
         self.totals.undecided.pop(path, None)
         if verdict.outcome in OPEN_OUTCOMES:
-            contested = tuple(votes for _, votes in verdict.tally) if verdict.outcome == "contested" else ()
+            contested: tuple[int, ...] = ()
+            if verdict.outcome == "contested":
+                contested = tuple(votes for _, votes in verdict.tally)
             self.totals.undecided[path] = UndecidedElection(
                 valid=valid,
                 flagged=flagged,

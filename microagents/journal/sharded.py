@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -91,7 +91,7 @@ class ShardedReader(Reader):
         """The journal of the whole alone."""
         try:
             self._dealt = read_dealt(path, self.experiment.inputs)
-        except BaseException:
+        except InvalidUsage:
             self._db.close()
             raise
 
@@ -149,9 +149,9 @@ class ShardedReader(Reader):
     def series(self, points: int) -> list[tuple[float, int, int, float]]:
         """Return the longest series of a shard, with the sums of all in parts of its length."""
         every = [each.series(points) for each in self._shards()]
-        longest = max(every, key=lambda each: each[-1][0] if each else 0.0, default=[])
+        longest = max(filter(None, every), key=lambda each: each[-1][0], default=[])
         found = [[end_s, 0, 0, 0.0] for end_s, *_ in longest]
-        for end_s, *sums in [part for each in every for part in each]:
+        for end_s, *sums in chain.from_iterable(every):
             place = min(int(end_s / found[0][0] - 0.5), len(found) - 1)
             found[place][1:] = [before + more for before, more in zip(found[place][1:], sums, strict=True)]
         return [(end_s, int(decisions), int(samples), cost) for end_s, decisions, samples, cost in found]
