@@ -31,8 +31,7 @@ from microagents.roles.solver.backends import Backends
 from microagents.runs.driver.batch import UNSOLVED, outcome_of
 from microagents.runs.driver.begin import RunKeywords, carry_out, new_plan, resume, run
 from microagents.runs.driver.conducting import INTERRUPTED
-from microagents.runs.driver.execute import check_plan, completed_result
-from microagents.runs.driver.forecast import forecast_of
+from microagents.runs.driver.execute import check_plan, completed_result, told_forecast
 from microagents.runs.driver.keywords import RunControl
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, experiment_of
@@ -118,9 +117,7 @@ async def execute_in_shards(
     make_folder(journal.parent)
     if plan.settings["runtime"] != "ray":  # there keys are where the shards are
         await _try_models(plan)
-    forecast, on_forecast = forecast_of(plan, journal, control.get("measurement")), control.get("on_forecast")
-    if forecast is not None and on_forecast is not None:
-        on_forecast(forecast)
+    told_forecast(plan, journal, control)
     make_folder(journal.with_suffix(FOLDER))
     if holds_nothing(journal):
         write_dealt(journal, await asyncio.to_thread(dealt, plan))

@@ -42,7 +42,7 @@ from microagents.runs.driver.batch import Batch, conduct_single_input, leave_eff
 from microagents.runs.driver.conducting import INTERRUPTED, Ending, conduct_until_end, report_progress, unless_ended
 from microagents.runs.driver.deploying import deployments_of
 from microagents.runs.driver.following import follow_solution, is_followed
-from microagents.runs.driver.forecast import forecast_of
+from microagents.runs.driver.forecast import Forecast, forecast_of
 from microagents.runs.driver.keywords import RunControl
 from microagents.runs.driver.reuse import reused_samples
 from microagents.runs.inspection.runs import recorded_result, remove_run
@@ -87,9 +87,7 @@ async def execute_plan(
     if journal is not None and (completed := completed_result(journal, experiment, own, accepted)) is not None:
         return structs.replace(completed, source=type(plan.tasks[0]))
     check_plan(plan, journal)
-    forecast, on_forecast = forecast_of(plan, journal, control.get("measurement")), control.get("on_forecast")
-    if forecast is not None and on_forecast is not None:
-        on_forecast(forecast)
+    forecast = told_forecast(plan, journal, control)
     if plan.listed:
         batch = Batch(plan, journal, only=only, on_ending=control.get("on_ending"))
     else:
@@ -152,6 +150,14 @@ def completed_result(
         if ending is not None and ending.outcome == "completed" and not changes:
             return recorded_result(reader)
         return None
+
+
+def told_forecast(plan: RunPlan, journal: Path | None, control: RunControl) -> Forecast | None:
+    """Return the expected cost of a run as `forecast_of` does, after its caller has been told."""
+    forecast, on_forecast = forecast_of(plan, journal, control.get("measurement")), control.get("on_forecast")
+    if forecast is not None and on_forecast is not None:
+        on_forecast(forecast)
+    return forecast
 
 
 def check_plan(plan: RunPlan, journal: Path | None) -> None:
