@@ -10,7 +10,7 @@ import typer
 from microagents.cli.options import RUNS, RunName, RunsDir, WithCode
 
 Format = Literal["jsonl", "csv", "parquet"]
-Form = Literal["jsonl", "csv", "parquet", "sealed"]
+Form = Literal[Format, "sealed"]
 
 
 def command(
