@@ -158,11 +158,11 @@ class ShardedReader(Reader):
 
     def inputs_overview(self) -> bytes:
         """Return a byte for each input; the shards of the others have zeros."""
-        return _overlaid([each.inputs_overview() for each in self._shards()], self.experiment.inputs)
+        return _merged([super().inputs_overview(), *[each.inputs_overview() for each in self._shards()]])
 
     def input_sums(self) -> bytes:
         """Return the sums of each input; the shards of the others have zeros."""
-        return _overlaid([each.input_sums() for each in self._shards()], 12 * self.experiment.inputs)
+        return _merged([super().input_sums(), *[each.input_sums() for each in self._shards()]])
 
     def row_elections(self) -> Iterator[tuple[int, Recalled | None]]:
         """Yield the elections of the rows of a table."""
@@ -302,12 +302,12 @@ def _state_of(shard: Reader | None) -> str:
     return "cut off" if ending is None else ending.outcome
 
 
-def _overlaid(parts: Sequence[bytes], length: int) -> bytes:
-    """Lay bytes over each other of which at most one part has one at a place."""
+def _merged(parts: Sequence[bytes]) -> bytes:
+    """Merge bytes of one length. At each place at most one part has a byte that is not zero."""
     found = 0
     for each in parts:
         found |= int.from_bytes(each)
-    return found.to_bytes(length)
+    return found.to_bytes(len(parts[0]))
 
 
 def open_run(path: Path) -> Reader:
