@@ -200,7 +200,7 @@ class Reader:
                     raise ValueError("the options of its inputs differ from its experiment's")
 
     def overview(self, of_input: int, start: int = 0) -> bytes:
-        """For each step of an input from a number on a byte, as `microagents.journal.overview` has them."""
+        """Return a byte for each step of an input from a number on, as `microagents.journal.overview` has them."""
         with self._reading():
             found = read_overview(self._rows, of_input, start)
             if not start and len(found) <= MAX_CHECKED:  # more would keep a viewer waiting for a second

@@ -36,7 +36,7 @@ def is_sealed(journal: Path) -> bool:
 
 
 def seal(journal: Path) -> None:
-    """Seal the journal of a run that has completed. It may be done again after a death amid it.
+    """Seal the journal of a run that has completed. A seal that was cut off is made again.
 
     Raises:
         OSError: there is no room for it; the journal is as it was.

@@ -77,7 +77,7 @@ def read_dealt(journal: Path, inputs: int) -> array[int]:
 
 
 class ShardedReader(Reader):
-    """The journals of a run in shards, opened for reading. A shard that was not begun has nothing to say.
+    """The journals of a run in shards, opened for reading. A shard that was not begun has no rows.
 
     Raises:
         InvalidUsage: as of a `Reader`; or the file with the shards of the inputs is damaged.
@@ -119,7 +119,7 @@ class ShardedReader(Reader):
         return [each for each in found if each is not None]
 
     def holding(self, path: str) -> Reader:
-        """Return the shard of a place; the journal of the whole, which has nothing there, if it was not begun or there is none."""
+        """Return the shard of a place. Without one, or before it was begun, that is the journal of the whole, which has nothing there."""
         number, shard = path.partition("/")[0], None
         if number.isdecimal() and int(number) < len(self._dealt):
             shard = self._shard(self._dealt[int(number)])
@@ -147,7 +147,7 @@ class ShardedReader(Reader):
         return with_shards(super().account(), parts)
 
     def series(self, points: int) -> list[tuple[float, int, int, float]]:
-        """Return the longest series of a shard, with the sums of all in parts of its length."""
+        """Return the sums of all shards over the parts of the longest series."""
         every = [each.series(points) for each in self._shards()]
         longest = max(filter(None, every), key=lambda each: each[-1][0], default=[])
         found = [[end_s, 0, 0, 0.0] for end_s, *_ in longest]
@@ -251,7 +251,7 @@ class ShardedReader(Reader):
     # -- one place --------------------------------------------------------------------------------------------------------------------
 
     def overview(self, of_input: int, start: int = 0) -> bytes:
-        """For each step of an input from a number on a byte."""
+        """Return a byte for each step of an input from a number on."""
         return self.holding(str(of_input)).overview(of_input, start)
 
     def differences(self, other: Reader, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:

@@ -20,7 +20,7 @@ CAP = "cap.marks"
 NO_LIMITS = {"max_calls": None, "max_cost_usd": None}
 """Keywords of the limits that runs share."""
 WAIT_S = 0.2
-"""Time between two looks whether other runs have given back a part of the cap."""
+"""Interval between checks whether other runs have given back a part of the cap."""
 OF_A_LIMIT = "--max-"
 """Beginning of the reason of a run that its limit has stopped."""
 Sit = Callable[[dict[str, Any]], str | None]

@@ -1,4 +1,4 @@
-"""Which shard does which input: rows that ask the same question meet in one, since the first of them answers for all."""
+"""The shard of each input: rows that ask the same question share one, since the first of them answers for all."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from microagents.shards.capped_sittings import NO_LIMITS, CappedSittings
 from microagents.shards.file_locks import LOCK, locked
 
 LOOK_EVERY_S = 0.1
-"""Interval of looks whether the whole is ended."""
+"""Interval between checks whether the whole has been ended."""
 
 
 class ShardEnding(Struct, frozen=True, kw_only=True):

@@ -53,6 +53,6 @@ class Backlog:
         return len(others) == 1
 
     def end_batch(self, lane: int, batch: str) -> None:
-        """Let the inputs go on that were parked for a batch."""
+        """Release the inputs that were parked for a batch."""
         self._ready.extend((number, lane) for number in self._parked.pop((lane, batch)))
         self._changed.notify()
