@@ -271,7 +271,7 @@ def _by_rates(by: Rates, wanted: _Goals, strategy: Maker) -> PlannedRuns:
         if runs and share < runs[-1].chance.share:
             break  # the cap loses more than the margin gains
         options = at_k.model_dump(exclude_defaults=True, exclude={"k"})
-        runs.append(_by_law("maker", share, ending.draws * elections, options, wanted.target, k))
+        runs.append(_by_law("maker", share, ending.draws * elections, options, wanted.target, k=k))
         if share >= wanted.target:
             break
     notes = [
@@ -311,7 +311,7 @@ def _agent_by_rates(by: Rates, actions: Mapping[str, int], target: float, option
 
 
 def _by_law(
-    strategy: str, chance: float, calls: float, options: Mapping[str, Any], target: float, k: int | None = None
+    strategy: str, chance: float, calls: float, options: Mapping[str, Any], target: float, *, k: int | None = None
 ) -> PlannedRun:
     """Build a row of given rates, which have no interval and no cost."""
     return PlannedRun(
