@@ -68,6 +68,17 @@ def test_a_person_sees_prompt_replies_flags_votes_and_a_simulated_price() -> Non
         assert said in ran.out
 
 
+def test_an_empty_reply_is_shown_as_empty_and_not_as_one_whose_text_is_not_kept() -> None:
+    texts = ("", "number = 22", "number = 22")
+    lines = [json.dumps({"path": "0/step/0", "seq": seq, "text": text}) for seq, text in enumerate(texts)]
+    write("replies.jsonl", "\n".join(lines))
+    drift = ("drift", "-o", "length=1", "-k", "2", "--model", "scripted:replies.jsonl")
+    microagents("run", *drift, "--run-id", "r", "--keep-texts", "all")
+    ran = microagents("show", "r", "0/step/0")
+    assert "reply 0: RED FLAG empty" in ran.out
+    assert "(text not kept)" not in ran.out
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("keep", "kept"), [("all", {True, False, None}), ("none", set())])
 def test_the_journal_keeps_the_texts_that_the_user_wants(keep: str, kept: set[bool | None]) -> None:

@@ -51,7 +51,9 @@ def print_decision(shown: InspectedDecision) -> None:
 
 
 def _print_reply(parts: Sections, reply: RecordedReply, shown: InspectedDecision, price: Price) -> None:
-    cost, text, vote = "", reply.text or NOT_KEPT, "vote"
+    cost, text, vote = "", NOT_KEPT, "vote"
+    if reply.text is not None:
+        text = reply.text
     if reply.cost_usd is not None:
         cost = f", {price(reply.cost_usd)}"
     cost += _cached_text(reply.cached)
