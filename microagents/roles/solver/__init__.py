@@ -1,1 +1,1 @@
-"""The solver in parts: its models, its failed attempts, its accounts and allotment of calls."""
+"""The solver in parts: its models, its failed attempts, its accounts and permits of calls."""
