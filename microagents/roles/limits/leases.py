@@ -72,14 +72,13 @@ class Leases:
         """
         self._asked += 1
         self._open += 1
-        number = self._asked
+        number, granted = self._asked, None
         try:
             granted = await self._ask(structs.replace(wanted, holder=self.holder, number=number))
-        except BaseException:
-            self.release(Ended(number=number))  # it may have been granted meanwhile
-            raise
+        finally:
+            if granted is None:
+                self.release(Ended(number=number))  # if the wait was cancelled, it may have been granted meanwhile
         if granted is None:
-            self.release(Ended(number=number))
             raise NotSent(wanted.path)
         return number, granted
 
