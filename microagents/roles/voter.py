@@ -144,11 +144,7 @@ class Voter(Role):
 
     async def elect(self, request: Elect) -> Verdict:
         """Hold an election, or join the open one; returns its verdict."""
-        if not self._is_admitted(request):
-            await self._admitted(request)
-        if self._are_parked:
-            await self._recall(request)
-        election = self._join(request)
+        election = await self._admitted(request)
         try:
             while not election.announced:
                 await election.change()
@@ -159,11 +155,7 @@ class Voter(Role):
 
     async def follow(self, request: Follow) -> AsyncGenerator[Ballot | Verdict]:
         """Hold an election, or join the open one; yields all its valid ballots in order of arrival, then the verdict."""
-        if not self._is_admitted(request):
-            await self._admitted(request)
-        if self._are_parked:
-            await self._recall(request)
-        election = self._join(request)
+        election = await self._admitted(request)
         sent = 0
         try:
             while True:
@@ -178,13 +170,13 @@ class Voter(Role):
             if self._remove_follower(election):
                 await election.cancel_draws()
 
-    def _is_admitted(self, request: Elect | Follow) -> bool:
-        return self.admission == "elections" or request.id in self._open
-
-    async def _admitted(self, request: Elect | Follow) -> None:
-        """Wait until the election of a request is open or may be opened."""
-        while not self._is_admitted(request):
+    async def _admitted(self, request: Elect | Follow) -> RunningElection:
+        """Join the election of a request once it is open or may be opened."""
+        while self.admission != "elections" and request.id not in self._open:
             await self._admission_changed.wait()
+        if self._are_parked:
+            await self._recall(request)
+        return self._join(request)
 
     async def _recall(self, request: Elect | Follow) -> None:
         """Load the paid ballots of an election that may have been parked."""
@@ -502,13 +494,13 @@ class RunningElection:
             assert not isinstance(ballot, Wanted)  # only rounds have one
         except NotSent:  # the run is ending: the election stays open, and a resumed run draws this sample
             return
+        except Parked as error:
+            if not self._parked:
+                self._loop.call_later(PARK_S, self._park_all)
+            (self._parked,) = error.args
+            return
         except MicroagentsError as error:
-            if isinstance(error, Parked):
-                if not self._parked:
-                    self._loop.call_later(PARK_S, self._park_all)
-                (self._parked,) = error.args
-            else:
-                self.close_count(error)
+            self.close_count(error)
             return
         except (asyncio.CancelledError, *PASSING):
             raise
