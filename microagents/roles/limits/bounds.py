@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from heapq import heappop, heappush
 from math import ceil
 from typing import Any
@@ -121,8 +122,7 @@ class QueuedCall:
         learned: Mapping[str, Experience] = {},
         samples: int = 1,
     ) -> None:
-        path, *rest = place
-        self._order: tuple[Any, ...] = (in_order(path), *rest)
+        self._place = place
         self.amounts = amounts
         self.least = least
         self._answer = answer
@@ -130,6 +130,12 @@ class QueuedCall:
         self.samples = samples
         self.is_over = False
         self.granted: dict[str, int] = {}
+
+    @cached_property
+    def _order(self) -> tuple[Any, ...]:
+        """Its place in the queue, which most calls never need."""
+        path, *rest = self._place
+        return (in_order(path), *rest)
 
     def __lt__(self, other: QueuedCall) -> bool:
         return self._order < other._order
