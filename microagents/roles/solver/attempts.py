@@ -86,7 +86,7 @@ class Attempts:
         attempt.may_be_billed = not backend.model.is_patient
         if sent is not None:
             sent.set_result(self._loop.time())
-        self._accounts.send()
+        self._accounts.report_soon()
         backend.health.in_flight += 1
         try:
             with keyed_by_sample(call, self._run_id):
@@ -148,7 +148,7 @@ class Attempts:
             if attempt.may_be_billed:
                 self._accounts.end_unanswered(backend.prices, attempt.most)
             else:
-                self._accounts.end_unbilled()
+                self._accounts.report_soon()
             return
         is_measured = not call.needs_length or usage.visible_tokens is not None
         if usage.flaw:

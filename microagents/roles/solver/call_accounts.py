@@ -84,10 +84,6 @@ class CallAccounts:
         self._took_s: dict[str, list[float]] = {}
         self._ended: list[Ended] = []
 
-    def send(self) -> None:
-        """Count a call that is being sent."""
-        self._report_soon()
-
     def end_answered(self, usage: Usage, prices: Prices, *, measured: bool, most: Most | None = None) -> None:
         """Count the end of a call with its reply.
 
@@ -99,7 +95,7 @@ class CallAccounts:
         """
         # With few calls of functions, since it runs for every sample.
         if not self._is_due:
-            self._report_soon()
+            self.report_soon()
         self._billed += 1
         self._unmeasured += not measured
         self._miscounted += bool(usage.flaw)
@@ -121,7 +117,7 @@ class CallAccounts:
 
     def end_unanswered(self, prices: Prices, most: Most | None = None) -> None:
         """Count the end of a call whose reply did not arrive, but which the provider may bill."""
-        self.end_unbilled()
+        self.report_soon()
         self._billed += 1
         self._unanswered += 1
         if most is not None:
@@ -143,27 +139,23 @@ class CallAccounts:
             self._estimated_usd += cost_usd
         return cost_usd
 
-    def end_unbilled(self) -> None:
-        """Count the end of a call that failed, and is not billed."""
-        self._report_soon()
-
     def join(self, samples: int) -> None:
         """Count samples that came in the request of another one."""
         self._joined += samples
 
     def repeat(self, reason: str) -> None:
         """Count a call that is sent again."""
-        self._report_soon()
+        self.report_soon()
         self._repeated[reason] = self._repeated.get(reason, 0) + 1
 
     def refuse(self, spec: str, refused: Mapping[str, str | None]) -> None:
         """Report the parameters that a model refuses."""
-        self._report_soon()
+        self.report_soon()
         self._refused[spec] = dict(refused)
 
     def limit(self, spec: str, rates: Mapping[str, Rate]) -> None:
         """Report the limits that the provider of a model states."""
-        self._report_soon()
+        self.report_soon()
         self._limits[spec] = {name: rate.each_minute for name, rate in rates.items()}
 
     def time(self, spec: str, took_s: float) -> None:
@@ -172,7 +164,7 @@ class CallAccounts:
 
     def end_lease(self, ended: Ended) -> None:
         """Report the end of a lease, with the usage of its call."""
-        self._report_soon()
+        self.report_soon()
         self._ended.append(ended)
 
     def report_unpriced(self) -> None:
@@ -218,8 +210,11 @@ class CallAccounts:
         self._estimated_usd += cost_usd
         self._cost_usd = None if self._cost_usd is None else self._cost_usd + cost_usd
 
-    def _report_soon(self) -> None:
-        """Report on the next iteration of the loop, before a role can report a verdict that its replies lead to."""
+    def report_soon(self) -> None:
+        """Report on the next iteration of the loop, before a role can report a verdict that its replies lead to.
+
+        It tells the calls in flight, so the start of a call and an end without a bill need no more.
+        """
         if not self._is_due:
             self._is_due = True
             self._loop.call_soon(self.report)
