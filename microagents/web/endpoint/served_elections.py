@@ -260,9 +260,10 @@ class ServedElections:
             MicroagentsError: a sample has no reply, or the reply is withheld.
         """
         async with self._turn:
-            if self._run.day != today():
+            day = today()
+            if self._run.day != day:
                 self._scope.start(self._run.end())
-                self._run = self._run_of(today(), f"{self._endpoint.run_id}-{today()}")
+                self._run = self._run_of(day, f"{self._endpoint.run_id}-{day}")
                 await self._run.begin()
             run, number = self._run, next(self._numbers)
             path = f"0/request/{number}"
