@@ -19,6 +19,7 @@ from microagents.models.http.sending import (
     MAX_BODY_BYTES,
     MAX_ERROR_BYTES,
     Client,
+    OnLine,
     Response,
     failure,
     read_bounded,
@@ -161,7 +162,7 @@ class _Through:
         path: str,
         body: dict[str, Any],
         headers: Mapping[str, str],
-        on_line: Callable[[bytes], None] | None = None,  # noqa: ARG002 - an SDK gives whole responses
+        on_line: OnLine | None = None,  # noqa: ARG002 - an SDK gives whole responses
     ) -> Response | ModelUnavailable:
         """Send one request."""
         return await self._answer(

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from microagents import run
-from microagents.models.http.sending import Response
+from microagents.models.http.sending import OnLine, Response
 from microagents.models.model import ModelSpec
 from microagents.models.openai import OpenAIModel
 from microagents.systems.agents.agent import AgentTask
@@ -49,7 +49,10 @@ class Here:
     def __init__(self) -> None:
         self.orders = 0
 
-    async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response:  # noqa: ARG002
+    async def post(
+        self, path: str, body: dict[str, Any], headers: Mapping[str, str], on_line: OnLine | None = None  # noqa: ARG002
+    ) -> Response:
+        """Answer a request."""
         sent = msgspec.json.encode(body)
         self.orders += 1
         name, arguments = ("look_up", {"order": self.orders}) if self.orders <= ACTIONS else ("end", {"answer": "done"})

@@ -34,7 +34,7 @@ from microagents.elections.sample_batches import (
     SampleBatch,
 )
 from microagents.models.http.batch_wires import TRANSFER_S, BatchWire, Result
-from microagents.models.http.sending import Client, Response
+from microagents.models.http.sending import Client, OnLine, Response
 from microagents.models.sample_keys import HEADER, read_key
 
 T = TypeVar("T")
@@ -338,7 +338,7 @@ class BatchClient:
         path: str,
         body: dict[str, Any],
         headers: Mapping[str, str],
-        on_line: Callable[[bytes], None] | None = None,  # noqa: ARG002 - a batch has whole replies
+        on_line: OnLine | None = None,  # noqa: ARG002 - a batch has whole replies
     ) -> Response | ModelUnavailable:
         """Wait for the result of a request.
 

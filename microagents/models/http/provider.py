@@ -48,7 +48,7 @@ from microagents.models.http.refusals import (
     status_told,
 )
 from microagents.models.http.replies import UNREADABLE, Said, finish_of, name_in, object_in
-from microagents.models.http.sending import MAX_BODY_BYTES, Client, Response, Sender, address_of
+from microagents.models.http.sending import MAX_BODY_BYTES, Client, OnLine, Response, Sender, address_of
 from microagents.models.http.spec_options import (
     check_length,
     check_names,
@@ -63,7 +63,7 @@ from microagents.models.http.spec_options import (
     other_model,
     refuse_ended,
 )
-from microagents.models.http.staggering import AUTO, OFF, ON, Begin, Staggering
+from microagents.models.http.staggering import AUTO, OFF, ON, Staggering
 from microagents.models.http.usage import CHARS_PER_TOKEN, Meter
 from microagents.models.model import Model, Most, most_tokens
 from microagents.models.prices import BATCH, Tariff, flat_tariff, tariff_of
@@ -337,7 +337,7 @@ class HttpModel(Model, ABC):
             await sender.close()
 
     async def forward(
-        self, path: str, body: bytes, headers: Mapping[str, str], on_line: Callable[[bytes], None] | None = None
+        self, path: str, body: bytes, headers: Mapping[str, str], on_line: OnLine | None = None
     ) -> Response | ModelUnavailable:
         """Send a request that another program wrote, with the key of this model; returns the answer without the key."""
         client = self._client()
@@ -597,7 +597,7 @@ class HttpModel(Model, ABC):
         async with self.staggering.behind_first(*self._shared_prefixes(call)) as begin:
             return await self._ask(client, call, begin)
 
-    async def _ask(self, client: Client, call: Call, begin: Begin | None = None) -> Response | ModelUnavailable:
+    async def _ask(self, client: Client, call: Call, begin: OnLine | None = None) -> Response | ModelUnavailable:
         """Ask; a reply whose beginning others wait for is streamed."""
         while True:
             known = frozenset(self._substitutes.refused)

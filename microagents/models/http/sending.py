@@ -6,6 +6,7 @@ The SDKs build a dozen objects for each request, which takes 0.5 ms of processor
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,13 +20,15 @@ from microagents.base.errors import InvalidUsage, ModelUnavailable
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 MAX_BODY_BYTES = 8 * 2**20
 """Limit of a reply, after decompression. The longest replies of today's models are below 1 MiB."""
 MAX_ERROR_BYTES = 64 * 2**10
 KEEPALIVE_S = 4.0
 """Many servers drop an idle connection after 5 s. Closing it first avoids sending into a closed connection."""
+OnLine = Callable[[bytes], None]
+"""Gets each line of a successful response as it arrives."""
 
 
 class Response(Struct, frozen=True, kw_only=True):
@@ -61,7 +64,7 @@ class Client(Protocol):
         path: str,
         body: dict[str, Any],
         headers: Mapping[str, str],
-        on_line: Callable[[bytes], None] | None = None,
+        on_line: OnLine | None = None,
     ) -> Response | ModelUnavailable:
         """Send one request. A failure is returned: if raised, its context would be an error that contains the key.
 
@@ -110,7 +113,7 @@ class Sender:
         path: str,
         body: dict[str, Any],
         headers: Mapping[str, str],
-        on_line: Callable[[bytes], None] | None = None,
+        on_line: OnLine | None = None,
     ) -> Response | ModelUnavailable:
         """Send one request, and follow no redirect.
 
@@ -131,7 +134,7 @@ class Sender:
         return await self._send("POST", path, data, headers, on_line)
 
     async def forward(
-        self, path: str, body: bytes, headers: Mapping[str, str], on_line: Callable[[bytes], None] | None = None
+        self, path: str, body: bytes, headers: Mapping[str, str], on_line: OnLine | None = None
     ) -> Response | ModelUnavailable:
         """Send a body that is written already; ``on_line`` gets each line of a successful response as it arrives. As `post` otherwise."""
         # aiohttp warns of large bodies that are sent as one piece: that takes long.
@@ -142,7 +145,7 @@ class Sender:
         """Delete a resource."""
         return await self._send("DELETE", path, None, {})
 
-    async def lines(self, path: str, on_line: Callable[[bytes], None]) -> Response | ModelUnavailable:
+    async def lines(self, path: str, on_line: OnLine) -> Response | ModelUnavailable:
         """Pass on each line of a resource of any length as it arrives; the response has only the body of a refusal."""
         return await self._send("GET", path, None, {}, on_line, keeps=False)
 
@@ -152,7 +155,7 @@ class Sender:
         path: str,
         data: bytes | BytesIO | None,
         headers: Mapping[str, str],
-        on_line: Callable[[bytes], None] | None = None,
+        on_line: OnLine | None = None,
         *,
         keeps: bool = True,
     ) -> Response | ModelUnavailable:
@@ -231,7 +234,7 @@ async def read_bounded(pieces: AsyncIterator[bytes], limit: int) -> bytes:
     return bytes(body[:limit])
 
 
-async def _in_lines(pieces: AsyncIterator[bytes], on_line: Callable[[bytes], None]) -> AsyncGenerator[bytes]:
+async def _in_lines(pieces: AsyncIterator[bytes], on_line: OnLine) -> AsyncGenerator[bytes]:
     """Yield the pieces of a body; each line is passed to ``on_line`` as soon as it is whole."""
     rest = b""
     async for piece in pieces:

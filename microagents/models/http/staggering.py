@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
+
+from microagents.models.http.sending import OnLine
 
 MAX_WAIT_S = 10.0
 """Longest wait for the first reply to begin: a provider has the entry once it has read the prompt."""
 MAX_KNOWN = 1024
 """Number of prefixes that are known, the latest ones."""
 ON, OFF, AUTO = "on", "off", "auto"
-Begin = Callable[[bytes], None]
-"""Takes the first line of a reply."""
 
 
 class Staggering:
@@ -24,7 +24,7 @@ class Staggering:
         self._begun: OrderedDict[bytes, asyncio.Event] = OrderedDict()
 
     @asynccontextmanager
-    async def behind_first(self, *prefixes: str) -> AsyncIterator[Begin | None]:
+    async def behind_first(self, *prefixes: str) -> AsyncIterator[OnLine | None]:
         """Wait until the reply to the first request with each of the prefixes has begun, or its block has ended.
 
         Yields the function to call once the reply to this request begins, if it is the first with one of them; else None.

@@ -17,8 +17,7 @@ from microagents.models.http.events import StreamedReply, is_streamed
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.refusals import failure_kind, plain, retry_after_s, status_told, words_in
 from microagents.models.http.replies import UNREADABLE, decode, name_in, object_in
-from microagents.models.http.sending import MAX_BODY_BYTES, Response
-from microagents.models.http.staggering import Begin
+from microagents.models.http.sending import MAX_BODY_BYTES, OnLine, Response
 from microagents.models.model import Call, Model, Most
 from microagents.replies.chat import Sample, Usage
 from microagents.replies.masses import LawOfMass, Mass
@@ -206,7 +205,7 @@ class ForwardingModel(Model):
         """Cancel the samples in flight."""
         await self._scope.close()
 
-    async def _paid(self, exchange: Exchange, call: Call, begin: Begin | None) -> ForwardedReply:
+    async def _paid(self, exchange: Exchange, call: Call, begin: OnLine | None) -> ForwardedReply:
         """Forward the request once the caps have room for its cost, and note the cost."""
         most_usd = self.at_most(call).cost_usd or 0.0
         async with AsyncExitStack() as room:
@@ -219,7 +218,7 @@ class ForwardingModel(Model):
         return await asyncio.shield(sending)
 
     async def _sent(
-        self, exchange: Exchange, call: Call, begin: Begin | None, reserved: Reserved, room: AsyncExitStack
+        self, exchange: Exchange, call: Call, begin: OnLine | None, reserved: Reserved, room: AsyncExitStack
     ) -> ForwardedReply:
         exchange.in_flight += 1
         async with room:
@@ -242,7 +241,7 @@ class ForwardingModel(Model):
             return None
         return law_of(self._provider, exchange.asked, exchange.policy)
 
-    async def _forwarded(self, exchange: Exchange, call: Call, begin: Begin | None) -> ForwardedReply:
+    async def _forwarded(self, exchange: Exchange, call: Call, begin: OnLine | None) -> ForwardedReply:
         asked, policy = exchange.asked, exchange.policy
         path = asked.behind(asked.wire.upstream)
         while True:
