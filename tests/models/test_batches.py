@@ -305,6 +305,20 @@ async def test_rows_beyond_the_concurrency_go_in_one_batch_since_waiting_rows_ar
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("concurrency", [None, 3])
+async def test_a_provider_that_takes_uploads_slowly_has_few_batches_in_memory(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch, concurrency: int | None
+) -> None:
+    monkeypatch.setattr(batches, "MOST_LINES", 4)
+    single = await alone(provider)
+    async with serving(provider.endpoint(upload_s=0.1)) as served:
+        result = await provider.filled(served, "chat", concurrency=concurrency)
+    assert_equal(result, single)
+    assert served.desk.most_unsent == batches.MOST_UNSENT
+    assert set(served.desk.bought.values()) == {1}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", ["max_cost_usd", "max_calls", "max_tokens"])
 async def test_a_parked_row_counts_at_its_most_until_its_result_is_there(provider: Provider, limit: str) -> None:
     single = await alone(provider)

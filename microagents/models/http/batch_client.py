@@ -12,7 +12,7 @@ import time
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
-from microagents.base.aio import TaskScope
+from microagents.base.aio import Notifier, TaskScope
 from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable, NotSent, Parked, Stopped
 from microagents.base.logs import log
 from microagents.base.user_code import described
@@ -45,6 +45,8 @@ TICKS = 20
 """Turns of the event loop in which this shows: a loop that is busy with other rows may give the next line only after a while."""
 MOST_LINES, MOST_BYTES = 10_000, 50_000_000
 """Lines and bytes of a batch, which are in memory until it is created, and once it is read. OpenAI takes 50,000, and 200 MB."""
+MOST_UNSENT = 2
+"""Batches that may be under creation at a time: beyond, requests wait before their lines are written into memory."""
 LOST_S = 600.0
 """A batch that a provider does not know is lost after this time: lists lag, and batches are unknown for minutes, also later ones."""
 LOOK_S = 15.0
@@ -124,10 +126,13 @@ class FollowedBatch:
         batch: its record.
         name: its name for posts that are parked.
         ended: the wait for its end.
+        lines: its lines, if it is new.
     """
 
-    def __init__(self, batch: SampleBatch, name: str, ended: End) -> None:
+    def __init__(self, batch: SampleBatch, name: str, ended: End, lines: Sequence[bytes] = ()) -> None:
         self.batch, self.name = batch, name
+        self.unsent = lines
+        """Its lines until its creation has ended."""
         self.waiting: dict[bytes, Post] = {}
         self.task: asyncio.Task[None] | None = None
         """Waits for its results, or reads them."""
@@ -253,6 +258,8 @@ class BatchClient:
         self._gathered: dict[bytes, tuple[bytes, float | None, Post]] = {}
         """Line, most cost and post of each request of the next batch, by its id."""
         self._gathered_bytes = 0
+        self._sent = Notifier()
+        """Notifies requests that wait until fewer batches are unsent."""
         self._due: asyncio.TimerHandle | None = None
         self._quiet = 0
         """Number of ticks since the last line."""
@@ -363,6 +370,8 @@ class BatchClient:
         return ModelUnavailable("server", f"{TURNS} batches in a row gave no result for a request")
 
     async def _answer(self, key: str, line: bytes, body: Mapping[str, Any]) -> Answer:
+        while self._is_full and self._holding(line) is None:
+            await self._sent.wait()
         if self._has_ended:
             return _not_sent(key)
         if line in self._singly:
@@ -388,9 +397,14 @@ class BatchClient:
         finally:
             del self._posts[post]
 
-    def _begin(self, followed: FollowedBatch, lines: list[bytes] | None = None) -> None:
+    @property
+    def _is_full(self) -> bool:
+        """Whether the next batch gets no more lines, since `MOST_UNSENT` batches are unsent."""
+        return not self._has_ended and sum(bool(each.unsent) for each in self._files) >= MOST_UNSENT
+
+    def _begin(self, followed: FollowedBatch) -> None:
         if followed.task is None or followed.task.done():
-            followed.task = self._scope.start(self._follow(followed, lines))
+            followed.task = self._scope.start(self._follow(followed))
 
     async def end_of(self, name: str) -> None:
         """Wait until a batch has ended that posts are parked for; returns at once if it is of another client.
@@ -433,8 +447,8 @@ class BatchClient:
             self._due = self._loop.call_later(MOMENT_S / TICKS, self._tick)
 
     def _tick(self) -> None:
-        """Make a batch once it was quiet for a moment."""
-        self._quiet += 1
+        """Make a batch once it was quiet for a moment, in which none had to wait."""
+        self._quiet = 0 if self._is_full else self._quiet + 1
         if self._quiet < TICKS:
             self._due = self._loop.call_later(MOMENT_S / TICKS, self._tick)
         else:
@@ -467,19 +481,19 @@ class BatchClient:
             made_at=time.time(),
             most_usd=None if None in most else sum(most),
         )
-        followed = FollowedBatch(batch, name, ended)
+        followed = FollowedBatch(batch, name, ended, lines)
         if not self._terms.parks:
             followed.waiting = dict(zip(gathered, posts, strict=True))
         self._take(followed)
-        self._begin(followed, list(lines))
+        self._begin(followed)
 
     # -- one batch --------------------------------------------------------------------------------------------------------------------
 
-    async def _follow(self, followed: FollowedBatch, lines: list[bytes] | None = None) -> None:
+    async def _follow(self, followed: FollowedBatch) -> None:
         """Give the results of a batch to waiting posts. Whatever ends this ends them, too."""
         try:
             try:
-                await self._give_results(followed, lines)
+                await self._give_results(followed)
             except _Lost:
                 await self._lose(followed)
         except MicroagentsError as error:
@@ -495,17 +509,20 @@ class BatchClient:
         followed.give(error)
         _set(followed.ended, error)
 
-    async def _give_results(self, followed: FollowedBatch, lines: list[bytes] | None) -> None:
-        """Create a batch of new lines, or find a recorded one; wait for its end, and give its results to waiting posts.
+    async def _give_results(self, followed: FollowedBatch) -> None:
+        """Create a new batch, or find a recorded one; wait for its end, and give its results to waiting posts.
 
         Raises:
             _Lost: the provider does not know it.
             MicroagentsError: there are no results.
         """
-        if lines is not None:
-            await self._create(followed, lines)
-            lines.clear()
-        elif followed.batch.state == "intended":
+        if followed.unsent:
+            try:
+                await self._create(followed)
+            finally:
+                followed.unsent = ()
+                self._sent.notify()
+        if followed.batch.state == "intended":
             await self._find(followed)
         if followed.batch.state == "waiting" and not followed.has_ended:
             await self._wait(followed)
@@ -541,23 +558,22 @@ class BatchClient:
         batch = structs.replace(followed.batch, state=state, **values)
         followed.batch = structs.replace(batch, number=await self._ledger.keep(batch))
 
-    async def _create(self, followed: FollowedBatch, lines: list[bytes]) -> None:
-        """Create a batch. The request that creates it is repeated only if it cannot have arrived."""
+    async def _create(self, followed: FollowedBatch) -> None:
+        """Create a batch; without an answer it stays intended. The request for it is repeated only if it cannot have arrived."""
         await self._change(followed, "intended")
-        request = await self._insist(followed, partial(self._upload, followed, lines))
+        request = await self._insist(followed, partial(self._upload, followed))
         try:
             async with self._slots:
                 name = await self._insist(followed, partial(self._wire.create, request), ("network", "busy"))
         except ModelUnavailable as error:
             if error.kind == "refused":
                 await self._refuse(followed, error)
-            await self._find(followed)
         else:
             await self._change(followed, "waiting", id=name)
 
-    async def _upload(self, followed: FollowedBatch, lines: list[bytes]) -> bytes:
+    async def _upload(self, followed: FollowedBatch) -> bytes:
         try:
-            return await self._wire.prepare(followed.batch, lines)
+            return await self._wire.prepare(followed.batch, followed.unsent)
         except ModelUnavailable as error:
             if error.kind == "refused":
                 await self._refuse(followed, error)
@@ -714,6 +730,7 @@ class BatchClient:
     def let_go(self, *, cancels: bool) -> None:
         """End all waits, since the run ends; with ``cancels`` cancel the open batches, too."""
         self._has_ended, self._cancels = True, self._cancels or cancels
+        self._sent.notify()
         for post, key in self._posts.items():
             _set(post, _not_sent(key))
         for ended in self._ends.values():

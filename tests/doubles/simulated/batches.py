@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import Counter
@@ -29,6 +30,8 @@ class BatchFaults(Struct, frozen=True, kw_only=True):
     """Faults of a desk. Shares are of batches, or of lines, and are drawn from a seed."""
 
     seed: int = 0
+    upload_s: float = 0.0
+    """Time that an upload takes."""
     late_s: float = 0.0
     """Time from the create to the results."""
     poll_s: float | None = None
@@ -117,6 +120,8 @@ class BatchDesk:
         """Creates by their answer."""
         self.events = Counter[str]()
         """Points of batches' lives that were met."""
+        self.most_unsent = 0
+        """Most batches whose upload had begun, and whose create had not."""
         self.on_event: Callable[[str], None] | None = None
         """Called at each of them, before the answer."""
 
@@ -155,6 +160,8 @@ class BatchDesk:
 
     async def _upload(self, request: web.Request) -> web.Response:
         self._meet("upload")
+        self.most_unsent = max(self.most_unsent, self.events["upload"] - self.events["create"])
+        await asyncio.sleep(self.faults.upload_s)
         parts = await request.post()
         given = parts["file"]
         assert isinstance(given, web.FileField)
