@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -165,6 +165,7 @@ def command(
             changed=changed,
         )
         _plan_promise(asked, from_, as_json=as_json)
+        return
     if gold or model or gold_file is not None or output is not None:
         raise InvalidUsage(
             "--gold, --gold-file, --model and --output go with --wrong-at-most; leave them out: a plan goes by those of its measurement"
@@ -183,6 +184,7 @@ def command(
             )
         wanted = {"target": target, "k": k, "max_cost_usd": max_cost}
         _plan_table(task, option, inputs, from_[0], runs_dir, as_json=as_json, **wanted)
+        return
     from microagents.cli.views.planned import print_plan
     from microagents.studies.measure import measured_from
     from microagents.studies.planning import Rates, plan
@@ -207,10 +209,11 @@ def command(
         repeat=repeat,
     )
     print_plan(found, task, work, option, concurrency, max_cost, max_time, as_json=as_json)
-    raise typer.Exit(NO_RUN * (found.best is None))
+    if found.best is None:
+        raise typer.Exit(NO_RUN)
 
 
-def _plan_promise(asked: Promising, from_: list[str], *, as_json: bool) -> NoReturn:
+def _plan_promise(asked: Promising, from_: list[str], *, as_json: bool) -> None:
     from microagents.cli.promising import promise_plan
     from microagents.cli.views.planned_promise import print_promise
     from microagents.studies.measure import model_measured
@@ -219,12 +222,13 @@ def _plan_promise(asked: Promising, from_: list[str], *, as_json: bool) -> NoRet
     measured = model_measured(asked.runs_dir, from_[0], asked.given.first) if from_ else None
     found = promise_plan(asked, measured)
     print_promise(found, as_json=as_json)
-    raise typer.Exit(NO_RUN if found.missing else 0)
+    if found.missing:
+        raise typer.Exit(NO_RUN)
 
 
 def _plan_table(
     task: str, option: list[str], inputs: str, run: str, runs_dir: Path, *, as_json: bool, **wanted: Any
-) -> NoReturn:
+) -> None:
     from microagents.cli.inputs import given_by
     from microagents.cli.views.planned_rows import print_rows
     from microagents.runs.task_list import tasks_of
@@ -234,7 +238,8 @@ def _plan_table(
     given = given_by(task, option, inputs)
     found = plan_rows(tasks_of(given.work), model_measured(runs_dir, run, given.first), **wanted)
     print_rows(found, task, inputs, option, as_json=as_json)
-    raise typer.Exit(NO_RUN * (not found.is_sure))
+    if not found.is_sure:
+        raise typer.Exit(NO_RUN)
 
 
 def _numbers(actions: str) -> dict[str, int]:

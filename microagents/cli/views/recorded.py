@@ -47,7 +47,7 @@ SHOWN_DEPTH = 2
 LOOK_EVERY_S = 0.5
 
 
-def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, code: bool, as_json: bool) -> NoReturn:
+def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, code: bool, as_json: bool) -> None:
     """Show the recorded state of a run.
 
     Args:
@@ -57,6 +57,9 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         verify: whether to check all records.
         code: whether to import the code that the journal names.
         as_json: whether to print one object.
+
+    Raises:
+        typer.Exit: the records are damaged.
     """
     with reader_of(runs_dir, run, trust=code, watched=True) as reader:
         climbs = _climbs(reader, of_input)
@@ -89,7 +92,8 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         say(" ".join(note.split()), err=as_json)
     for problem in problems:
         typer.echo(f"microagents: {printable(problem)}; keep the file for inspection, and begin another run", err=True)
-    raise typer.Exit(FAILURE * bool(problems))
+    if problems:
+        raise typer.Exit(FAILURE)
 
 
 def _told(reader: Reader, result: Result) -> Iterator[str]:
