@@ -36,12 +36,12 @@ def labels_of(run_id: str, task: str, models: Iterable[str]) -> dict[str, str]:
     """Return the labels of a run's metrics. Its totals are of all its models together, each named once."""
     specs = [without_options(each).partition(":") for each in dict.fromkeys(models)]
     providers = [provider for provider, _, _ in specs]
-    models = [name or provider for provider, _, name in specs]
+    requested = [name or provider for provider, _, name in specs]
     names_of = {
         names.RUN_ID: run_id,
         names.WORKFLOW: task,
         names.PROVIDER: ",".join(dict.fromkeys(providers)),
-        names.REQUEST_MODEL: ",".join(dict.fromkeys(models)),
+        names.REQUEST_MODEL: ",".join(dict.fromkeys(requested)),
         names.SIMULATED: str({*providers} == {"sim"}).lower(),
     }
     return {name: text for name, text in names_of.items() if text}

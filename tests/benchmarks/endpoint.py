@@ -129,10 +129,10 @@ def measure_loops(loops: int, ks: list[int], only: str, *, alike: bool) -> int:
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
         running = [processes.submit(loops_alone, name, k, loops, alike) for name, k in kinds]
         for (name, k), each in zip(kinds, running, strict=True):
-            count, samples, why = each.result()
-            right[k] += count
+            made, samples, why = each.result()
+            right[k] += made
             refused += why
-            print(f"{name:<34} k = {k}: {count:3} of {loops} right, {samples:.2f} samples a call", flush=True)
+            print(f"{name:<34} k = {k}: {made:3} of {loops} right, {samples:.2f} samples a call", flush=True)
     print(f"{len(refused)} requests refused by the double", *refused[:1])
     total, is_missed = loops * len(names), bool(refused)
     for k in ks:
