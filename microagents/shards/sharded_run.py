@@ -29,7 +29,7 @@ from microagents.journal.writer import Writer
 from microagents.roles.live_requests import LiveRequests
 from microagents.roles.solver.backends import Backends
 from microagents.runs.driver.batch import UNSOLVED, outcome_of
-from microagents.runs.driver.begin import RunKeywords, carry_out, new_plan, resume, run
+from microagents.runs.driver.begin import RunKeywords, begin, resume, run
 from microagents.runs.driver.conducting import INTERRUPTED
 from microagents.runs.driver.execute import check_plan, completed_result, told_forecast
 from microagents.runs.driver.keywords import RunControl
@@ -66,15 +66,7 @@ async def run_in_shards(
     Raises:
         InvalidUsage: an argument is wrong, or does not go with shards; nothing was started.
     """
-    plan = structs.replace(new_plan(task, models, given), shards=shards)
-    return await carry_out(
-        plan,
-        given,
-        runs_dir=given.get("runs_dir", "runs"),
-        only=given.get("inputs"),
-        accepted=given.get("accept_changes", ()),
-        execute=execute_in_shards,
-    )
+    return await begin(task, models, given, shards=shards, execute=execute_in_shards)
 
 
 async def resume_in_shards(run_id: str, **given: Any) -> Result:

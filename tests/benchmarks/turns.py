@@ -50,7 +50,11 @@ class Here:
         self.orders = 0
 
     async def post(
-        self, path: str, body: dict[str, Any], headers: Mapping[str, str], on_line: OnLine | None = None  # noqa: ARG002
+        self,
+        path: str,
+        body: dict[str, Any],
+        headers: Mapping[str, str],
+        on_line: OnLine | None = None,  # noqa: ARG002
     ) -> Response:
         """Answer a request."""
         sent = msgspec.json.encode(body)

@@ -16,7 +16,7 @@ from microagents import InvalidUsage, Result, run_sync
 from microagents.base.errors import PeerLost
 from microagents.journal.seals import broken_seals, seal
 from microagents.journal.sharded import reader_of, shard_journal
-from microagents.runs.driver.begin import carry_out, new_plan, resume
+from microagents.runs.driver.begin import begin, resume
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import decide, inspect_run
 from microagents.shards.one_shard import ShardEnding, do_shard
@@ -51,9 +51,8 @@ def towns(number: int, *, equal: int = 0) -> list[Towns]:
 
 def sharded(tasks: Any, folder: Path, shards: int, pool: InTurns | None = None, **given: Any) -> Result[Any]:
     named: Any = {"k": 2, "run_id": "whole", "runs_dir": folder, **given}
-    plan = structs.replace(new_plan(tasks, SPEC.format(log=folder / "log"), named), shards=shards)
     execute = partial(execute_in_shards, pool=pool or InTurns())
-    return asyncio.run(carry_out(plan, named, runs_dir=folder, accepted=(), execute=execute))
+    return asyncio.run(begin(tasks, SPEC.format(log=folder / "log"), named, shards=shards, execute=execute))
 
 
 def again(folder: Path, **given: Any) -> Result[Any]:
@@ -106,6 +105,7 @@ def test_one_cap_bounds_all_shards_and_resume_goes_on_with_a_higher_one(tmp_path
     assert (found.outcome, found.reason) == ("stopped", "--max-calls 9 is reached over all shards")
     assert found.calls == len(asked(tmp_path / "log")) <= 9
     assert found.go_on == f"microagents resume whole --runs-dir {tmp_path} --max-calls 18"
+    assert sharded(towns(12), tmp_path, 3).outcome == "stopped"  # it keeps its cap
     done = again(tmp_path, max_calls=1000)
     assert decided(done) == decided(alone(towns(12), tmp_path))
     assert len(asked(tmp_path / "log")) == 2 * done.calls
@@ -122,16 +122,14 @@ def test_one_cap_bounds_all_shards_and_resume_goes_on_with_a_higher_one(tmp_path
 )
 def test_options_of_one_process_are_refused(given: dict[str, Any], said: str, tmp_path: Path) -> None:
     named: Any = {"runs_dir": tmp_path, **given}
-    plan = structs.replace(new_plan(towns(2), "sim:perfect", named), shards=2)
-    only, folder = named.pop("inputs", None), named.pop("runs_dir")
     with pytest.raises(InvalidUsage, match=said):
-        asyncio.run(carry_out(plan, named, runs_dir=folder, only=only, accepted=(), execute=execute_in_shards))
+        asyncio.run(begin(towns(2), "sim:perfect", named, shards=2, execute=execute_in_shards))
 
 
 def test_a_model_that_cannot_be_asked_is_refused_before_inputs_are_dealt(tmp_path: Path) -> None:
-    plan = structs.replace(new_plan(towns(2), "sim:perfect@delay=1", {"runs_dir": tmp_path}), shards=2)
+    named: Any = {"runs_dir": tmp_path}
     with pytest.raises(InvalidUsage, match="has no option 'delay'"):
-        asyncio.run(carry_out(plan, {}, runs_dir=tmp_path, accepted=(), execute=execute_in_shards))
+        asyncio.run(begin(towns(2), "sim:perfect@delay=1", named, shards=2, execute=execute_in_shards))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -96,8 +96,28 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
         PeerLost: a role's process died too often, or it finds no room.
         ModelUnavailable: a provider refuses the request for good.
     """
+    return await begin(task, models, given)
+
+
+async def begin(
+    task: Task | Sequence[Task],
+    models: Models,
+    given: RunKeywords,
+    *,
+    shards: int = 0,
+    execute: Engine = execute_plan,
+) -> Result:
+    """Begin a run, or continue it with its recorded limits, as `run` says.
+
+    Args:
+        task: as for `run`.
+        models: as for `run`.
+        given: keywords of `run`.
+        shards: number of the runs that do the inputs; 0 for this one.
+        execute: `execute_in_shards` for a run in shards.
+    """
     check_arguments({name: value for name, value in given.items() if value is not None})
-    plan, runs_dir = new_plan(task, models, given), given.get("runs_dir", "runs")
+    plan, runs_dir = structs.replace(new_plan(task, models, given), shards=shards), given.get("runs_dir", "runs")
     if runs_dir is not None and given.get("run_id") is not None:
         recorded = recorded_limits(Path(runs_dir), plan.settings["run_id"])
         kept = {name: value for name, value in recorded.items() if name not in given}
@@ -108,7 +128,7 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
         raise InvalidUsage(
             f"inputs must be numbers of a list of tasks, counted from 0, not {only!r:.100}; nothing was started"
         )
-    return await carry_out(plan, given, runs_dir=runs_dir, only=only, accepted=accepted)
+    return await _carry_out(plan, given, runs_dir=runs_dir, only=only, accepted=accepted, execute=execute)
 
 
 def new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> RunPlan:
@@ -200,7 +220,7 @@ async def resume(
         else:
             calls_before = None
         plan = _changed_plan(plan_of(reader, whole=True), changed)
-    result = await carry_out(plan, changed, runs_dir=runs_dir, only=inputs, accepted=accept_changes, execute=execute)
+    result = await _carry_out(plan, changed, runs_dir=runs_dir, only=inputs, accepted=accept_changes, execute=execute)
     if result.outcome in WAITS and result.calls == calls_before:
         return structs.replace(result, reason=f"{result.reason}; {NOTHING_NEW}")
     return result
@@ -225,7 +245,7 @@ def _changed_plan(plan: RunPlan, changed: ResumeKeywords) -> RunPlan:
     )
 
 
-async def carry_out(
+async def _carry_out(
     plan: RunPlan,
     control: RunControl,
     *,
