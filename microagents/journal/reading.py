@@ -18,6 +18,7 @@ from microagents.base.errors import InputMismatch, InvalidUsage, JournalMismatch
 from microagents.base.trust import JOURNALS
 from microagents.elections.sample_batches import SampleBatch
 from microagents.journal.books import AccountRecord, UndecidedElection
+from microagents.journal.digests import in_order
 from microagents.journal.encoding import MAX_DIGITS, MAX_TEXT_BYTES, UNREADABLE, key_at, recalled
 from microagents.journal.ending import RunEnding
 from microagents.journal.experiment import INPUTS, Change, Experiment, InputsDigest, RunRecord, options_of
@@ -413,9 +414,9 @@ class Reader:
             return read_totals(self._rows).waiting()
 
     def waiting(self) -> dict[str, UndecidedElection]:
-        """Elections that wait for a person, and for which none has said anything for the next sitting, by path."""
-        decided = self.persons()
-        return {path: each for path, each in self.undecided().items() if path not in decided}
+        """Elections that wait for a person, and for which none has said anything for the next sitting, by path, in its order."""
+        decided, undecided = self.persons(), self.undecided()
+        return {path: undecided[path] for path in sorted(undecided, key=in_order) if path not in decided}
 
     def settled_at(self) -> dict[str, str]:
         """Return by path who or which model settled a decision that the vote left open."""

@@ -211,7 +211,7 @@ class Transport:
         return {
             "resultType": "complete",
             "isError": True,
-            "content": [{"type": "text", "text": text_of_result({**result, "content": contents})}],
+            "content": [{"type": "text", "text": text_of_result(result, contents)}],
             "_meta": {FAILED: result.get("isError") is True, FILES: files},
         }
 

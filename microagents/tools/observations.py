@@ -112,9 +112,9 @@ def _facts_of(part: Any) -> dict[str, Any]:
     return {**part, **resource} if isinstance(resource, dict) else part
 
 
-def text_of_result(result: Mapping[str, Any]) -> str:
-    """Write the result of an MCP tool: its contents, and the structured value unless a text says the same."""
-    contents, structured = result.get("content"), result.get("structuredContent", result.get("toolResult"))
+def text_of_result(result: Mapping[str, Any], contents: object) -> str:
+    """Write the result of an MCP tool: its contents, with words for files, and the structured value unless these say the same."""
+    structured = result.get("structuredContent", result.get("toolResult"))
     parts = contents if isinstance(contents, list) else [contents]
     texts = [_text_of(part) for part in parts if part is not None]
     if structured is None:
@@ -126,7 +126,7 @@ def text_of_result(result: Mapping[str, Any]) -> str:
     decoded = [_decoded(text) for text in texts]
     if value == decoded:
         return _json(value)
-    said = [contents, "\n".join(texts), *decoded]
+    said = [result.get("content"), "\n".join(texts), *decoded]
     if value in said or structured in said:
         return "\n".join(map(_tight, texts))
     shown = value if structured == {"result": value} else structured

@@ -51,9 +51,9 @@ class Here:
 
     async def post(
         self,
-        path: str,
+        path: str,  # noqa: ARG002
         body: dict[str, Any],
-        headers: Mapping[str, str],
+        headers: Mapping[str, str],  # noqa: ARG002
         on_line: OnLine | None = None,  # noqa: ARG002
     ) -> Response:
         """Answer a request."""

@@ -69,14 +69,20 @@ DONE = Called(outcome="done", text="read")
     ],
 )
 def test_nothing_that_a_tool_says_is_lost(result: dict[str, Any], text: str) -> None:
-    assert text_of_result(result) == text
+    assert text_of_result(result, result.get("content")) == text
+
+
+def test_a_picture_that_stands_in_the_structured_value_too_is_shown_as_words() -> None:
+    picture = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+    result = {"content": [picture], "structuredContent": {"content": [picture]}}
+    assert text_of_result(result, [{"type": "text", "text": "(PNG, 3 bytes)"}]) == "(PNG, 3 bytes)"
 
 
 def test_nothing_is_lost_of_300_results_of_any_blocks() -> None:
     """Through a server and an agent: ``python -m tests.benchmarks.dialects --part mcp``."""
     for seed in range(300):
         made = dialects.shown_result(seed)
-        text = text_of_result(made.result)
+        text = text_of_result(made.result, made.result.get("content"))
         assert [each for each in made.texts if each not in text] == []
 
 

@@ -59,7 +59,7 @@ async def test_files(tmp_path: Path) -> None:
     await tried(
         McpServer(server=of_node("mcp-server-filesystem", here)),
         ("read_text_file", {"path": f"{here}/a.txt"}, "done", "Tuesday, ä"),
-        ("read_media_file", {"path": f"{here}/p.png"}, "done", "(image, image/png, 16 bytes)"),
+        ("read_media_file", {"path": f"{here}/p.png"}, "done", "(PNG, 16 bytes)"),
         ("write_file", {"path": f"{here}/b.txt", "content": "x"}, "done", "Successfully wrote"),
         ("read_text_file", {"path": f"{tmp_path.parent}/no"}, "error", "denied"),
     )
@@ -69,7 +69,7 @@ async def test_everything() -> None:
     await tried(
         McpServer(server=of_node("mcp-server-everything")),
         ("echo", {"message": "hi"}, "done", "Echo: hi"),
-        ("get-tiny-image", {}, "done", "(image, image/png, "),
+        ("get-tiny-image", {}, "done", "(PNG, "),
         ("get-resource-reference", {"resourceId": 1}, "done", "This is a plaintext resource"),
         ("get-resource-links", {"count": 1}, "done", "demo://resource/dynamic/"),
         ("get-structured-content", {"location": "New York"}, "done", '{"temperature":33,'),

@@ -192,11 +192,9 @@ def command(
     work = None if task is None else task_of(task, option)
     numbers = None if actions is None else _numbers(actions)
     given: Any = [measured_from(runs_dir, each, work) for each in dict.fromkeys(from_)]
-    if p is not None:
-        given = Rates(p=p)
     found = plan(
         work,
-        given,
+        given if p is None else Rates(p=p),
         target=target,
         steps=steps,
         actions=numbers,

@@ -87,7 +87,7 @@ SHOWN_BYTES = 200
 """Bytes of a reply that cannot be read that its error shows."""
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from microagents.actors.role import Context
     from microagents.elections.sample_batches import BatchKind, BatchLedger
