@@ -201,6 +201,7 @@ def plan(
     if actions is not None:
         raise InvalidUsage("the number of actions is for given rates; a measurement of an agent knows it")
     models = [each for each in measured if isinstance(each, ModelMeasurement)]
+    _check_apart(models)
     total = 1 if steps is None and any(each.of_inputs for each in models) else _steps(task, steps)
     given = None
     if strategy is not None or set(chosen) - {"k"}:
@@ -231,6 +232,22 @@ def plan(
     )
     simulated = simulate(rates, total, walked, repeat, concurrency=concurrency)
     return structs.replace(found, simulation=simulated)
+
+
+def _check_apart(models: Sequence[ModelMeasurement]) -> None:
+    """Refuse two measurements of one model: a pool of them would count as two models.
+
+    Raises:
+        InvalidUsage: there are two.
+    """
+    runs = dict[str, str]()
+    for each in models:
+        if each.model in runs:
+            raise InvalidUsage(
+                f"runs {runs[each.model]!r} and {each.run_id!r} measured the same model, {each.model}, and a plan takes one measurement of "
+                "each model; plan by each of them on its own"
+            )
+        runs[each.model] = each.run_id
 
 
 def _steps(task: Task | None, steps: int | None) -> int:

@@ -291,6 +291,12 @@ def test_an_agent_with_given_rates_is_planned_by_its_margins() -> None:
         (None, Rates(p=0.9), {"steps": 10, "k": 101}, "k = 101 votes cannot come from max_draws = 100"),
         (None, Rates(p=0.9), {"actions": {"reed": 1}}, "unknown kind of action 'reed'"),
         (None, [], {"steps": 10}, "nothing was measured"),
+        (
+            None,
+            [made(), structs.replace(made(total=100), run_id="other")],
+            {"steps": 10},
+            "runs 'made' and 'other' measured the same model, made:made",
+        ),
         (None, [made()], {"steps": 10, "actions": {"read": 1}}, "a measurement of an agent knows it"),
         (TASK, Rates(p=0.9), {"strategy": "lead"}, "are for simulated runs, --repeat N"),
     ],
