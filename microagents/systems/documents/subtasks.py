@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 from msgspec import Struct, structs
 
@@ -114,12 +115,10 @@ def _graph_fault(parts: Sequence[Part]) -> str | None:
         unknown = [each for each in part.depends_on if each not in needed]
         if unknown:
             return f"depend on an id that does not exist: {unknown[0]}"
-    done: set[int] = set()
-    while len(done) < len(needed):
-        ready = {each for each in needed if each not in done and done.issuperset(needed[each])}
-        if not ready:
-            return f"depend on each other in a cycle: {', '.join(str(each) for each in needed if each not in done)}"
-        done |= ready
+    try:
+        TopologicalSorter(needed).prepare()
+    except CycleError as error:
+        return f"depend on each other in a cycle: {', '.join(map(str, error.args[1]))}"
     return None
 
 

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from microagents.elections.panels import Majority
-from microagents.elections.rules import Tally
 from microagents.replies.chat import Reply
 from microagents.systems.documents.questions import (
     Asked,
@@ -225,7 +224,7 @@ class DocumentDraft:
             for draft in drafts:
                 draft.outcome = "passed"
             return
-        panel = [author for author in authors if not author.absent]
+        panel, needed = [author for author in authors if not author.absent], Majority(rules.agents).approvals_needed
         checks = []
         for draft in drafts:
             assert draft.segment is not None
@@ -242,8 +241,7 @@ class DocumentDraft:
             ]
         answers: list[Answer] = []
         if checks:
-            quorum = Majority(rules.agents).approvals_needed
-            answers += yield QuestionBatch(at=at, asks=tuple(checks), quorum=quorum)
+            answers += yield QuestionBatch(at=at, asks=tuple(checks), quorum=needed)
         for place, draft in enumerate(drafts):
             given = answers[place * len(panel) : (place + 1) * len(panel)]
             there = {member.agent: _validation(member, reply) for member, reply in zip(panel, given, strict=True)}
@@ -252,16 +250,7 @@ class DocumentDraft:
                 for agent in range(rules.agents)
             ]
             if Missing.OPEN not in given:
-                draft.outcome = "passed" if self._passes(draft) else "failed"
-
-    def _passes(self, draft: SegmentRecord) -> bool:
-        """Return whether the panel approves a segment. A member without a valid judgement does not approve."""
-        panel = Majority(self._rules.agents)
-        tally = Tally(panel)
-        for each in draft.validations:
-            if tally.votes_needed:
-                tally.count(each.passes is True)
-        return not tally.votes_needed and panel.winner(tally) is True
+                draft.outcome = "passed" if draft.approvals >= needed else "failed"
 
     def _split(self, record: SubtaskRecord, finished: str) -> Asking[Sequence[Part] | None]:
         """Propose parts that can take the place of a subtask; None if no valid split was proposed."""

@@ -106,13 +106,6 @@ class Transition(Struct, frozen=True, kw_only=True):
         return self.node
 
 
-class NextQuestion(Struct, frozen=True, kw_only=True):
-    """A contraction to another question."""
-
-    solved: Trajectory | None
-    """Its answer; None if no reply is valid."""
-
-
 class ChainEnd(Struct, frozen=True, kw_only=True):
     """End of a chain."""
 
@@ -125,18 +118,6 @@ class ChainEnd(Struct, frozen=True, kw_only=True):
     transitions: int
     """Number of transitions to the last state."""
     ending: Ending
-
-
-class Reduction(Struct, frozen=True, kw_only=True):
-    """All chains from a question, and their vote."""
-
-    chains: tuple[ChainEnd, ...]
-    best: ChainEnd
-    """The first chain with the most frequent answer."""
-    is_majority: bool
-    """Whether more than half of all chains have its answer."""
-    argmax: tuple[str, ...]
-    """Paths of votes that were decided by plurality."""
 
 
 class ReducedSolution(Solution, frozen=True, kw_only=True):
@@ -156,20 +137,35 @@ class AotConductor(ProblemConductor["Aot"]):
     asks = (Trace, Contract, Discriminate, Ensemble)
 
     async def conduct(self, work: AotWork) -> ReducedSolution:
-        """Solve the problem by its states only."""
+        """Follow all chains from the problem to their ends, and take the most frequent answer."""
         work.progress(0)
         turns = Turns(work, ROOT, temperature=work.strategy.temperature)
-        reduction = await _reduced(work.strategy, turns)
-        turns.notes.chosen = reduction.best.at
-        argmax = reduction.argmax if reduction.is_majority else (*reduction.argmax, work.path_of(ROOT))
-        done = self.concluded(work, reduction.best.answer, problems=1 + reduction.best.transitions, argmax=argmax)
+        root = turns.notes.root
+        root.problem = text_of(work.task)
+        length = len(root.problem) + len(work.task.shown_background())
+        if length > MAX_QUESTION_CHARS:
+            raise InvalidUsage(
+                f"the question has {length:,} characters, and aot takes at most {MAX_QUESTION_CHARS:,}: it sends the whole of it at "
+                "every turn; shorten it, or use another strategy"
+            )
+        chains = _Chains(work.strategy, turns)
+        growing = [chains.tree(each) for each in trees_from(root, work.strategy.trees)]
+        grown = await turns.all_ended(growing)
+        ended = list(chain.from_iterable(grown))
+        counts = Counter(each.answer.vote() for each in ended)
+        best = max(ended, key=lambda each: counts[each.answer.vote()])
+        turns.notes.chosen = best.at
+        argmax = sorted(turns.argmax)
+        if 2 * counts[best.answer.vote()] <= len(ended):
+            argmax.append(work.path_of(ROOT))
+        done = self.concluded(work, best.answer, problems=1 + best.transitions, argmax=tuple(argmax))
         return ReducedSolution(
             answer=done.answer,
             correct=done.correct,
             argmax=done.argmax,
-            transitions=tuple(each.transitions for each in reduction.chains),
-            endings=tuple(each.ending for each in reduction.chains),
-            question=reduction.best.question,
+            transitions=tuple(each.transitions for each in ended),
+            endings=tuple(each.ending for each in ended),
+            question=best.question,
         )
 
 
@@ -177,34 +173,11 @@ def _hash_of(solution: ReasonedAnswer) -> bytes:
     return problem_id(msgspec.json.encode(solution).decode())
 
 
-async def _reduced(strategy: Aot, turns: Turns) -> Reduction:
-    """Follow all chains from a problem to their ends."""
-    root = turns.notes.root
-    root.problem = text_of(turns.task)
-    length = len(root.problem) + len(turns.task.shown_background())
-    if length > MAX_QUESTION_CHARS:
-        raise InvalidUsage(
-            f"the question has {length:,} characters, and aot takes at most {MAX_QUESTION_CHARS:,}: it sends the whole of it at "
-            "every turn; shorten it, or use another strategy"
-        )
-    trees = trees_from(root, strategy.trees)
-    chains = _Chains(root.problem, strategy, turns)
-    growing = [chains.tree(each) for each in trees]
-    grown = await turns.all_ended(growing)
-    ended = list(chain.from_iterable(grown))
-    counts: dict[object, int] = {}
-    for each in ended:
-        counts[each.answer.vote()] = counts.get(each.answer.vote(), 0) + 1
-    best = max(ended, key=lambda each: counts[each.answer.vote()])
-    is_majority = 2 * counts[best.answer.vote()] > sum(counts.values())
-    return Reduction(chains=tuple(ended), best=best, is_majority=is_majority, argmax=tuple(sorted(turns.argmax)))
-
-
 class _Chains:
     """Chains from one question. If a state has several branches, they are a tree."""
 
-    def __init__(self, question: str, strategy: Aot, turns: Turns) -> None:
-        self._question = question
+    def __init__(self, strategy: Aot, turns: Turns) -> None:
+        self._question = turns.notes.root.problem
         self._strategy = strategy
         self._turns = turns
         self._draws: dict[str, Any] = {
@@ -263,14 +236,14 @@ class _Chains:
             if not graph.dependent:
                 return _ended(state, node, state.answer, "nothing to contract")
         both: list[Coroutine[Any, Any, Any]] = [self._onward(tried, graph), self._follow(tried, graph)]
-        onward, followed = await self._turns.all_ended(both)
-        if onward is None:
+        solved, followed = await self._turns.all_ended(both)
+        if not node.problem:
             return _ended(state, node, state.answer, "no contraction")
         left = state.left or (0 if graph is None else graph.longest_path)
-        return await self._judge(tried, onward.solved, followed, left)
+        return await self._judge(tried, solved, followed, left)
 
-    async def _onward(self, tried: Transition, graph: Subquestions | None) -> NextQuestion | None:
-        """Return the next question with its answer; None if there is no valid contraction."""
+    async def _onward(self, tried: Transition, graph: Subquestions | None) -> Trajectory | None:
+        """Give the node the next question, and return its answer; None without a valid contraction, or a valid reply to it."""
         state, node = tried.state, tried.node
         if graph is None:
             asked = ToContract(problem=state.node.problem, reasoning=state.reasoning)
@@ -282,7 +255,7 @@ class _Chains:
         if chosen is None:
             return None
         node.problem = chosen.question
-        return NextQuestion(solved=await self._solve(node, needed=False))
+        return await self._solve(node, needed=False)
 
     async def _judge(
         self, tried: Transition, solved: Trajectory | None, followed: Trajectory | None, left: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from random import Random
 from typing import Generic, TypeVar
@@ -57,24 +57,19 @@ def labels_of(candidates: Sequence[bytes | Raw]) -> list[str]:
     return [digest[:chars] for digest in digests]
 
 
-def shuffled(labels: Sequence[str], ballot: int) -> list[int]:
-    """Indices of candidates in the order for one ballot, shuffled because models prefer the first candidate."""
-    # By label, since the order of launch depends on chance.
-    order = sorted(range(len(labels)), key=lambda index: labels[index])
-    in_order = " ".join(sorted(labels))
-    Random(f"{in_order} {ballot}").shuffle(order)  # noqa: S311 - seeded on purpose
+def shuffled(labels: Iterable[str], ballot: int) -> list[str]:
+    """Labels in the order for one ballot, shuffled because models prefer the first candidate."""
+    order = sorted(labels)  # the order of launch depends on chance
+    Random(f"{' '.join(order)} {ballot}").shuffle(order)  # noqa: S311 - seeded on purpose
     return order
 
 
 def in_orders(candidates: Mapping[str, C], ballots: int, *, opposite: bool) -> list[tuple[C, ...]]:
     """Candidates in the orders in which ballots see them; with ``opposite``, one order and the opposite one, in which models weigh them."""
-    labels = list(candidates)
-    first = shuffled(labels, 0)
+    orders = [shuffled(candidates, ballot) for ballot in range(min(ballots, MAX_ORDERS))]
     if opposite:
-        orders = [first, first[::-1]]
-    else:
-        orders = [shuffled(labels, ballot) for ballot in range(min(ballots, MAX_ORDERS))]
-    return [tuple([candidates[labels[index]] for index in order]) for order in orders]
+        orders = [orders[0], orders[0][::-1]]
+    return [tuple([candidates[label] for label in order]) for order in orders]
 
 
 def chosen_index(vote: str, labels: Sequence[str], path: str) -> int:

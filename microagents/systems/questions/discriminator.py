@@ -37,9 +37,6 @@ wanted, check that both sub-problems are complete in themselves, and that their 
 texts says that the problem is best answered directly.
 Check every candidate, and name the label of the one that is right."""
 
-
-COPIES = """
-The number `copies` of a candidate says how many of the others gave it. They may all be wrong in the same way."""
 TRACED = """
 Where subquestions are wanted, check that each answer is right, that each names all whose answers it needs and no other, and that together \
 they lead to the answer to `problem`."""
@@ -76,8 +73,6 @@ class Discriminate(DurableRequest[Chosen], frozen=True, kw_only=True):
     """Distinct replies, in the order of their first launch."""
     copies: tuple[int, ...]
     """Number of samples that gave each candidate."""
-    show_copies: bool = False
-    """Whether ballots see these numbers."""
     k: int
     max_draws: int
     """Cap of the vote, in ballots."""
@@ -111,16 +106,12 @@ class Discriminator(AskingRole):
         work.pool = self.context.pool(_parts.get(type(request.question), self.draws_as), self.draws_as)
         labels = labels_of(request.candidates)
         max_votes = 2 * request.k - 1
-        system = f"{SYSTEM}{_notes.get(type(request.question), '')}{COPIES if request.show_copies else ''}"
-        copies = request.copies if request.show_copies else [None] * len(labels)
-        labelled = {
-            label: Labelled(label=label, reply=reply, copies=seen)
-            for label, reply, seen in zip(labels, request.candidates, copies, strict=True)
-        }
-        prompts = [
-            prompt_about(work.task, system, ToChoose(question=request.question, candidates=candidates))
-            for candidates in in_orders(labelled, max_votes, opposite=work.weighs)
-        ]
+        system = SYSTEM + _notes.get(type(request.question), "")
+        labelled = {label: Labelled(label, reply) for label, reply in zip(labels, request.candidates, strict=True)}
+        prompts = []
+        for candidates in in_orders(labelled, max_votes, opposite=work.weighs):
+            asked = ToChoose(question=request.question, candidates=candidates)
+            prompts.append(prompt_about(work.task, system, asked))
         question = work.question(
             prompts,
             Choice,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 from msgspec import Raw, Struct
@@ -68,70 +68,60 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
         return self.concluded(work, answer, problems=solved.problems, argmax=solved.argmax)
 
     async def solve(self, request: Solve) -> RecursiveSolution:
-        """Solve one problem."""
+        """Solve a problem by halves, each on any replica of the conductor, and compose their answers; or answer it directly."""
         work: ProblemWork = self.work_on(request)
         strategy = work.strategy
-        turns = Turns(work, request.at, temperature=BALLOT_TEMPERATURE, show_copies=strategy.show_copies)
-        return await _solved(request, strategy, turns, work.ask)
-
-
-async def _solved(
-    problem: Solve,
-    strategy: Recursive,
-    turns: Turns,
-    solve: Callable[[Solve], Coroutine[Any, Any, RecursiveSolution]],
-) -> RecursiveSolution:
-    """Solve a problem by halves, each on any replica of the conductor, and compose their answers; or answer it directly."""
-    node = turns.notes.root
-    draws: dict[str, Any] = {
-        "samples": most_ballots(strategy.k),
-        "at_least": strategy.min_candidates,
-        "max_draws": strategy.max_draws,
-        "sampling": turns.task.sampling,
-    }
-    node.problem, node.depth = problem.problem, problem.depth
-    halves: Sequence[RecursiveSolution] = ()
-    cut: Decomposition | None = None
-    if problem.depth < strategy.depth and problem.width != 1:
-        asked = ToDecompose(problem=problem.problem)
-        cut = await turns.take(
-            node,
-            Decompose(at=f"{node.at}/{TurnKind.DECOMPOSE}", asked=asked, above=problem.above, **draws),
+        turns = Turns(work, request.at, temperature=BALLOT_TEMPERATURE)
+        node = turns.notes.root
+        draws: dict[str, Any] = {
+            "samples": most_ballots(strategy.k),
+            "at_least": strategy.min_candidates,
+            "max_draws": strategy.max_draws,
+            "sampling": turns.task.sampling,
+        }
+        node.problem, node.depth = request.problem, request.depth
+        halves: Sequence[RecursiveSolution] = ()
+        cut: Decomposition | None = None
+        if request.depth < strategy.depth and request.width != 1:
+            asked = ToDecompose(problem=request.problem)
+            cut = await turns.take(
+                node,
+                Decompose(at=f"{node.at}/{TurnKind.DECOMPOSE}", asked=asked, above=request.above, **draws),
+            )
+        if cut is None or cut.is_atomic:
+            ask: Consult[Any, Raw] = AnswerDirectly(
+                at=f"{node.at}/{TurnKind.ANSWER}", asked=ToSolve(problem=request.problem), **draws
+            )
+        else:
+            above = (*request.above, problem_id(request.problem))
+            # Halving the bound on the width at every cut keeps decisions independent of time: a shared count would not.
+            more = fewer = None
+            if request.width is not None:
+                more, fewer = request.width - request.width // 2, request.width // 2
+            parts = [
+                Solve(at=f"{node.at}/{number}", problem=part, depth=request.depth + 1, width=width, above=above)
+                for number, (part, width) in enumerate([(cut.first, more), (cut.second, fewer)], 1)
+            ]
+            node.children = tuple([ProblemNode(at=each.at, problem=each.problem, depth=each.depth) for each in parts])
+            solving = [work.ask(part) for part in parts]
+            halves = await turns.all_ended(solving)
+            to_compose = ToCompose(
+                problem=request.problem,
+                first=cut.first,
+                answer_to_first=Raw(halves[0].answer),
+                second=cut.second,
+                answer_to_second=Raw(halves[1].answer),
+                compose=cut.compose,
+            )
+            ask = Compose(at=f"{node.at}/{TurnKind.COMPOSE}", asked=to_compose, **draws)
+        node.answer = await turns.take(node, ask)
+        assert node.answer is not None
+        below = [path for each in halves for path in each.argmax]
+        return RecursiveSolution(
+            answer=bytes(node.answer),
+            problems=1 + sum(each.problems for each in halves),
+            argmax=(*turns.argmax, *below),
         )
-    if cut is None or cut.is_atomic:
-        ask: Consult[Any, Raw] = AnswerDirectly(
-            at=f"{node.at}/{TurnKind.ANSWER}", asked=ToSolve(problem=problem.problem), **draws
-        )
-    else:
-        above = (*problem.above, problem_id(problem.problem))
-        # Halving the bound on the width at every cut keeps decisions independent of time. A shared count would depend on the faster half.
-        more, fewer = (
-            (None, None) if problem.width is None else (problem.width - problem.width // 2, problem.width // 2)
-        )
-        parts = [
-            Solve(at=f"{node.at}/{number}", problem=part, depth=problem.depth + 1, width=width, above=above)
-            for number, (part, width) in enumerate([(cut.first, more), (cut.second, fewer)], 1)
-        ]
-        node.children = tuple([ProblemNode(at=each.at, problem=each.problem, depth=each.depth) for each in parts])
-        solving = [solve(part) for part in parts]
-        halves = await turns.all_ended(solving)
-        to_compose = ToCompose(
-            problem=problem.problem,
-            first=cut.first,
-            answer_to_first=Raw(halves[0].answer),
-            second=cut.second,
-            answer_to_second=Raw(halves[1].answer),
-            compose=cut.compose,
-        )
-        ask = Compose(at=f"{node.at}/{TurnKind.COMPOSE}", asked=to_compose, **draws)
-    node.answer = await turns.take(node, ask)
-    assert node.answer is not None
-    below = [path for each in halves for path in each.argmax]
-    return RecursiveSolution(
-        answer=bytes(node.answer),
-        problems=1 + sum(each.problems for each in halves),
-        argmax=(*turns.argmax, *below),
-    )
 
 
 class Recursive(Strategy):
@@ -152,8 +142,6 @@ class Recursive(Strategy):
     min_candidates: Annotated[int, Field(ge=1, le=199)] = 2
     """Number of valid candidates that is aimed at, 2k - 1 at most: if fewer than these are valid, but one is, more are drawn. One that
     remains without a rival is taken, and marked `single`."""
-    show_copies: bool = False
-    """Show discriminators how many samples gave each candidate."""
 
     @model_validator(mode="after")
     def _can_decide(self) -> Self:

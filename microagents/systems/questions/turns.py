@@ -49,9 +49,9 @@ class AnswerDirectly(Direct[Votable, Raw], frozen=True, kw_only=True):
 
 
 class Turns:
-    """Takes the turns at a problem by the votes of the work's strategy; ballots maybe see how many samples gave each candidate."""
+    """Takes the turns at a problem by the votes of the work's strategy."""
 
-    def __init__(self, work: Work[Any, Any], at: str, *, temperature: float, show_copies: bool = False) -> None:
+    def __init__(self, work: Work[Any, Any], at: str, *, temperature: float) -> None:
         self.task: Problem[Any] = work.task
         self.argmax: list[str] = []
         """Paths of the votes that were decided by plurality."""
@@ -59,7 +59,6 @@ class Turns:
         self.notes = ProblemNotes(task=work.task, root=ProblemNode(at=at))
         self._work = work
         self._sampling = sampling_at(work.task, temperature)
-        self._show_copies = show_copies
         work.note(self.notes)
 
     async def take(self, node: ProblemNode, ask: Consult[Any, R], asked: Votable | None = None) -> R | None:
@@ -102,7 +101,6 @@ class Turns:
             question=asked,
             candidates=tuple([each.json for each in candidates]),
             copies=tuple([each.copies for each in candidates]),
-            show_copies=self._show_copies,
             k=self._work.strategy.k,
             max_draws=self._work.strategy.max_draws,
             sampling=self._sampling,

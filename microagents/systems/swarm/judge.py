@@ -7,7 +7,6 @@ from msgspec import Raw, Struct
 from microagents.elections.rules import FirstTo
 from microagents.replies.chat import Sampling
 from microagents.systems.questions.candidates import chosen_index, in_orders, labels_of
-from microagents.systems.questions.discriminator import COPIES
 from microagents.systems.questions.questions import Labelled
 from microagents.systems.swarm.steps import MORE, Pick, StepQuestion, ToPick
 from microagents.task import prompt_about
@@ -18,6 +17,9 @@ their replies, in no order of merit, each behind a label. Take every text as the
 Work out what a right reply must have. Then compare every candidate with that. Many that say the same are a sign, and no proof. Say in \
 `reason` what decides, and name the label of the best one in `choice`. Where `may_ask_for_more` is true and none of them will do, choose \
 MORE instead: others are then asked as well."""
+
+COPIES = """
+The number `copies` of a candidate says how many of the others gave it. They may all be wrong in the same way."""
 
 
 class Picked(Struct, frozen=True, kw_only=True):
@@ -45,19 +47,6 @@ class PickBest(DurableRequest[Picked], frozen=True, kw_only=True):
     """Cap of the vote."""
     sampling: Sampling
 
-    def picked(self, pick: Pick) -> Picked:
-        """Return the reply that a vote picked.
-
-        Raises:
-            InvalidUsage: it is none of the candidates; a person decided for it.
-        """
-        is_more = self.may_ask_for_more and pick.vote() == MORE
-        if is_more:
-            index = None
-        else:
-            index = chosen_index(pick.vote(), labels_of(self.candidates), f"{self.input}/{self.at}")
-        return Picked(index=index, reason=pick.reason)
-
 
 class Judge(DurableRole):
     """Picks the best of several replies by a vote, or asks for more of them."""
@@ -69,23 +58,17 @@ class Judge(DurableRole):
 
         Raises:
             Undecided: too many ballots were flagged, or none has k votes.
+            InvalidUsage: a person decided for none of the candidates.
         """
         work, labels = self.work_on(request), labels_of(request.candidates)
         told = max(request.copies) > 1
-        copies = request.copies if told else [None] * len(labels)
-        offered = {
-            label: Labelled(label=label, reply=reply, copies=number)
-            for label, reply, number in zip(labels, request.candidates, copies, strict=True)
-        }
-        system = PICK_SYSTEM + COPIES * told
-        prompts = [
-            prompt_about(
-                work.task,
-                system,
-                ToPick(question=request.asked, candidates=candidates, may_ask_for_more=request.may_ask_for_more),
-            )
-            for candidates in in_orders(offered, 2 * request.k - 1, opposite=work.weighs)
-        ]
+        offered = {}
+        for label, reply, copies in zip(labels, request.candidates, request.copies, strict=True):
+            offered[label] = Labelled(label, reply, copies if told else None)
+        prompts = []
+        for candidates in in_orders(offered, 2 * request.k - 1, opposite=work.weighs):
+            asked = ToPick(request.asked, candidates, request.may_ask_for_more)
+            prompts.append(prompt_about(work.task, PICK_SYSTEM + COPIES * told, asked))
         decision = await work.elect(
             request.at,
             prompts,
@@ -95,4 +78,7 @@ class Judge(DurableRole):
             max_draws=request.max_draws,
             choices=[*labels, MORE] if request.may_ask_for_more else labels,
         )
-        return request.picked(decision.require())
+        pick = decision.require()
+        if request.may_ask_for_more and pick.vote() == MORE:
+            return Picked(index=None, reason=pick.reason)
+        return Picked(index=chosen_index(pick.vote(), labels, decision.path), reason=pick.reason)

@@ -199,7 +199,7 @@ async def test_a_split_that_returns_one_subtask_is_refused_and_proposed_again() 
     assert result.value["not_agreed"] == ["write"]
     assert recorded().subtasks[0].refused_splits == [
         "the subtasks are 1, which is no split",
-        "the subtasks depend on each other in a cycle: 1, 2",
+        "the subtasks depend on each other in a cycle: 1, 2, 1",
     ]
 
 
