@@ -22,10 +22,10 @@ from .studies.measure import Measurement, measure
 from .studies.planning import Rates, plan
 from .systems.agents.actions import Action, AgentState
 from .systems.agents.agent import AgentTask
-from .systems.agents.customers import ask
 from .systems.chains.row_task import RowTask
 from .systems.questions.problem import Problem
 from .task import ChainTask, Task
+from .tools.customers import ask
 from .tools.effect_keys import current_effect_key
 from .tools.mcp_servers import McpServer
 from .tools.tool import EffectKey, RunInput, tool

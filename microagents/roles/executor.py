@@ -52,6 +52,7 @@ RECORD_S = 5.0
 OUTCOME = "/outcome"
 """Last component of the place at which the outcome of a call is recorded."""
 LOST = Called(outcome="unknown", text="the process that made the call died before it heard of the outcome")
+UNANSWERED = Called(outcome="unknown", text="the customer has not answered")
 _acting: set[asyncio.Task[Called]] = set()
 """Destructive calls under way in this process. Nothing cancels them, not even the end of their run."""
 
@@ -77,7 +78,8 @@ class Execute(DurableRequest[Called], frozen=True, kw_only=True):
 
     A call that changes the world has the place of its making (`making_at`). Its intention is recorded there, its ``outcome`` below
     it. If the outcome of a destructive call is unknown, the reason stands at ``unknown``; the word of a person or of the call itself
-    later, at ``found``. The decision for the call must be durable before.
+    later, at ``found``. The decision for the call must be durable before. A call of `ask` goes to the callback of the run's caller, and
+    the answer is recorded at the place; it is unknown while there is none.
     """
 
     as_json = True
@@ -104,12 +106,6 @@ class CustomerQuestion(Struct, frozen=True, kw_only=True):
 
 OnAsk = Callable[[CustomerQuestion], Awaitable[str | None] | str | None]
 """Asks the customer, and returns the answer; None to let the input wait for one. A function or an async one; a plain one has a thread."""
-
-
-class AskCustomer(DurableRequest[str | None], frozen=True, kw_only=True):
-    """Ask the customer by the callback of the run's caller; the answer is recorded at the place. None without one."""
-
-    text: str
 
 
 class EndEffects(Request[list[int]], frozen=True, kw_only=True):
@@ -180,9 +176,12 @@ class Executor(DurableRole):
 
         Raises:
             NotSent: the run is ending, so it is not made.
+            TaskFailed: the callback that asks the customer raised, or its answer is none.
         """
         work = self.work_on(request)
         path = work.path_of(request.at)
+        if work.task.toolbox.asks_customer(request.tool):
+            return await self._ask_customer(work, request)
         await self._may_begin.wait()
         if self._is_ending and path not in self._effects:
             raise NotSent(path)
@@ -200,16 +199,11 @@ class Executor(DurableRole):
             self._effects[path].set_name(f"{spec.name} ({spec.effect}) at {path.partition(MAKING)[0]}")
         return await asyncio.shield(self._effects[path])
 
-    async def ask_customer(self, request: AskCustomer) -> str | None:
-        """Let the caller ask the customer, and record the answer; a person's counts if it was first.
-
-        Raises:
-            TaskFailed: the callback raised, or its answer is none.
-        """
+    async def _ask_customer(self, work: Work[Any, Any], request: Execute) -> Called:
+        """Let the caller ask the customer, and record the answer; a person's counts if it was first."""
         if self._on_ask is None:
-            return None
-        work = self.work_on(request)
-        question = CustomerQuestion(path=work.path_of(request.at), text=request.text)
+            return UNANSWERED
+        question = CustomerQuestion(path=work.path_of(request.at), text=request.arguments["text"])
         try:
             given = await _asked(self._on_ask, question)
         except (Exception, asyncio.CancelledError, SystemExit) as error:  # a caller's code may raise anything
@@ -217,13 +211,13 @@ class Executor(DurableRole):
                 raise
             raise TaskFailed("on_ask()", f"raised {error!r}", traceback_of(error)) from error
         if given is None:
-            return None
+            return UNANSWERED
         try:
             answer = msgspec.convert({"text": given}, CustomerAnswer)
         except msgspec.ValidationError as error:
             raise TaskFailed("on_ask()", f"gave no answer to {question.path}: {error}") from None
         await work.record_answer(request.at, answer)
-        return answer.text
+        return Called(outcome="done", text=answer.text)
 
     async def end_effects(self, request: EndEffects) -> list[int]:  # noqa: ARG002 - the message is the address
         """Wait for the calls under way; returns the inputs whose work can go on."""

@@ -11,6 +11,7 @@ import msgspec
 
 from microagents.base.errors import InvalidDefinition
 from microagents.replies.tool_calls import ToolCall, with_whole_numbers
+from microagents.tools.customers import ask
 from microagents.tools.json_schemas import schema_check
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import BadArguments, FunctionTool, ToolSpec
@@ -59,6 +60,11 @@ class Toolbox:
         self.specs = _by_name([*(each.spec for each in functions), *of_servers], reserved)
         self._allowed = allowed
         self._check_allowed()
+
+    def asks_customer(self, name: str) -> bool:
+        """Return whether the tool of a name is the shipped `ask`."""
+        given = self.functions.get(name)
+        return given is not None and given.function is ask
 
     def as_declared(self, call: ToolCall) -> ToolCall:
         """Return a call with its arguments as its tool declares them; one that does not fit as it is."""

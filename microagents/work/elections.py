@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any, ClassVar, Generic, TypedDict, Unpack, cast
+from copy import copy
+from typing import Any, ClassVar, Generic, Self, TypedDict, Unpack, cast
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -131,6 +132,12 @@ class Elections(Generic[T, G]):
         """The last question without its prompts and its state, what it was made of, and how prompts are completed: most questions of
         a work are alike."""
 
+    def with_pool(self, *names: str) -> Self:
+        """Return the same work with other models: those of the first ``--model NAME=SPEC`` of the run, else the common pool."""
+        work = copy(self)
+        work.pool = self.role.context.pool(*names)
+        return work
+
     @property
     def task(self) -> T:
         """Task of this input, or of the agent that it was handed off to."""
@@ -195,6 +202,7 @@ class Elections(Generic[T, G]):
                 )
             self.keep(each.all_files)
         given = (
+            self.pool,
             reply,
             options.get("rule"),
             options.get("sampling"),

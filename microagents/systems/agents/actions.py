@@ -168,7 +168,7 @@ def call_digest(call: ToolCall, parameters: Mapping[str, Any]) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-class ToCompressActions(Struct, frozen=True, kw_only=True):
+class ToShorten(Struct, frozen=True, kw_only=True):
     """Data of the question that takes actions into the summary."""
 
     goal: str

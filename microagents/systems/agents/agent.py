@@ -31,7 +31,6 @@ from microagents.systems.agents.actions import (
     PastAction,
     call_digest,
 )
-from microagents.systems.agents.customers import ask
 from microagents.task import ChainTask, types_named
 from microagents.tools.tool import EffectKey, FunctionTool, RunInput, called_in, hands_off
 from microagents.tools.toolbox import BAD_ARGUMENTS, GivenTool, Toolbox
@@ -191,17 +190,12 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         declared = plain(result, canonical=True)
         return ToolCall(END, {name: declared[name] for name in call.arguments if name in declared})
 
-    def asks_customer(self, name: str) -> bool:
-        """Return whether the tool of a name is the shipped `ask`."""
-        given = self.toolbox.functions.get(name)
-        return given is not None and given.function is ask
-
     def read_words(self, text: str, reply: type[Reply]) -> Reply | str | None:
         """Take a text without a call as a question to the customer, else as the end; flag it if the result is no text."""
         called = [f"{name}(" for name in (*self.toolbox.specs, END)]
         if not issubclass(reply, Action) or _CALL_BEGUN.search(text) or any(each in text for each in called):
             return None
-        asking = next(filter(self.asks_customer, self.toolbox.functions), None)
+        asking = next(filter(self.toolbox.asks_customer, self.toolbox.functions), None)
         fields, kind = self.result_type().__struct_encode_fields__, self.result_type()
         if asking is not None:
             call = ToolCall(asking, {"text": text.strip()})

@@ -32,8 +32,6 @@ from microagents.elections.rules import Rule
 from microagents.replies.chat import Prompt, Sampling, decoder_of
 from microagents.replies.model_replies import as_reply
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
-from microagents.systems.chains.judge import Choose
-from microagents.systems.chains.paraphraser import Paraphrase
 from microagents.task import ChainTask, chain_types, state_class
 from microagents.tools.effect_keys import KeyedBy
 from microagents.work.conductor import Conductor
@@ -418,8 +416,6 @@ async def step_by_step(chain: Chain) -> object:
 
 class ChainConductor(Conductor[ChainTask[Any, Any], G]):
     """Base class of conductors that walk chains. `try --one` works with every strategy that has such a conductor."""
-
-    may_ask = (Paraphrase, Choose)
 
     def chain(self, work: Work[ChainTask[Any, Any], G]) -> Chain:
         """Return the chain of one input, as the strategy describes it."""

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct, structs
 from pydantic import Field, field_validator, model_validator
 
 from microagents.actors.registry import unknown
-from microagents.actors.role import Deployment, Strategy
+from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
 from microagents.base.user_code import called
 from microagents.elections.dissent import alpha_of
@@ -24,9 +24,9 @@ from microagents.elections.laws import expected_votes
 from microagents.elections.rules import FirstValid, Rule, Tally, Unanimity, UntilImprobable, Weighed, portable
 from microagents.replies.chat import Prompt, decoder_of, vote_of
 from microagents.systems.chains.chain import Chain, ChainStep, Rung
-from microagents.systems.chains.judge import Choose, StepJudge
+from microagents.systems.chains.judge import JUDGE, choice_among
 from microagents.systems.chains.lookahead import Lookahead, lookahead_in
-from microagents.systems.chains.paraphraser import Paraphrase, Paraphraser
+from microagents.systems.chains.paraphraser import PARAPHRASER, paraphrase
 from microagents.task import ChainTask, Task
 from microagents.work.elections import put_to
 
@@ -43,9 +43,7 @@ class OtherWords(Struct, frozen=True, kw_only=True):
     async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:  # noqa: ARG002 - a rung
         """Hold the vote on a paraphrase; None if no paraphrase keeps every number and name."""
         asked: Prompt = called(chain.task.prompt, step.state, gives=Prompt, at=step.number)
-        said = await chain.work.ask(
-            Paraphrase(at=f"step/{step.number}/{self.name}/text", prompt=asked, sampling=chain.task.sampling)
-        )
+        said = await paraphrase(chain.work, f"step/{step.number}/{self.name}/text", asked)
         if said is None:
             return None
         again = chain.work.question(
@@ -83,15 +81,14 @@ class JudgeOfCandidates(Struct, frozen=True, kw_only=True):
         if len(votes) < 2:  # noqa: PLR2004 - there is nothing to choose
             return None
         candidates = tuple(map(Raw, first.values()))
-        asked = Choose(
-            at=f"step/{step.number}/{self.name}",
-            prompt=step.question.prompts[0],
-            candidates=candidates,
-            k=self.margin,
+        chosen = await choice_among(
+            chain.work,
+            f"step/{step.number}/{self.name}",
+            step.question.prompts[0],
+            candidates,
+            margin=self.margin,
             max_draws=chain.max_draws,
-            sampling=chain.task.sampling,
         )
-        chosen = await chain.work.ask(asked)
         tally = tuple((first[vote], number) for vote, number in votes.items())
         verdict = Verdict(outcome="inferred", leader=chosen, tally=tally, ballots=(), cost_usd=0.0)
         if chosen is None:
@@ -212,13 +209,10 @@ or `discard` it."""
             half = max(1, self.draw_cap // 2)
         return UntilImprobable(rule, p=self.p, alpha=alpha_of(number, steps, self.false_alarms), at_most=half)
 
-    def deployments(self) -> list[Deployment]:
-        """Return the roles of an election and of the ladder's rungs."""
-        roles = [("paraphrase", Paraphraser), ("judge", StepJudge)]
-        return [
-            *super().deployments(),
-            *(Deployment(role=role) for name, role in roles if name in rungs_in(self.ladder)),
-        ]
+    def drawing(self) -> list[str]:
+        """Name the roles of an election, and those of the ladder's rungs."""
+        rungs = {"paraphrase": PARAPHRASER, "judge": JUDGE}
+        return [*super().drawing(), *(name for rung, name in rungs.items() if rung in rungs_in(self.ladder))]
 
 
 def check_no_ladder(task: Task, strategy: Climbing) -> None:

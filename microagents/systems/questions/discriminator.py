@@ -102,8 +102,8 @@ class Discriminator(AskingRole):
             Undecided: too many ballots were flagged.
             InvalidUsage: a person decided for a label that no candidate has.
         """
-        work = self.work_on(request)
-        work.pool = self.context.pool(_parts.get(type(request.question), self.draws_as), self.draws_as)
+        part = _parts.get(type(request.question), self.draws_as)
+        work = self.work_on(request).with_pool(part, self.draws_as)
         labels = labels_of(request.candidates)
         max_votes = 2 * request.k - 1
         system = SYSTEM + _notes.get(type(request.question), "")

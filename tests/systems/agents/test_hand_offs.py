@@ -21,7 +21,7 @@ from microagents.runs.inspection.climbs import climbs_of
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.actions import Action
 from microagents.systems.agents.agent import AgentAnswer, AgentTask
-from microagents.systems.agents.customers import ask
+from microagents.tools.customers import ask
 from microagents.tools.tool import tool
 from microagents.tools.toolbox import GivenTool
 from tests.benchmarks.harness import is_killed

@@ -1,4 +1,4 @@
-"""The customer of an agent: the action that asks one, whose answer the input waits for."""
+"""The customer of an agent: the tool that asks one, whose answer the input waits for."""
 
 from __future__ import annotations
 
