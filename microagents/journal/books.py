@@ -33,18 +33,6 @@ from microagents.journal.tables import InputRow
 NO_VOTE = (*OPEN_OUTCOMES, "sampled", "inferred", "once")
 """Outcomes whose valid replies are not counted as votes."""
 
-_ADDED = (
-    "unanswered",
-    "estimated_usd",
-    "unsettled_usd",
-    "unsettled_tokens",
-    "unpriced",
-    "unmeasured",
-    "miscounted",
-    "joined",
-)
-"""Numbers of calls that an account adds up under the same names."""
-_TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
 USD_DIGITS = 12
 """Decimals of the cost of a run: beyond any price of a token, and before the noise of its sum."""
 MAX_WALL_S = 1e300
@@ -189,26 +177,13 @@ class Books:
         self.totals.mark = record.most
 
     def _add_calls(self, record: RecordCalls) -> None:
-        account, usage = self.totals.account, record.usage
-        account.in_flight_by[record.source] = record.in_flight
-        account.calls += record.billed
-        for name in _ADDED:
-            setattr(account, name, getattr(account, name) + getattr(record, name))
+        account = self.totals.account
+        account.add(record)
         account.unpriced = max(0, account.unpriced)  # a call that died unsent is settled, too
-        for reason, count in record.repeated.items():
-            account.repeated[reason] = account.repeated.get(reason, 0) + count
-        for spec, refused in record.refused.items():  # a new dict, since earlier accounts share the one before
-            account.refused = {**account.refused, spec: {**account.refused.get(spec, {}), **refused}}
-        account.limits |= record.limits
+        account.in_flight_by[record.source] = record.in_flight
         for took_s in record.took_s.values():
             for bucket in map(bucket_of, took_s):
                 account.durations[bucket] = account.durations.get(bucket, 0) + 1
-        for name in _TOKENS:
-            setattr(account, name, getattr(account, name) + (getattr(usage, name) or 0))
-        if usage.cost_usd is None or account.cost_usd is None:
-            account.cost_usd = None
-        else:
-            account.cost_usd += usage.cost_usd
 
     def expect(self, cost_usd: float) -> None:
         """Note the expected cost from now on."""

@@ -66,75 +66,81 @@ class Ended(Struct, frozen=True, kw_only=True):
     """The error of a reply that could not be read; else empty."""
 
 
-class RecordCalls(Struct, frozen=True, kw_only=True, tag=True):
+class CallSums(Struct, kw_only=True):
+    """Sums over calls to models: those of one report, or of a whole run."""
+
+    calls: int = 0
+    """Calls that have ended, and that the provider may bill."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    """Input tokens that providers read from their caches."""
+    cache_write_tokens: int = 0
+    """Input tokens that providers wrote into their caches for a higher price."""
+    cost_usd: float | None = 0.0
+    """Cost of all calls; None once the price of one is unknown. A call without a reply adds an estimated cost, but no tokens."""
+    unanswered: int = 0
+    """Calls that were cancelled or timed out before their reply arrived. They may be billed."""
+    estimated_usd: float = 0.0
+    """The part of the cost that is estimated: unanswered calls count as much as an average one."""
+    unsettled_usd: float = 0.0
+    """What unanswered and lost calls may have cost beyond ``cost_usd``, at most, while a limit of tokens or cost was given."""
+    unsettled_tokens: int = 0
+    """Most tokens that they may have used beyond the counted ones."""
+    unpriced: int = 0
+    """Unanswered and lost calls under a limit whose price is unknown: their model states no maximum, and has told no cost yet. The first
+    price settles them, so the number of a report may be negative."""
+    unmeasured: int = 0
+    """Replies of unknown length, to which the flag ``too_long`` could not be applied."""
+    miscounted: int = 0
+    """Replies whose stated usage cannot be right, so that their calls count at the most that they can have used."""
+    joined: int = 0
+    """Samples that came in the request of another one, so that they are no calls."""
+    repeated: dict[str, int] = field(default_factory=dict)
+    """Calls that were sent again, by the reason: ``busy``, ``server``, ``network``, ``timeout``, ``garbled``, or ``straggler``."""
+    refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    """Parameters that models refuse, by the spec of the model, each with the one that is sent instead; None for none."""
+    limits: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Limits a minute that providers stated, by the spec of the model and by what they limit, such as ``output tokens``."""
+
+    def add(self, later: CallSums) -> None:
+        """Add the sums over later calls."""
+        for name in _SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(later, name))
+        if self.cost_usd is None or later.cost_usd is None:
+            self.cost_usd = None
+        else:
+            self.cost_usd += later.cost_usd
+        # New dicts, since copies of an account share the ones before.
+        self.repeated = dict(Counter(self.repeated) + Counter(later.repeated))
+        for spec, refused in later.refused.items():
+            self.refused = {**self.refused, spec: {**self.refused.get(spec, {}), **refused}}
+        self.limits = {**self.limits, **later.limits}
+
+
+_SUMMED = [each.name for each in structs.fields(CallSums) if each.type in (int, float)]
+"""Numbers that are known of every call."""
+
+
+class RecordCalls(CallSums, kw_only=True, tag=True):
     """Calls that one replica of the solver sent or ended in one iteration of the event loop. No other role counts calls."""
 
     source: str
     """Name of the replica."""
     in_flight: dict[str, int] = field(default_factory=dict)
     """Calls of the replica in flight then, by the spec of the model."""
-    billed: int = 0
-    """Calls that have ended, and that the provider may bill."""
-    usage: Usage
-    """Sum over the ended calls; an unknown price makes the cost None. A call without a reply adds an estimated cost, but no tokens."""
-    unanswered: int = 0
-    """Billed calls whose reply did not arrive: they were cancelled or timed out."""
-    estimated_usd: float = 0.0
-    """The part of the cost that is estimated: for unanswered calls."""
-    unsettled_usd: float = 0.0
-    """What unanswered calls may have cost beyond their estimate, at most."""
-    unsettled_tokens: int = 0
-    """Most tokens that calls may have used beyond the counted ones."""
-    unpriced: int = 0
-    """Unanswered calls under a limit of cost that no price was known for; the first price settles them, so it may be negative."""
-    unmeasured: int = 0
-    """Replies whose length was to be compared with a limit, and is unknown."""
-    miscounted: int = 0
-    """Replies whose stated usage cannot be right."""
-    joined: int = 0
-    """Samples that came in the request of another one."""
-    repeated: dict[str, int] = field(default_factory=dict)
-    """Number of calls that are sent again, by the kind of failure; ``straggler`` for those whose first attempt is still open."""
-    refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
-    """Parameters that models refuse, by the spec of the model, each with the one that is sent instead."""
-    limits: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Limits a minute that providers state, by the spec of the model and by what they limit, such as ``output tokens``."""
     took_s: dict[str, list[float]] = field(default_factory=dict)
     """Seconds that answered calls took, by the spec of the model, without models that answer at once."""
-    ended: list[Ended] = []
+    ended: list[Ended] = field(default_factory=list)
     """Ends of the leases of its calls."""
 
-    def plus(self, later: RecordCalls) -> RecordCalls:
-        """Return the sum of this report and a later one of the same replica."""
-        ours, theirs = self.usage, later.usage
-        unknown = ours.cost_usd is None or theirs.cost_usd is None
-        return RecordCalls(
-            source=self.source,
-            **{name: getattr(self, name) + getattr(later, name) for name in _SUMMED},
-            usage=Usage(
-                input_tokens=(ours.input_tokens or 0) + (theirs.input_tokens or 0),
-                output_tokens=(ours.output_tokens or 0) + (theirs.output_tokens or 0),
-                cached_tokens=ours.cached_tokens + theirs.cached_tokens,
-                cache_write_tokens=ours.cache_write_tokens + theirs.cache_write_tokens,
-                cost_usd=None if unknown else (ours.cost_usd or 0) + (theirs.cost_usd or 0),
-            ),
-            repeated={
-                name: self.repeated.get(name, 0) + later.repeated.get(name, 0)
-                for name in {**self.repeated, **later.repeated}
-            },
-            refused={**self.refused, **later.refused},
-            limits={**self.limits, **later.limits},
-            took_s={
-                spec: [*self.took_s.get(spec, ()), *later.took_s.get(spec, ())]
-                for spec in {**self.took_s, **later.took_s}
-            },
-            in_flight=later.in_flight,
-            ended=[*self.ended, *later.ended],
-        )
-
-
-_SUMMED = [each.name for each in structs.fields(RecordCalls) if each.type in (int, float)]
-"""Its numbers, which add up over reports."""
+    def add_report(self, later: RecordCalls) -> None:
+        """Add a later report of the same replica."""
+        self.add(later)
+        for spec, took_s in later.took_s.items():
+            self.took_s.setdefault(spec, []).extend(took_s)
+        self.in_flight = later.in_flight
+        self.ended += later.ended
 
 
 class RecordBatch(Struct, frozen=True, kw_only=True, tag=True):
@@ -360,7 +366,7 @@ class Record(Batched, frozen=True, kw_only=True):
         valid = 0
         for each in entries:
             if isinstance(each, RecordCalls):
-                calls[each.source] = each if each.source not in calls else calls[each.source].plus(each)
+                calls.setdefault(each.source, RecordCalls(source=each.source)).add_report(each)
             elif isinstance(each, RecordProgress):
                 progress[each.input] = each
             elif isinstance(each, RecordSample) and isinstance(each.ballot, Ballot) and each.id.election in decided:
@@ -393,7 +399,7 @@ class Promise(Struct, frozen=True, kw_only=True):
 Sha256 = Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")]
 
 
-class Account(Struct, kw_only=True):
+class Account(CallSums, kw_only=True):
     """Totals of a run so far."""
 
     steps: int = 0
@@ -419,8 +425,6 @@ class Account(Struct, kw_only=True):
     """Path of the first error, by the numbers of inputs and steps."""
     checked: int = 0
     """Decisions and final answers that the task's oracle could judge."""
-    calls: int = 0
-    """Requests sent to a model that the provider may bill."""
     in_flight_by: dict[str, dict[str, int]] = field(default_factory=dict)
     """Calls that are sent and have not ended yet, by the name of the solver replica and by the spec of the model."""
     loads: dict[str, Load] = field(default_factory=dict)
@@ -462,42 +466,12 @@ class Account(Struct, kw_only=True):
     """Votes for decisions that the oracle calls wrong."""
     first_wrong: int = 0
     """Elections that their first sample would have decided wrongly: it was flagged, cast a vote that lost, or led to a wrong decision."""
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    """Input tokens that providers read from their caches."""
-    cache_write_tokens: int = 0
-    """Input tokens that providers wrote into their caches for a higher price."""
-    cost_usd: float | None = 0.0
-    """Cost of all calls; None once the price of one is unknown."""
     expected_usd: float | None = None
     """Cost that was expected for the whole run when its last sitting began; None if it was unknown."""
     promise: Promise | None = None
     """What the measurement promised that was given when the run began; None without one."""
-    unanswered: int = 0
-    """Calls that were cancelled or timed out before their reply arrived. They may be billed."""
-    estimated_usd: float = 0.0
-    """The part of the cost that is estimated: unanswered calls count as much as an average one."""
-    unsettled_usd: float = 0.0
-    """What unanswered and lost calls may have cost beyond ``cost_usd``, at most, while a limit of tokens or cost was given."""
-    unsettled_tokens: int = 0
-    """Most tokens that they may have used beyond the counted ones."""
-    unpriced: int = 0
-    """Unanswered and lost calls under a limit whose price is unknown: their model states no maximum, and has told no cost yet."""
-    unmeasured: int = 0
-    """Replies of unknown length, to which the flag ``too_long`` could not be applied."""
-    miscounted: int = 0
-    """Replies whose stated usage cannot be right, so that their calls count at the most that they can have used."""
-    joined: int = 0
-    """Samples that came in the request of another one, so that they are no calls."""
     fallbacks: dict[str, int] = field(default_factory=dict)
     """Ballots of decided elections that a fallback gave, by its spec."""
-    repeated: dict[str, int] = field(default_factory=dict)
-    """Calls that were sent again, by the reason: ``busy``, ``server``, ``network``, ``timeout``, ``garbled``, or ``straggler``."""
-    refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
-    """Parameters that models refuse, by the spec of the model, each with the one that is sent instead; None for none."""
-    limits: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Limits a minute that providers stated, by the spec of the model and by what they limit."""
     durations: dict[int, int] = field(default_factory=dict)
     """Number of answered calls by duration, see `microagents.base.durations`."""
     undecided_at: tuple[str, ...] = ()

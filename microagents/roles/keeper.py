@@ -39,7 +39,6 @@ from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRu
 from microagents.journal.sitting import JournalConfig
 from microagents.journal.store import Store
 from microagents.journal.writer import Writer, writer_of
-from microagents.replies.chat import Usage
 from microagents.roles.decision_callback import DecisionCallback, OnDecision
 from microagents.roles.first_replies import FirstReplies
 from microagents.roles.limits.leases import Acquire
@@ -249,8 +248,7 @@ class Keeper(Role):
 
     def _settle(self, cost_usd: float, calls: int) -> None:
         """Record the cost that is counted for calls which no price was known for."""
-        nothing = Usage(cost_usd=0.0)
-        settled = RecordCalls(source=self.context.name, usage=nothing, unsettled_usd=cost_usd, unpriced=-calls)
+        settled = RecordCalls(source=self.context.name, unsettled_usd=cost_usd, unpriced=-calls)
         self._commits.add((settled,))
 
     async def keep_batch(self, request: KeepBatch) -> int:

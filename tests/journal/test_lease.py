@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from microagents import InvalidUsage, Usage, run
+from microagents import InvalidUsage, run
 from microagents.base import processes
 from microagents.base.errors import TakenOver
 from microagents.base.processes import ProcessIdentity
@@ -292,7 +292,7 @@ def test_who_keeps_a_journal_locked_may_be_known_only_by_the_lease(
 
 
 def a_call() -> RecordCalls:
-    return RecordCalls(source="Solver/0", billed=1, usage=Usage(cost_usd=0.0))
+    return RecordCalls(source="Solver/0", calls=1)
 
 
 GONE = 2**22 + 7

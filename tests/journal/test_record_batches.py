@@ -12,7 +12,6 @@ from microagents.journal.messages import (
     RecordReply,
     RecordSample,
 )
-from microagents.replies.chat import Usage
 
 
 def election(step: int) -> ElectionId:
@@ -54,9 +53,15 @@ def test_decisions_keep_their_order_and_of_the_progress_of_an_input_the_last_cou
 
 
 def calls(source: str = "Solver/0", cost_usd: float | None = 0.5, sent: int = 0, billed: int = 0) -> RecordCalls:
-    usage = Usage(input_tokens=9, output_tokens=2, cost_usd=cost_usd, cached_tokens=3, cache_write_tokens=4)
-    in_flight = {"sim:x": sent}
-    return RecordCalls(source=source, usage=usage, repeated={"busy": 1}, billed=billed, in_flight=in_flight)
+    return RecordCalls(
+        source=source,
+        input_tokens=9,
+        cost_usd=cost_usd,
+        repeated={"busy": 1},
+        refused={"m": {f"sent {sent}": None}},
+        calls=billed,
+        in_flight={"sim:x": sent},
+    )
 
 
 def test_calls_of_one_solver_are_added_up_and_one_without_a_price_makes_the_sum_unknown() -> None:
@@ -64,13 +69,9 @@ def test_calls_of_one_solver_are_added_up_and_one_without_a_price_makes_the_sum_
     first, second = batch.entries
     assert isinstance(first, RecordCalls)
     assert isinstance(second, RecordCalls)
-    assert (first.billed, first.in_flight, first.usage, first.repeated) == (
-        3,
-        {"sim:x": 1},
-        Usage(input_tokens=18, output_tokens=4, cost_usd=1.0, cached_tokens=6, cache_write_tokens=8),
-        {"busy": 2},
-    )
+    assert (first.calls, first.in_flight, first.repeated) == (3, {"sim:x": 1}, {"busy": 2})
+    assert (first.input_tokens, first.cost_usd, first.refused) == (18, 1.0, {"m": {"sent 2": None, "sent 1": None}})
     assert (second.source, second.in_flight) == ("Solver/1", {"sim:x": 5})
     (unknown,) = together(calls(), calls(cost_usd=None)).entries
     assert isinstance(unknown, RecordCalls)
-    assert unknown.usage.cost_usd is None
+    assert unknown.cost_usd is None

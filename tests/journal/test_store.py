@@ -26,7 +26,6 @@ from microagents import (
     Reply,
     Strategy,
     Task,
-    Usage,
     Work,
     run,
     run_sync,
@@ -115,10 +114,17 @@ def sampled(of: ElectionId, each: Ballot | Flagged) -> RecordSample:
 
 def called(*, sent: int = 0, ended: int = 0, left: int | None = None, source: str = "Solver/0") -> RecordCalls:
     """What a solver tells of its calls, of which some are left in flight; all that come to their end are answered."""
-    usage = Usage(input_tokens=10 * ended, output_tokens=20 * ended, cost_usd=0.5 * ended, cached_tokens=3 * ended)
     left = max(0, sent - ended) if left is None else left
     in_flight = {"sim:x": left} if left else {}
-    return RecordCalls(source=source, in_flight=in_flight, billed=ended, usage=usage)
+    return RecordCalls(
+        source=source,
+        in_flight=in_flight,
+        calls=ended,
+        input_tokens=10 * ended,
+        output_tokens=20 * ended,
+        cost_usd=0.5 * ended,
+        cached_tokens=3 * ended,
+    )
 
 
 def decided(of: ElectionId, numbers: Sequence[int | None], outcome: Any = "decided", **more: Any) -> RecordDecision:
@@ -166,8 +172,8 @@ def test_a_cost_that_is_none_is_damage(table: str, cost: str) -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        RecordCalls(source="solver/0", usage=Usage(cost_usd=0.0), unsettled_tokens=-1488),
-        RecordCalls(source="solver/0", usage=Usage(input_tokens=1 << 63, cost_usd=0.0)),
+        RecordCalls(source="solver/0", unsettled_tokens=-1488),
+        RecordCalls(source="solver/0", input_tokens=1 << 63),
         sampled(election("step/2"), structs.replace(ballot(0, 7), cost_usd=-1.0)),
         sampled(election("step/2"), Flagged(seq=0, flag="\ud800")),
         InputEnding(input=0, outcome="failed", reason="\ud800"),
@@ -261,7 +267,7 @@ def a_record(path: str, kind: str, number: int) -> Written:
         case "completed" | "failed":
             return InputEnding(input=of.input, outcome=kind, reason=None, result=b"%d" % number)
         case "calls":
-            return RecordCalls(source=source, billed=number, usage=Usage(input_tokens=number, cost_usd=0.25))
+            return RecordCalls(source=source, calls=number, input_tokens=number, cost_usd=0.25)
         case "in flight":
             return called(sent=number, source=source)
         case _:
@@ -329,7 +335,7 @@ def test_however_records_are_cut_into_commits_and_sittings_they_add_up_to_the_sa
 def test_calls_in_flight_at_a_kill_are_counted_as_lost_at_reopening() -> None:
     there = opened()
     there.commit([called(sent=3), called(sent=2, source="Solver/1")])
-    unbilled = RecordCalls(source="Solver/1", in_flight={"sim:x": 1}, usage=Usage(cost_usd=0.0))
+    unbilled = RecordCalls(source="Solver/1", in_flight={"sim:x": 1})
     there.commit([called(ended=1, left=2), unbilled])
     cut_off(there)
     for _ in range(2):  # also where the sitting after it wrote nothing

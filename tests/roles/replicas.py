@@ -12,7 +12,6 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import NotSent
 from microagents.journal.messages import Ended, Entry, Outcome, Record, RecordCalls, ReplicaEnded, Subscribe
 from microagents.models.rates import Rate
-from microagents.replies.chat import Usage
 from microagents.roles import Keeper
 from microagents.roles.limits.leases import Acquire, Leases
 from microagents.roles.limits.reservations import Reservations
@@ -46,7 +45,7 @@ class Replica:
         return number
 
     def _end(self, ended: Ended) -> None:
-        self._record(RecordCalls(source=self.name, in_flight={"x": self.open}, usage=Usage(), ended=[ended]))
+        self._record(RecordCalls(source=self.name, in_flight={"x": self.open}, ended=[ended]))
 
     def _release(self, ended: Ended) -> None:
         self._subscribed.result().release(ended)
@@ -67,7 +66,7 @@ class Replica:
             return
         world.began.append((path, seq))
         self.open += 1
-        self._record(RecordCalls(source=self.name, in_flight={"x": self.open}, usage=Usage()))
+        self._record(RecordCalls(source=self.name, in_flight={"x": self.open}))
         world.most = max(world.most, world.open)
         try:
             await asyncio.sleep(lasts_s)
@@ -75,7 +74,7 @@ class Replica:
             self.open -= 1
             if self in world.replicas:
                 world.billed += is_billed
-                ended = RecordCalls(source=self.name, in_flight={"x": self.open}, billed=int(is_billed), usage=Usage())
+                ended = RecordCalls(source=self.name, in_flight={"x": self.open}, calls=int(is_billed))
                 self._record(ended)
                 self._release(Ended(number=number, spent={"calls": 1} if is_billed else {}))
 

@@ -183,8 +183,10 @@ def test_calls_that_are_lost_with_their_process_count_at_the_most_that_they_can_
         RecordCalls(
             source="s",
             in_flight={"x": 1},
-            billed=1,
-            usage=Usage(input_tokens=7, output_tokens=3, cost_usd=0.25),
+            calls=1,
+            input_tokens=7,
+            output_tokens=3,
+            cost_usd=0.25,
         )
     )
     books.add(Mark(most=Lost(calls=3, tokens=300, cost_usd=1.5)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from microagents import Context, Deployment, InvalidUsage, Result, Usage, run
+from microagents import Context, Deployment, InvalidUsage, Result, run
 from microagents.base.errors import RoleFailed
 from microagents.journal import writer
 from microagents.journal.messages import (
@@ -62,12 +62,11 @@ def test_what_is_shown_as_done_is_durable(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_the_end_waits_for_calls_in_flight_but_not_for_those_of_a_replica_that_has_died() -> None:
     context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings={})
     async with LocalRuntime(context, [Deployment(role=Keeper)]) as runtime:
-        nothing = Usage(cost_usd=0.0)
         for source in ("Solver/0", "Solver/1"):
-            sent = RecordCalls(source=source, in_flight={"x": 3}, usage=nothing)
+            sent = RecordCalls(source=source, in_flight={"x": 3})
             runtime.messenger.tell(Record.of(sent))
         draining = asyncio.create_task(runtime.messenger.ask(Report(when="drained")))
-        runtime.messenger.tell(Record.of(RecordCalls(source="Solver/1", billed=3, usage=nothing)))
+        runtime.messenger.tell(Record.of(RecordCalls(source="Solver/1", calls=3)))
         assert (await runtime.messenger.ask(Report(when="written"))).in_flight == 3
         assert not draining.done()
         runtime.messenger.tell(Record.of(ReplicaEnded(source="Solver/0")))

@@ -70,19 +70,7 @@ class CallAccounts:
         self._tell = tell
         self._loop = asyncio.get_running_loop()
         self._is_due = False
-        self._clear()
-
-    def _clear(self) -> None:
-        self._billed = self._unanswered = self._unmeasured = self._miscounted = self._joined = 0
-        self._input_tokens = self._output_tokens = self._cached_tokens = self._cache_write_tokens = 0
-        self._cost_usd: float | None = 0.0
-        self._estimated_usd = self._unsettled_usd = 0.0
-        self._unsettled_tokens = self._unpriced = 0
-        self._repeated: dict[str, int] = {}
-        self._refused: dict[str, dict[str, str | None]] = {}
-        self._limits: dict[str, dict[str, int]] = {}
-        self._took_s: dict[str, list[float]] = {}
-        self._ended: list[Ended] = []
+        self._sums = RecordCalls(source=source)
 
     def end_answered(self, usage: Usage, prices: Prices, *, measured: bool, most: Most | None = None) -> None:
         """Count the end of a call with its reply.
@@ -96,119 +84,93 @@ class CallAccounts:
         # With few calls of functions, since it runs for every sample.
         if not self._is_due:
             self.report_soon()
-        self._billed += 1
-        self._unmeasured += not measured
-        self._miscounted += bool(usage.flaw)
-        self._input_tokens += usage.input_tokens or 0
-        self._output_tokens += usage.output_tokens or 0
-        self._cached_tokens += usage.cached_tokens
-        self._cache_write_tokens += usage.cache_write_tokens
+        self._sums.calls += 1
+        self._sums.unmeasured += not measured
+        self._sums.miscounted += bool(usage.flaw)
+        self._sums.input_tokens += usage.input_tokens or 0
+        self._sums.output_tokens += usage.output_tokens or 0
+        self._sums.cached_tokens += usage.cached_tokens
+        self._sums.cache_write_tokens += usage.cache_write_tokens
         cost_usd = usage.cost_usd
         if most is not None:
             cost_usd = self._settle(usage, most)
-        if cost_usd is None or self._cost_usd is None:
-            self._cost_usd = None
+        if cost_usd is None or self._sums.cost_usd is None:
+            self._sums.cost_usd = None
         else:
-            self._cost_usd += cost_usd
+            self._sums.cost_usd += cost_usd
         if owed_usd := prices.answered(cost_usd):
             self._add_estimate(owed_usd)
             if most is not None:  # as for the call that it is owed for
-                self._unsettled_usd -= owed_usd
+                self._sums.unsettled_usd -= owed_usd
 
     def end_unanswered(self, prices: Prices, most: Most | None = None) -> None:
         """Count the end of a call whose reply did not arrive, but which the provider may bill."""
         self.report_soon()
-        self._billed += 1
-        self._unanswered += 1
+        self._sums.calls += 1
+        self._sums.unanswered += 1
         if most is not None:
-            self._unsettled_tokens += most.tokens
+            self._sums.unsettled_tokens += most.tokens
         if most is not None and most.cost_usd is None:  # the limiter settles it
-            self._unpriced += 1
+            self._sums.unpriced += 1
             return
         most_usd = inf if most is None else most.cost_usd or 0.0
         estimate_usd = prices.unanswered(most_usd)
         self._add_estimate(estimate_usd)
         if most is not None:
-            self._unsettled_usd += most_usd - estimate_usd
+            self._sums.unsettled_usd += most_usd - estimate_usd
 
     def _settle(self, usage: Usage, most: Most) -> float | None:
         """Return the cost of a reply, at most if it does not say, and count the tokens that it may have used beyond the known ones."""
-        self._unsettled_tokens += most.tokens_of(usage) - (usage.input_tokens or 0) - (usage.output_tokens or 0)
+        self._sums.unsettled_tokens += most.tokens_of(usage) - (usage.input_tokens or 0) - (usage.output_tokens or 0)
         cost_usd = most.cost_of(usage)
         if usage.cost_usd is None and cost_usd is not None:
-            self._estimated_usd += cost_usd
+            self._sums.estimated_usd += cost_usd
         return cost_usd
 
     def join(self, samples: int) -> None:
         """Count samples that came in the request of another one."""
-        self._joined += samples
+        self._sums.joined += samples
 
     def repeat(self, reason: str) -> None:
         """Count a call that is sent again."""
         self.report_soon()
-        self._repeated[reason] = self._repeated.get(reason, 0) + 1
+        self._sums.repeated[reason] = self._sums.repeated.get(reason, 0) + 1
 
     def refuse(self, spec: str, refused: Mapping[str, str | None]) -> None:
         """Report the parameters that a model refuses."""
         self.report_soon()
-        self._refused[spec] = dict(refused)
+        self._sums.refused[spec] = dict(refused)
 
     def limit(self, spec: str, rates: Mapping[str, Rate]) -> None:
         """Report the limits that the provider of a model states."""
         self.report_soon()
-        self._limits[spec] = {name: rate.each_minute for name, rate in rates.items()}
+        self._sums.limits[spec] = {name: rate.each_minute for name, rate in rates.items()}
 
     def time(self, spec: str, took_s: float) -> None:
         """Note the time that an answered call took."""
-        self._took_s.setdefault(spec, []).append(took_s)
+        self._sums.took_s.setdefault(spec, []).append(took_s)
 
     def end_lease(self, ended: Ended) -> None:
         """Report the end of a lease, with the usage of its call."""
         self.report_soon()
-        self._ended.append(ended)
+        self._sums.ended.append(ended)
 
     def report_unpriced(self) -> None:
         """Make the cost of the run unknown at once."""
-        self._tell(RecordCalls(source=self._source, in_flight=self._in_flight(), usage=Usage(cost_usd=None)))
+        self._tell(RecordCalls(source=self._source, in_flight=self._in_flight(), cost_usd=None))
 
     def report(self) -> None:
         """Send the sums since the last report."""
         if not self._is_due:
             return
         self._is_due = False
-        usage = Usage(
-            input_tokens=self._input_tokens,
-            output_tokens=self._output_tokens,
-            cost_usd=self._cost_usd,
-            cached_tokens=self._cached_tokens,
-            cache_write_tokens=self._cache_write_tokens,
-        )
-        self._tell(
-            RecordCalls(
-                source=self._source,
-                in_flight=self._in_flight(),
-                billed=self._billed,
-                usage=usage,
-                unanswered=self._unanswered,
-                estimated_usd=self._estimated_usd,
-                unsettled_usd=self._unsettled_usd,
-                unsettled_tokens=self._unsettled_tokens,
-                unpriced=self._unpriced,
-                unmeasured=self._unmeasured,
-                miscounted=self._miscounted,
-                joined=self._joined,
-                repeated=self._repeated,
-                refused=self._refused,
-                limits=self._limits,
-                took_s=self._took_s,
-                ended=self._ended,
-            )
-        )
-        self._clear()
+        self._sums.in_flight = self._in_flight()
+        self._tell(self._sums)
+        self._sums = RecordCalls(source=self._source)
 
     def _add_estimate(self, cost_usd: float) -> None:
-        self._estimated_usd += cost_usd
-        self._cost_usd = None if self._cost_usd is None else self._cost_usd + cost_usd
+        self._sums.estimated_usd += cost_usd
+        self._sums.cost_usd = None if self._sums.cost_usd is None else self._sums.cost_usd + cost_usd
 
     def report_soon(self) -> None:
         """Report on the next iteration of the loop, before a role can report a verdict that its replies lead to.
