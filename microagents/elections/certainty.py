@@ -135,7 +135,6 @@ class SeenMasses:
 
     def __init__(self, margin: float, *, by_branches: bool) -> None:
         self._margin, self._by_branches = margin * MILLION, by_branches
-        self._first: tuple[int, float, Hashable, Mass] | None = None
         self._parts: dict[int, MixturePart] = {}
         self._votes: dict[Hashable, None] = {}
         self.certain: tuple[Hashable, float] | None = None
@@ -153,22 +152,6 @@ class SeenMasses:
         Returns:
             The vote that led in the part before, and the probability with which this draw had to cast it, at least; 0 if none is known.
         """
-        if self._first is None:  # it mostly ends the election, so that no books are needed
-            self._first = part, share, vote, mass
-            least = share * exp(mass.log) * MILLION // 1 if mass.log <= 0 else 0.0
-            if vote is not FLAGGED and 2 * least > MILLION + self._margin:  # the rest is less, whatever it casts
-                self.certain = vote, least / MILLION
-            elif self._by_branches:
-                self._enter(*self._first)
-                self.certain = self._by_branch()
-            return None, 0.0
-        if not self._parts:
-            self._enter(*self._first)
-        led = self._enter(part, share, vote, mass)
-        self.certain = self._by_masses() or (self._by_branch() if self._by_branches else None)
-        return led
-
-    def _enter(self, part: int, share: float, vote: Hashable, mass: Mass) -> tuple[Hashable, float]:
         books = self._parts.get(part)
         if books is None:
             books = self._parts[part] = MixturePart(share)
@@ -176,6 +159,9 @@ class SeenMasses:
         books.add(vote, mass)
         if vote is not FLAGGED:
             self._votes[vote] = None
+        self.certain = self._by_masses()
+        if self.certain is None and self._by_branches:
+            self.certain = self._by_branch()
         return led, least / MILLION
 
     def _by_masses(self) -> tuple[Hashable, float] | None:

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.betting import sure_votes
 from microagents.elections.laws import check_whole
+from microagents.elections.races import RaceEnd, race_end
+from microagents.elections.rules import Certify, FirstToAheadBy
 
 Array = NDArray[np.float64]
 
@@ -63,42 +64,26 @@ def race_table(k: int, max_votes: int = MAX_DRAWS, others: float = OTHERS[0]) ->
     check_whole("k", k)
     if max_votes < k:
         raise InvalidUsage(f"no election of {max_votes!r} votes is decided by a lead of k = {k!r}; raise the cap")
-    loss, votes = _against_one(ERRORS, k, max_votes)
+    end = race_end(ERRORS, FirstToAheadBy(k), max_votes)
     if k == 1:
-        times = len(RIVALS)
-        return RaceTable(np.stack([loss] * times, 1), np.stack([votes] * times, 1))
+        return _for_all_rivals(end)
     lost, held = _simulated_ends(min(k, _MAX_K), min(max_votes, MAX_DRAWS), others)
-    losses, lengths = [loss], [votes]
+    losses, lengths = [end.lost], [end.draws]
     at = [_RARE, *_NODES]
     for share, ratio, longer in zip(RIVALS[1:], lost[1:] / lost[0], held[1:] / held[0], strict=True):
         # Where errors are rare, a rival wins if the first k votes are all for it: the chance of k equal wrong replies.
         rare = share**k + (1 - share) ** k * math.prod(each / (others + each) for each in range(1, k))
         ratios = np.log(np.maximum(np.concatenate([[rare], ratio]), _FLOOR))
         more_lost = np.exp(np.interp(LOGITS, at, ratios))
-        losses.append(np.minimum(1.0, loss * more_lost))
-        lengths.append(votes * np.interp(LOGITS, at, [1.0, *longer]))
+        losses.append(np.minimum(1.0, end.lost * more_lost))
+        lengths.append(end.draws * np.interp(LOGITS, at, [1.0, *longer]))
     return RaceTable(np.stack(losses, 1), np.stack(lengths, 1))
 
 
 @lru_cache(maxsize=64)
 def certified_table(level: float, max_votes: int = MAX_DRAWS) -> RaceTable:
     """Compute the ends of elections by the rule certify, exact against one rival: the worst case of several. An open one is lost."""
-    least = np.array([sure_votes(rival, level) for rival in range(max_votes + 1)])
-    at = np.ones((1, len(ERRORS)))  # by the votes of the right reply; the rival has the others
-    lost, votes = np.zeros_like(ERRORS), np.zeros_like(ERRORS)
-    for count in range(1, max_votes + 1):
-        votes += at.sum(0)
-        moved = np.zeros((count + 1, len(ERRORS)))
-        moved[1:] += at * (1 - ERRORS)
-        moved[:-1] += at * ERRORS
-        right = np.arange(count + 1)
-        is_lost, is_won = count - right >= least[right], right >= least[count - right]
-        lost += moved[is_lost].sum(0)
-        moved[is_lost | is_won] = 0.0
-        at = moved
-    lost += at.sum(0)
-    times = len(RIVALS)
-    return RaceTable(np.stack([lost] * times, 1), np.stack([votes] * times, 1))
+    return _for_all_rivals(race_end(ERRORS, Certify(level), max_votes))
 
 
 def equal_rates(error: float, number: int) -> tuple[Array, Array]:
@@ -106,20 +91,9 @@ def equal_rates(error: float, number: int) -> tuple[Array, Array]:
     return np.full(number, error), np.ones(number)
 
 
-def _against_one(errors: Array, k: int, max_votes: int) -> tuple[Array, Array]:
-    """Follow the lead from -k to k, vote by vote."""
-    at = np.zeros((2 * k + 1, len(errors)))
-    at[k] = 1.0
-    lost, votes = np.zeros_like(errors), np.zeros_like(errors)
-    for _ in range(max_votes):
-        votes += at.sum(0)
-        moved = np.zeros_like(at)
-        moved[1:] += at[:-1] * (1 - errors)
-        moved[:-1] += at[1:] * errors
-        lost += moved[0]
-        moved[0] = moved[-1] = 0.0
-        at = moved
-    return lost + at.sum(0), votes
+def _for_all_rivals(end: RaceEnd[Array]) -> RaceTable:
+    times = len(RIVALS)
+    return RaceTable(np.stack([end.lost] * times, 1), np.stack([end.draws] * times, 1))
 
 
 def _simulated_ends(k: int, max_votes: int, others: float) -> tuple[Array, Array]:

@@ -2,66 +2,76 @@
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from microagents.elections.rules import FirstToAheadBy, Rule, Tally
 
+F = TypeVar("F", float, NDArray[np.float64])
 EXACT = 1e-40
 """A race is followed until so little of it is open: one step of the longest task."""
 
 
-class RaceEnd(NamedTuple):
+class RaceEnd(NamedTuple, Generic[F]):
     """End of a race at a cap."""
 
-    right: float
+    right: F
     """Probability that the right reply wins."""
-    wrong: float
+    wrong: F
     """Probability that the rival wins."""
-    undecided: float
+    undecided: F
     """Probability that no reply has won at the cap, or by plurality only."""
-    draws: float
+    draws: F
     """Expected number of draws."""
 
+    @property
+    def lost(self) -> F:
+        """Probability that the right reply does not win."""
+        return self.wrong + self.undecided
 
-def race_end(p: float, rule: Rule, max_draws: int) -> RaceEnd:
+
+def race_end(error: F, rule: Rule, max_draws: int) -> RaceEnd[F]:
     """Follow a race draw by draw.
 
     Args:
-        p: probability that a vote is right.
+        error: probability that a vote is wrong, or several.
         rule: the rule that decides.
         max_draws: the cap.
     """
-    ended, after, draws = dict.fromkeys(("right", "wrong", "undecided"), 0.0), dict[tuple[int, int], str | None](), 0.0
-    here = {(0, 0): 1.0}
+    ended, after = dict.fromkeys(("right", "wrong", "undecided", "draws"), 0 * error), dict[tuple[int, int], str]()
+    here = {(0, 0): 1 + 0 * error}
     for _ in range(max_draws):
-        if (still := math.fsum(here.values())) <= EXACT:
+        still = sum(here.values(), 0 * error)
+        if np.max(still) <= EXACT:
             break
-        draws += still
-        there: dict[tuple[int, int], float] = {}
+        ended["draws"] = ended["draws"] + still
+        there: dict[tuple[int, int], F] = {}
         for (right, rival), chance in here.items():
-            for share, votes in ((p, (right + 1, rival)), (1 - p, (right, rival + 1))):
+            for share, votes in ((1 - error, (right + 1, rival)), (error, (right, rival + 1))):
                 # Only the lead matters to first-to-ahead-by, so that votes which both have are left out.
                 least = min(votes) if isinstance(rule, FirstToAheadBy) else 0
                 left = votes[0] - least, votes[1] - least
                 if left not in after:
                     after[left] = _end(rule, *left)
-                if (end := after[left]) is None:
-                    there[left] = there.get(left, 0.0) + chance * share
+                if after[left]:
+                    ended[after[left]] = ended[after[left]] + chance * share
                 else:
-                    ended[end] += chance * share
+                    there[left] = there.get(left, 0 * error) + chance * share
         here = there
-    return RaceEnd(ended["right"], ended["wrong"], ended["undecided"] + math.fsum(here.values()), draws)
+    ended["undecided"] = ended["undecided"] + sum(here.values(), 0 * error)
+    return RaceEnd(**ended)
 
 
-def _end(rule: Rule, right: int, rival: int) -> str | None:
-    """Return the end of a race with these votes; None while it is open."""
+def _end(rule: Rule, right: int, rival: int) -> str:
+    """Return the end of a race with these votes; empty while it is open."""
     tally = Tally(rule)
     # Of equals the one that was launched first wins; here that is the rival.
     tally.counts = {index: votes for index, votes in ((1, rival), (0, right)) if votes}
     tally.leading, tally.second, tally.counted = max(right, rival), min(right, rival), right + rival
     if rule.votes_needed(tally):
-        return None
+        return ""
     if rule.outcome(tally) != "decided":
         return "undecided"
     if rule.winner(tally) == 0:

@@ -415,8 +415,7 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     def lost_if_independent(self, k: int | Certify) -> float:
         """Compute the chance that votes do not decide a step right, if all steps have the mean error rate."""
         if isinstance(k, Certify):
-            end = race_end(self.p.share, k, MAX_DRAWS)
-            return end.wrong + end.undecided
+            return race_end(1 - self.p.share, k, MAX_DRAWS).lost
         return race_won(1 - self.p.share, k)
 
     def chances(self, k: int | Certify, total: int | None = None, max_draws: int = MAX_DRAWS) -> Chances:

@@ -283,8 +283,8 @@ def _by_rates(by: Rates, wanted: _Goals, strategy: Maker) -> PlannedRuns:
     runs = list[PlannedRun]()
     for k in [wanted.k] if wanted.k is not None else range(1, min(MAX_K, strategy.max_draws) + 1):
         at_k = validated(Maker, "strategy 'maker'", {**strategy.model_dump(), "k": k}, flag="-s")
-        ending = race_end(right, at_k.default_rule, strategy.max_draws)
-        share = chance_of(ending.wrong + ending.undecided, elections)
+        ending = race_end(1 - right, at_k.default_rule, strategy.max_draws)
+        share = chance_of(ending.lost, elections)
         if runs and share < runs[-1].chance.share:
             break  # the cap loses more than the margin gains
         options = at_k.model_dump(exclude_defaults=True, exclude={"k"})

@@ -56,20 +56,20 @@ def enumerated(p: Fraction, rule: Rule, max_draws: int) -> tuple[dict[str, Fract
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_a_race_agrees_with_all_reply_sequences(rule: Rule) -> None:
     ends, draws = enumerated(Fraction(3, 5), rule, 7)
-    assert race_end(0.6, rule, 7) == pytest.approx([*map(float, ends.values()), float(draws)], abs=1e-12)
+    assert race_end(0.4, rule, 7) == pytest.approx([*map(float, ends.values()), float(draws)], abs=1e-12)
 
 
 def test_a_table_of_certified_votes_agrees_with_races() -> None:
     table = certified_table(0.05, 30)
     for at in range(60, len(ERRORS), 15):
-        end = race_end(1 - float(ERRORS[at]), Certify(0.05), 30)
-        assert (table.loss[at, 0], table.votes[at, 0]) == pytest.approx((end.wrong + end.undecided, end.draws))
+        end = race_end(float(ERRORS[at]), Certify(0.05), 30)
+        assert (table.loss[at, 0], table.votes[at, 0]) == pytest.approx((end.lost, end.draws))
 
 
 def test_what_is_left_of_a_race_keeps_its_digits_however_little_it_is() -> None:
     """A race of two at k = 2 is open after 2n votes if each pair of votes is one of both: (2 p q)^n."""
     for cap in (10, 20, 40):
-        assert race_end(0.9, FirstToAheadBy(2), cap).undecided == pytest.approx(0.18 ** (cap // 2), rel=1e-9, abs=0)
+        assert race_end(0.1, FirstToAheadBy(2), cap).undecided == pytest.approx(0.18 ** (cap // 2), rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize(("p", "rule", "max_draws"), [(0.7, FirstToAheadBy(3), 9), (0.6, FirstTo(3), 6)])
@@ -96,7 +96,7 @@ def test_elections_of_the_engine_end_as_a_race_says(p: float, rule: Rule, max_dr
         verdict = count.verdict()
         ends["undecided" if verdict.outcome != "decided" else "right" if verdict.winner == values[0] else "wrong"] += 1
         draws += len(verdict.ballots)
-    found = race_end(p, rule, max_draws)
+    found = race_end(1 - p, rule, max_draws)
     for end, chance in (("right", found.right), ("wrong", found.wrong), ("undecided", found.undecided)):
         assert ends[end] / trials == pytest.approx(chance, abs=5 * math.sqrt(chance * (1 - chance) / trials) + 1e-9)
     assert draws / trials == pytest.approx(found.draws, rel=0.1)

@@ -85,10 +85,8 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         )
 
     def _digest(self, step: ChainStep) -> bytes:
-        settings = structs.astuple(self)
-        if self.contradicting == "discard":  # settings of journals from before there was a choice
-            settings = settings[:-1]
-        return blake2b(step.election.question_digest + msgpack.encode(settings), digest_size=16).digest()
+        settings = msgpack.encode(structs.astuple(self))
+        return blake2b(step.election.question_digest + settings, digest_size=16).digest()
 
     async def _rollouts(
         self, chain: Chain, step: ChainStep, starts: Sequence[ChainStep | Past], seqs: range
