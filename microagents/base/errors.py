@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 PASSING = (KeyboardInterrupt, GeneratorExit)
 """What is never turned into another error: it ends the process, or a coroutine that nobody waits for."""
@@ -38,15 +38,16 @@ def refusal(name: str, said: str, given: object) -> str:
 class MicroagentsError(Exception):
     """Root of all errors that this package raises on purpose."""
 
+    sentence: ClassVar[str] = "{0}"
+    """The message, with the args in braces."""
+
     @property
     def traceback(self) -> str:
         """Traceback of a user's code, as Python prints it; empty for other errors. It survives the way between processes."""
         return ""
 
     def __str__(self) -> str:
-        if self.args:
-            return str(self.args[0])
-        return type(self).__name__
+        return self.sentence.format(*self.args) if self.args else type(self).__name__
 
 
 class InvalidUsage(MicroagentsError):
@@ -72,6 +73,8 @@ class NoHandler(MicroagentsError):
 class RoleFailed(MicroagentsError):
     """A handler raised an error of another library or of user code; args: role, message, cause as text, traceback."""
 
+    sentence = "role {0} failed on {1}: {2}"
+
     def __init__(self, role: str, message: str, cause: str, traceback: str = "") -> None:
         super().__init__(role, message, cause, traceback)
 
@@ -79,10 +82,6 @@ class RoleFailed(MicroagentsError):
     def traceback(self) -> str:
         """Traceback of the handler; empty if it did not raise."""
         return str(self.args[3])
-
-    def __str__(self) -> str:
-        role, message, cause, _ = self.args
-        return f"role {role} failed on {message}: {cause}"
 
 
 class Aborted(RoleFailed):
@@ -96,12 +95,7 @@ MAX_INPUTS = 10
 class PeerLost(MicroagentsError):
     """A replica of a role is lost for good: its process died too often, or cannot be placed; args: replica, cause."""
 
-    def __init__(self, replica: str, cause: str) -> None:
-        super().__init__(replica, cause)
-
-    def __str__(self) -> str:
-        replica, cause = self.args
-        return f"{replica} is lost: {cause}"
+    sentence = "{0} is lost: {1}"
 
     def at_work_on(self, inputs: Sequence[int]) -> PeerLost:
         """Return the same error with the inputs that the replica was at work on: code of one of them may have ended its process."""
@@ -115,6 +109,8 @@ class PeerLost(MicroagentsError):
 class TaskFailed(MicroagentsError):
     """A method of the task raised, or returned a wrong value; args: task and method, the failure as a predicate, traceback."""
 
+    sentence = "{0} {1}"
+
     def __init__(self, method: str, failure: str, traceback: str = "") -> None:
         super().__init__(method, failure, traceback)
 
@@ -123,20 +119,11 @@ class TaskFailed(MicroagentsError):
         """Traceback of the method; empty if it returned a wrong value."""
         return str(self.args[2])
 
-    def __str__(self) -> str:
-        method, failure, _ = self.args
-        return f"{method} {failure}"
-
 
 class DeadlinePassed(MicroagentsError):
     """No reply came within the deadline of the caller; args: message, seconds."""
 
-    def __init__(self, message: str, timeout_s: float) -> None:
-        super().__init__(message, timeout_s)
-
-    def __str__(self) -> str:
-        message, timeout_s = self.args
-        return f"no reply to {message} within {timeout_s:g} s; the call was cancelled"
+    sentence = "no reply to {0} within {1:g} s; the call was cancelled"
 
 
 _OF_CONTENT = re.compile(r"content|context|length|too[ _]long|too[ _]large|safety|polic|moderat|filter", re.IGNORECASE)
@@ -220,12 +207,10 @@ class Stopped(MicroagentsError):
 class Unwritable(Stopped):
     """A record was not written, since no reader would take the journal with it; args: the record, why."""
 
-    def __str__(self) -> str:
-        record, why = self.args
-        return (
-            f"{record} would make the journal unreadable ({why}), so it was not written; everything before it is kept; this is a defect: "
-            "report it, and resume the run"
-        )
+    sentence = (
+        "{0} would make the journal unreadable ({1}), so it was not written; everything before it is kept; this is a defect: report it, "
+        "and resume the run"
+    )
 
 
 class JournalGone(Stopped):
@@ -259,17 +244,13 @@ class JournalGone(Stopped):
 class NotSent(Stopped):
     """A call was not sent, because the run is ending; args: the path of its election."""
 
-    def __str__(self) -> str:
-        (path,) = self.args
-        return f"a draw for {path} was not sent, because the run is ending; all decisions so far are kept; resume the run to continue"
+    sentence = "a draw for {0} was not sent, because the run is ending; all decisions so far are kept; resume the run to continue"
 
 
 class Parked(MicroagentsError):
     """The work on an input waits for a batch; args: its name. It is done again once the batch has ended, and takes its results."""
 
-    def __str__(self) -> str:
-        (batch,) = self.args
-        return f"waits for batch {batch}"
+    sentence = "waits for batch {0}"
 
 
 class NotMade(MicroagentsError):
@@ -279,8 +260,11 @@ class NotMade(MicroagentsError):
 class JournalMismatch(InvalidUsage):
     """Journal belongs to another experiment; args: field, recorded value, value given now, perhaps the remedy."""
 
-    def __init__(self, field: str, recorded: str, given: str, *remedy: str) -> None:
-        super().__init__(field, recorded, given, *remedy)
+    sentence = "this run was started with {0}={1}, now it is {2}; nothing was changed; {3}"
+    remedy: ClassVar[str] = (
+        "use the recorded value again, begin another run, or pass --accept-change {0} to accept the change"
+    )
+    """The usual one."""
 
     def with_remedy(self, remedy: str) -> Self:
         """Return the same error for work that cannot accept the change, with a remedy."""
@@ -288,46 +272,32 @@ class JournalMismatch(InvalidUsage):
 
     def __str__(self) -> str:
         field, recorded, given, *remedy = self.args
-        usual = f"use the recorded value again, begin another run, or pass --accept-change {field} to accept the change"
-        return f"this run was started with {field}={recorded}, now it is {given}; nothing was changed; {''.join(remedy) or usual}"
+        return self.sentence.format(field, recorded, given, "".join(remedy) or self.remedy.format(field))
 
 
 class InputMismatch(JournalMismatch):
     """Journal was started with another input; args: number of the input, recorded options, options given now, perhaps the remedy."""
 
-    def __init__(self, number: int, recorded: str, given: str, *remedy: str) -> None:
-        MicroagentsError.__init__(self, number, recorded, given, *remedy)
+    sentence = "input {0} of this run was started as {1}, now it is {2}; nothing was changed; {3}"
+    remedy = "use the recorded inputs again, begin another run, or pass --accept-change inputs to accept the change"
 
     @property
     def input(self) -> int:
         """Number of the input, from 0."""
         return int(self.args[0])
 
-    def __str__(self) -> str:
-        number, recorded, given, *remedy = self.args
-        usual = "use the recorded inputs again, begin another run, or pass --accept-change inputs to accept the change"
-        return f"input {number} of this run was started as {recorded}, now it is {given}; nothing was changed; {''.join(remedy) or usual}"
-
 
 class TakenOver(MicroagentsError):
     """Another process has taken over this journal; args: run id, the other process."""
 
-    def __init__(self, run_id: str, holder: str) -> None:
-        super().__init__(run_id, holder)
-
-    def __str__(self) -> str:
-        run_id, holder = self.args
-        return (
-            f"run {run_id} was taken over by {holder}, because this process did not renew its lease in time; every commit is kept; "
-            f"watch the run with `microagents show {run_id}`"
-        )
+    sentence = (
+        "run {0} was taken over by {1}, because this process did not renew its lease in time; every commit is kept; watch the run with "
+        "`microagents show {0}`"
+    )
 
 
 class Undecided(MicroagentsError):
     """An election reached its cap without a winner; args: path, draws, tally as text."""
-
-    def __init__(self, path: str, draws: int, tally: str) -> None:
-        super().__init__(path, draws, tally)
 
     @property
     def path(self) -> str:
@@ -356,23 +326,23 @@ def agreement(votes: Iterable[int]) -> str:
 class Contested(Undecided):
     """The models of a pool contradict each other; args: path, number of draws, tally, votes of each reply in words."""
 
-    def __init__(self, path: str, draws: int, tally: str, agreed: str) -> None:
-        super(Undecided, self).__init__(path, draws, tally, agreed)
+    sentence = (
+        "the election at {0} is contested after {1} draws: each model of the pool gave one reply only, in {3} votes, and the replies "
+        "differ ({2}); all decisions so far are kept; decide it yourself (`microagents decide RUN {0} FIELD=VALUE`) and resume, or resume "
+        "with --on-undecided and the spec of a third model"
+    )
 
-    def __str__(self) -> str:
-        path, draws, tally, agreed = self.args
-        return (
-            f"the election at {path} is contested after {draws} draws: each model of the pool gave one reply only, in {agreed} votes, "
-            f"and the replies differ ({tally}); all decisions so far are kept; decide it yourself "
-            f"(`microagents decide RUN {path} FIELD=VALUE`) and resume, or resume with --on-undecided and the spec of a third model"
-        )
+
+_REFUSED = (
+    "{2}: the provider refused {0} {1} times in a row, before any valid reply; all decisions so far are kept; change the input, or decide "
+    "it yourself (`microagents decide RUN {0} FIELD=VALUE`) and resume"
+)
 
 
 class Refused(Undecided):
     """Providers refuse a question for its content; args: path, number of draws, the words of the last refusal."""
 
-    otherwise = ", or resume with --on-undecided and the spec of another model"
-    """Further ways to go on."""
+    sentence = f"{_REFUSED}, or resume with --on-undecided and the spec of another model"
 
     @property
     def may_concern_all(self) -> bool:
@@ -385,36 +355,24 @@ class Refused(Undecided):
         """The failure that it is if the server has accepted no request."""
         return ModelUnavailable("refused", str(self.args[2]))
 
-    def __str__(self) -> str:
-        path, draws, words = self.args
-        return (
-            f"{words}: the provider refused {path} {draws} times in a row, before any valid reply; all decisions so far are kept; change "
-            f"the input, or decide it yourself (`microagents decide RUN {path} FIELD=VALUE`) and resume{self.otherwise}"
-        )
-
 
 class RefusedUnderPromise(Refused):
     """A refusal where a promise lets no other model answer."""
 
-    otherwise = ""
+    sentence = _REFUSED
 
 
 class EndedEarly(Undecided):
     """Replies with many steps each ended before the work was done; args: path of the last one, number of replies, what is missing."""
 
-    def __str__(self) -> str:
-        path, draws, missing = self.args
-        return (
-            f"the work is not done after {draws} replies, the last at {path}: {missing}; all replies so far are kept; take a strategy that "
-            "asks for one step at a time, such as maker, or a model that gives longer replies"
-        )
+    sentence = (
+        "the work is not done after {1} replies, the last at {0}: {2}; all replies so far are kept; take a strategy that asks for one step "
+        "at a time, such as maker, or a model that gives longer replies"
+    )
 
 
 class NeedsPerson(Undecided):
     """A person has to say how the work continues; args: path, why, the possible answers."""
-
-    def __init__(self, path: str, why: str, first: str, *others: str) -> None:
-        super(Undecided, self).__init__(path, why, first, *others)
 
     def __str__(self) -> str:
         path, why, first, *others = self.args

@@ -30,7 +30,6 @@ class Commits:
         writer: writes them.
         first: returns the first records of each commit.
         on_durable: called after each commit with its time.
-        on_requests: called after a commit if other processes may have made requests.
     """
 
     def __init__(
@@ -38,13 +37,11 @@ class Commits:
         writer: Writer,
         first: Callable[[], Sequence[Written]],
         on_durable: Callable[[str | None], None],
-        on_requests: Callable[[], None],
     ) -> None:
         self._writer, self._first = writer, first
         self.on_backlog: Callable[[], None] = lambda: None
         """Called when commits may have fallen behind, and after each."""
         self._on_durable = on_durable
-        self._on_requests = on_requests
         self.account = Account()
         """Account as of the last commit."""
         self._queue: list[Written] = []
@@ -112,13 +109,9 @@ class Commits:
             self._is_writing, self._is_due = True, False
             late = loop.call_later(MAX_COMMIT_S, self._note_late)
             try:
-                self.account, committed_at, has_requests = await self._writer.do(
-                    partial(_commit, [*self._first(), *batch])
-                )
+                self.account, committed_at = await self._writer.do(partial(_commit, [*self._first(), *batch]))
                 self._committed += len(batch)
                 self._on_durable(committed_at)
-                if has_requests:
-                    self._on_requests()
             except MicroagentsError as error:
                 self.failure = error
             except Exception as error:  # a defect here must stop the run, not leave it waiting for ever
@@ -148,6 +141,6 @@ class Commits:
         return await self._writer.do(query)
 
 
-def _commit(batch: Sequence[Written], store: Store) -> tuple[Account, str | None, bool]:
-    """Commit records; returns the account, the time of the commit, and whether there may be requests."""
-    return store.commit(batch), store.records.committed_at, store.inbox.has_changed
+def _commit(batch: Sequence[Written], store: Store) -> tuple[Account, str | None]:
+    """Commit records; returns the account, and the time of the commit."""
+    return store.commit(batch), store.records.committed_at

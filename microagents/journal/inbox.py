@@ -119,15 +119,6 @@ class Inbox:
         self._is_bad = False
         """Whether a bad row or file was logged."""
 
-    @property
-    def has_changed(self) -> bool:
-        """Whether another process has written since the last read. While one is writing it is not known yet."""
-        try:
-            db = self._opened()
-            return db is not None and int(pragma(db, "data_version")) != self._seen
-        except (OSError, sqlite3.Error):
-            return False
-
     def new(self) -> list[LiveRequest]:
         """Read the requests that are not known, in the order in which they were made."""
         try:

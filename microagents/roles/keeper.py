@@ -141,7 +141,7 @@ class Keeper(Role):
         self._requests = LiveRequests(
             self._writer if is_asked else None, self._take_control, self._note_change, self._stop_at_once
         )
-        self._commits = Commits(self._writer, self._raise_mark, self._note_commit, self._requests.notice)
+        self._commits = Commits(self._writer, self._raise_mark, self._note_commit)
         self._admission = RunAdmission(self._commits, self._note_change)
         await self._writer.open()
         account = await self._writer.do(self._take_up)

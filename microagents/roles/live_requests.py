@@ -13,7 +13,7 @@ from microagents.journal.store import Store
 from microagents.journal.writer import Writer
 
 READ_EVERY_S = 0.2
-"""Interval of looks whether there are requests, beside those at every commit."""
+"""Interval of looks whether there are requests."""
 
 
 class LiveRequests:
@@ -35,7 +35,6 @@ class LiveRequests:
     ) -> None:
         self._writer = writer
         self._one_at_a_time = asyncio.Lock()
-        self._arrived = asyncio.Event()
         self.decisions: dict[str, bytes] = {}
         """Decisions of persons on elections, by path, as far as voters have to know them."""
         self._untold: set[str] = set()
@@ -53,12 +52,7 @@ class LiveRequests:
     async def keep_taking(self) -> None:
         """Take requests as they come, until the journal cannot be written: the keeper's next commit says why."""
         while self._writer is not None:
-            try:
-                async with asyncio.timeout(READ_EVERY_S):
-                    await self._arrived.wait()
-            except TimeoutError:
-                pass
-            self._arrived.clear()
+            await asyncio.sleep(READ_EVERY_S)
             try:
                 await self.take()
             except JournalGone as error:
@@ -66,10 +60,6 @@ class LiveRequests:
                 await asyncio.Event().wait()
             except MicroagentsError:
                 await asyncio.Event().wait()
-
-    def notice(self) -> None:
-        """Take the requests soon: a commit has seen that the file has changed."""
-        self._arrived.set()
 
     async def take(self) -> None:
         """Take the requests that are there now."""

@@ -17,7 +17,7 @@ from tests.cli.commands import microagents
 
 def test_a_fact_is_added_by_one_declaration(monkeypatch: pytest.MonkeyPatch) -> None:
     microagents("run", "drift", "-o", "length=3", "--model", "sim:perfect", "--run-id", "r")
-    monkeypatch.setitem(FACTS, "luck", lambda result: [f"{result.account.calls} coins"])
+    monkeypatch.setitem(FACTS, "luck", lambda result: f"{result.account.calls} coins")
     fact = ["luck", "9 coins"]
     assert microagents("show", "r").rows["luck"] == "9 coins"
     assert fact in microagents("show", "r", "--json").json["facts"]

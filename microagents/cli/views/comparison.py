@@ -50,7 +50,8 @@ def _unjudged(rows: Sequence[Row]) -> Iterator[Part]:
 
 def _facts(row: Row) -> Iterator[str]:
     """Yield the sentences on one row."""
-    yield from accuracy_text(row.accuracy)
+    if accuracy := accuracy_text(row.accuracy):
+        yield accuracy
     if row.pass_k:
         yield ", ".join(f"pass^{each.k} {each.chance:.1%} ({each.low:.1%} to {each.high:.1%})" for each in row.pass_k)
     if row.f1 is not None:

@@ -8,7 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import exp, inf, lgamma, log
 from typing import Any
@@ -53,8 +53,8 @@ WHOLE = "whole"
 """Number of a document that has no subtasks, or was split into them."""
 
 
-Said = Callable[[RunFacts], Iterable[str | None]]
-"""Says a fact of a run in words: a text for each row, or none."""
+Said = Callable[[RunFacts], str | None]
+"""Says a fact of a run in words, or none."""
 NOT_GIVEN = ("mcp_tools",)
 """Options that runs add on their own."""
 
@@ -168,18 +168,19 @@ def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[tuple[str,
 def facts_of(result: RunFacts) -> Iterator[tuple[str, str]]:
     """Yield the facts that hold of a run: their names, and their words."""
     for name, said in FACTS.items():
-        yield from [(name, text) for text in said(result) if text]
+        if text := said(result):
+            yield name, text
 
 
-def accuracy_text(found: Accuracy | None) -> Iterator[str]:
-    """Yield how many rows and how many values of each field are right, and which ones are confused; nothing without a judge."""
+def accuracy_text(found: Accuracy | None) -> str | None:
+    """Say how many rows and how many values of each field are right, and which ones are confused; None without a judge."""
     if found is None:
-        return
+        return None
     shares = {f"{found.right:,} of {counted(found.judged, 'judged row')} right,": found.rows, **found.fields}
     parts = [f"{name} {each.share:.1%} ({each.low:.1%} to {each.high:.1%})" for name, each in shares.items()]
     if found.confused:
         parts.append(f"right -> given: {in_words(found.confused)}")
-    yield "; ".join(parts)
+    return "; ".join(parts)
 
 
 def _shared_text(result: RunFacts) -> str | None:
@@ -573,36 +574,31 @@ def number_of(at: str) -> str:
     return ".".join(at.split("/part/")[1:]) or WHOLE
 
 
-def _alone(said: Callable[[RunFacts], str | None]) -> Said:
-    """Say one text, or none."""
-    return lambda result: [said(result)]
-
-
 FACTS: dict[str, Said] = {
-    "why": _alone(_why_text),
-    "decided": decided_texts,
-    "how": _alone(_how_text),
+    "why": _why_text,
+    "decided": lambda result: "; ".join(decided_texts(result)),
+    "how": _how_text,
     "accuracy": lambda result: accuracy_text(result.accuracy),
-    "shared": _alone(_shared_text),
-    "reused": _alone(_reused_text),
-    "voting": _alone(_voting_text),
-    "certified": _alone(_certified_text),
-    "contested": _alone(_contested_text),
-    "climbed": _alone(_climbed_text),
-    "judge": _alone(_picks_text),
-    "model": _alone(_model_text),
-    "promised": _alone(_promised_text),
-    "promise": _alone(lambda result: result.promise),
-    "sampling": _alone(_sampling_text),
-    "fallback": _alone(_fallback_text),
-    "cached": _alone(_cached_text),
-    "batches": _alone(lambda result: batches_text(result.account, result.price)),
-    "calls": _alone(_calls_text),
-    "shards": _alone(_shards_text),
-    "timeouts": _alone(_timeouts_text),
-    "took": _alone(_took_text),
-    "marked": _alone(_settled_text),
-    "died": _alone(_died_text),
-    "lost": _alone(_lost_text),
+    "shared": _shared_text,
+    "reused": _reused_text,
+    "voting": _voting_text,
+    "certified": _certified_text,
+    "contested": _contested_text,
+    "climbed": _climbed_text,
+    "judge": _picks_text,
+    "model": _model_text,
+    "promised": _promised_text,
+    "promise": lambda result: result.promise,
+    "sampling": _sampling_text,
+    "fallback": _fallback_text,
+    "cached": _cached_text,
+    "batches": lambda result: batches_text(result.account, result.price),
+    "calls": _calls_text,
+    "shards": _shards_text,
+    "timeouts": _timeouts_text,
+    "took": _took_text,
+    "marked": _settled_text,
+    "died": _died_text,
+    "lost": _lost_text,
 }
 """All facts about a run, in the order in which terminal, notebook, page, report and JSON have them."""
