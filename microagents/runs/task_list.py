@@ -15,7 +15,6 @@ from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.base.round_trips import difference, lost_part
 from microagents.journal.experiment import options_of
-from microagents.runs.arguments import is_list
 from microagents.runs.settings import validated
 from microagents.runs.spool import Spool
 from microagents.task import Task
@@ -101,7 +100,8 @@ def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
         return [given]
     if isinstance(given, TaskList):
         return given
-    if not is_list(given):
+    value: object = given
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         if isinstance(given, type):
             written = f"write {given.__name__}(...)"
         else:

@@ -15,8 +15,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
 from microagents.base.user_code import called
 from microagents.models.model import ModelObject
-from microagents.runs.arguments import check_arguments
-from microagents.runs.driver.keywords import SharedKeywords, without_control
+from microagents.runs.driver.keywords import SharedKeywords, check_arguments, without_control
 from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, validated

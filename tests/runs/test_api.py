@@ -162,9 +162,9 @@ async def test_what_is_no_exception_ends_a_run_that_can_go_on_at_once(
         (DRIFT, {"k": "x"}, "k must be an integer .*, not 'x'"),
         (DRIFT, {"concurrency": -1}, "concurrency must be .*, not -1"),
         (DRIFT, {"strategy": Maker}, "strategy must be a name, or an instance such as .*, not <class"),
-        (DRIFT, {"accept_changes": "k"}, "accept_changes must be a list of names, not 'k'"),
-        (DRIFT, {"on_progress": 3}, "on_progress must be a function or None, not 3"),
-        (DRIFT, {"interrupt": True}, "interrupt must be an asyncio.Event or None, not True"),
+        (DRIFT, {"accept_changes": "k"}, "accept_changes='k': 'str' instances are not allowed"),
+        (DRIFT, {"on_progress": 3}, "on_progress must be callable, not 3"),
+        (DRIFT, {"interrupt": True}, "interrupt must be an instance of Event, not True"),
         (DRIFT, {"inputs": [0]}, r"inputs must be numbers of a list of tasks, counted from 0, not \[0\]"),
         ([DRIFT], {"inputs": [1]}, r"inputs must be numbers of a list of tasks, counted from 0, not \[1\]"),
     ],
@@ -182,7 +182,7 @@ async def test_an_argument_of_a_wrong_type_is_refused_in_one_sentence(
     ("options", "said"),
     [
         ({"run_id": "a", "runs_dir": None}, "runs_dir must be .*, not None"),
-        ({"run_id": "a", "inputs": 3}, "inputs must be a list of numbers, .*, not 3"),
+        ({"run_id": "a", "inputs": 3}, "inputs must be an instance of Sequence, not 3"),
     ],
 )
 async def test_an_argument_of_a_resume_of_a_wrong_type_is_refused_in_one_sentence(

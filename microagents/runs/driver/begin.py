@@ -27,10 +27,9 @@ from microagents.base.trust import JOURNALS
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
 from microagents.journal.sharded import reader_of
-from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.conducting import unless_ended
 from microagents.runs.driver.execute import execute_plan
-from microagents.runs.driver.keywords import RunControl, SharedKeywords, without_control
+from microagents.runs.driver.keywords import RunControl, SharedKeywords, check_arguments, without_control
 from microagents.runs.driver.notebook import notebook_progress
 from microagents.runs.driver.output import Outputs
 from microagents.runs.driver.tool_lists import with_tools_of_servers

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct, structs
 
@@ -40,6 +40,7 @@ MAX_ASKED = 100
 """Number of inputs whose steps are counted; further ones are taken to be like these."""
 
 
+@runtime_checkable
 class MeasuredModel(Protocol):
     """Measurement of a model: `microagents.studies.measured.ModelMeasurement`."""
 

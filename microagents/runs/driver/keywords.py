@@ -1,19 +1,23 @@
-"""The control of a run by its caller: its messages during the run, and its early end."""
+"""Keywords of a call that runs something: the control of the run by its caller, and the check of their types."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from microagents.base.errors import InvalidUsage, refusal
 from microagents.journal.messages import Account
 from microagents.roles.decision_callback import OnDecision
 from microagents.roles.executor import OnAsk
 from microagents.runs.driver.batch import OnEnding
 from microagents.runs.driver.following import OnSolution
 from microagents.runs.driver.forecast import MeasuredModel, OnForecast
+from microagents.runs.fields import annotations_of
 from microagents.runs.settings import SettingKeywords
 
 OnProgress = Callable[[Account], None]
@@ -61,3 +65,25 @@ def without_control(given: Mapping[str, Any]) -> dict[str, Any]:
 def is_ended_by_caller(control: RunControl) -> bool:
     """Whether the caller has ended the run."""
     return any(event is not None and event.is_set() for event in (control.get("interrupt"), control.get("terminate")))
+
+
+_KINDS: dict[str, Any] = {
+    "run_id": str,
+    "runs_dir": str | Path,
+    "accept_changes": Sequence[str],
+    "inputs": Sequence[int] | None,
+    "answers": Mapping[str, str],
+    "options": Mapping[str, Any],
+    **annotations_of(RunControl),
+}
+
+
+def check_arguments(given: Mapping[str, object]) -> None:
+    """Refuse arguments of wrong types before anything starts. Settings are checked by `Settings`."""
+    for name in filter(given.__contains__, _KINDS):
+        kind: TypeAdapter[Any] = TypeAdapter(_KINDS[name], config=ConfigDict(arbitrary_types_allowed=True))
+        try:
+            kind.validate_python(given[name])
+        except ValidationError as error:
+            said = refusal(name, error.errors()[0]["msg"], given[name])
+            raise InvalidUsage(f"{said}; nothing was started") from None
