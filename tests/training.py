@@ -27,7 +27,7 @@ from microagents.replies.rollouts import rollout_of
 from microagents.task import ChainTask, chain_types
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.hanoi import Hanoi
-from tests.benchmarks.tiny import states
+from tests.benchmarks.tiny import reply_tokens, states
 
 BATCH = 64
 RATE = 2e-3
@@ -154,7 +154,7 @@ class Data:
                 singles,
                 rollouts(task, recipe.horizon) if recipe.horizon and isinstance(task, ChainTask) else (),
             ):
-                found = [(words.read(prompt), words.read_reply(reply)) for prompt, reply in kind]
+                found = [(words.read(prompt), reply_tokens(words, reply)) for prompt, reply in kind]
                 rows += found
                 self.sizes += [size] * len(found)
                 shares += [
@@ -179,11 +179,12 @@ def fresh_parts(recipe: Recipe) -> Parts:
     """Weights before the first update."""
     torch.manual_seed(recipe.seed)
     words, width = recipe.vocabulary, recipe.width
-    shapes = {"embed": (words.size, width), "place": (words.prompt_slots + words.reply_slots, width)}
+    tokens = len(words.tokens) + 2
+    shapes = {"embed": (tokens, width), "place": (words.prompt_slots + words.reply_slots, width)}
     for layer in range(recipe.layers):
         shapes |= {f"{layer}.qkv": (width, 3 * width), f"{layer}.out": (width, width)}
         shapes |= {f"{layer}.up": (width, 4 * width), f"{layer}.down": (4 * width, width)}
-    shapes["head"] = (width, words.size)
+    shapes["head"] = (width, tokens)
     scale = {"embed": 1.0, "place": 1.0}
     return {
         name: (torch.randn(shape) * scale.get(name, shape[0] ** -0.5)).requires_grad_()

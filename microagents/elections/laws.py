@@ -1,9 +1,6 @@
-"""Scaling laws: success by number of steps, equations 9 to 16 of MAKER (arXiv 2511.09030); and confidence intervals.
+"""Laws of a race between the right answer and one rival, equations 9, 12 and 16 of MAKER (arXiv 2511.09030); and confidence intervals.
 
-A subtask of m steps (``steps_per_call``) is a race between the right answer and one rival. With m = 1 that is the worst
-case: more rivals share the wrong votes. With m > 1 it is the paper's assumption: the rival has one given step wrong, and
-other wrong answers cast no vote. The worst case is then one wrong answer with all of 1 - p^m, which
-a plan with given rates computes.
+One rival is the worst case: more of them share the wrong votes.
 
 ``p`` is the chance that one step of a valid reply is right, and ``k`` the margin that decides. Everything is
 computed from the log-odds ln(p/(1-p)), so that no digit is lost for any number of steps.
@@ -12,7 +9,6 @@ computed from the log-odds ln(p/(1-p)), so that no digit is lost for any number 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from statistics import NormalDist
 
 from msgspec import Struct
@@ -39,32 +35,7 @@ def race_won(p: float, k: int) -> float:
     Raises:
         InvalidUsage: for p outside [0, 1] or k below 1.
     """
-    return math.exp(_ln_race_won(p, k))
-
-
-def p_full(p: float, k: int, steps: int, *, steps_per_call: int = 1) -> float:
-    """Compute the chance that the right answer wins every election of the task; MAKER, equation 13.
-
-    Raises:
-        InvalidUsage: for p outside [0, 1], k or steps below 1, or m outside [1, steps].
-    """
-    check_steps(steps, steps_per_call)
-    return math.exp(steps / steps_per_call * _ln_race_won(p, k))
-
-
-def k_min(p: float, steps: int, target: float, *, steps_per_call: int = 1) -> int:
-    """Find the smallest margin k whose `p_full` reaches the target; MAKER, equation 14.
-
-    Found by bisection on equation 13. The closed form, ceil(ln(t^(-m/s) - 1) / ln((1-p)/p)), is off by one if rounding
-    carries it across a whole number.
-
-    Raises:
-        InvalidUsage: for p outside (0.5, 1], target outside (0, 1), steps below 1, or m outside [1, steps].
-    """
-    check_majority(p)
-    check_target(target)
-    ks = range(2**62)
-    return bisect_left(ks, x=True, lo=1, key=lambda k: p_full(p, k, steps, steps_per_call=steps_per_call) >= target)
+    return math.exp(ln_race_won(p, k))
 
 
 def chance_of(loss: float, steps: float) -> float:
@@ -208,7 +179,8 @@ def _log_odds(p: float) -> float:
     return 2 * math.atanh(2 * p - 1)
 
 
-def _ln_race_won(p: float, k: int) -> float:
+def ln_race_won(p: float, k: int) -> float:
+    """Compute the logarithm of `race_won`; raises as that does."""
     check_chance(p)
     check_whole("k", k)
     lead = k * _log_odds(p)
@@ -259,17 +231,3 @@ def check_whole(name: str, value: int) -> None:
     """
     if not 1 <= value <= _MAX_COUNT:
         raise InvalidUsage(f"{name} must be a whole number from 1 to 10^30, not {value!r}")
-
-
-def check_steps(steps: int, steps_per_call: int) -> None:
-    """Refuse numbers of steps that are out of range.
-
-    Raises:
-        InvalidUsage: one is below 1, or a call has more steps than the task.
-    """
-    check_whole("steps", steps)
-    check_whole("steps_per_call", steps_per_call)
-    if steps_per_call > steps:
-        raise InvalidUsage(
-            f"steps_per_call must be at most steps={steps!r}, not {steps_per_call!r}; put fewer steps into a call"
-        )

@@ -22,7 +22,6 @@ from microagents.elections.laws import (
     check_majority,
     check_target,
     check_whole,
-    k_min,
     race_won,
     uneven_race,
 )
@@ -294,7 +293,7 @@ def _by_rates(by: Rates, wanted: _Goals, strategy: Maker) -> PlannedRuns:
     notes = [
         f"every step errs alike, all wrong replies are one, and an election has at most {strategy.max_draws:,} draws"
     ]
-    if not runs[-1].is_best and k_min(right, elections, wanted.target) <= MAX_K:
+    if not runs[-1].is_best and chance_of(race_won(1 - right, MAX_K), elections) >= wanted.target:
         notes.append("without the cap a k would be enough: raise it, as in -s max_draws=1000")
     return PlannedRuns(
         steps=wanted.total, unit="steps", target=wanted.target, runs=tuple(runs[-ROWS:]), notes={(): tuple(notes)}

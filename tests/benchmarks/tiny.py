@@ -17,6 +17,7 @@ from microagents import run
 from microagents.elections.election import ElectionId, SampleId
 from microagents.models.model import Call
 from microagents.models.tiny.trained import TinyModel
+from microagents.models.tiny.vocabulary import STOP, Unreadable, Vocabulary
 from microagents.replies.chat import Prompt, Sampling
 from microagents.replies.parsing import Malformed, parse
 from microagents.task import ChainTask, chain_types
@@ -26,6 +27,19 @@ from tests.benchmarks.harness import options_of
 S = TypeVar("S")
 UNSEEN = 1e-4
 """Probability below which replies are not enumerated: all of them together are taken for one wrong vote."""
+
+
+def reply_tokens(words: Vocabulary, text: str) -> list[int]:
+    """Read a reply, and put the stop behind it.
+
+    Raises:
+        Unreadable: the model cannot write this text.
+    """
+    read = words._ids(words._token.findall(text.removeprefix(words.opening)), words.reply_slots - 1)
+    reply = [*(reversed(read) if words.is_sum else read), STOP]
+    if words.write(reply) != text:
+        raise Unreadable("the reply has another form")
+    return reply
 
 
 class WarmHanoi(Hanoi):

@@ -10,10 +10,11 @@ import asyncio
 from pathlib import Path
 
 from microagents import run
-from microagents.elections.laws import expected_votes, p_full
+from microagents.elections.laws import expected_votes
 from microagents.journal.messages import Account
 from microagents.tasks.hanoi import Hanoi
 from tests.benchmarks.harness import options_of
+from tests.papers.maker_equations import p_full
 
 MODEL, P = "sim:gpt-4.1-mini", 1 - 0.0022
 """The profile, and its share of right replies at temperature 0.1."""

@@ -14,9 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.laws import expected_votes, k_min, p_full, pass_k, race_won, uneven_race, wilson_interval
+from microagents.elections.laws import expected_votes, pass_k, race_won, uneven_race, wilson_interval
 from microagents.elections.rules import BEYOND, FirstToAheadBy, Tally
-from tests.papers.maker_equations import cost_full, expected_calls, sample_price, votes_per_sample
+from tests.papers.maker_equations import cost_full, expected_calls, k_min, p_full, sample_price, votes_per_sample
 
 USUAL = st.floats(0.51, 0.999999)
 MARGINS = st.integers(1, 60)

@@ -3,12 +3,45 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.laws import check_chance, check_majority, check_steps, check_whole, expected_votes
+from microagents.elections.laws import (
+    check_chance,
+    check_majority,
+    check_target,
+    check_whole,
+    expected_votes,
+    ln_race_won,
+)
 
 _MIN_SHARE = 1e-100
 """Lower limit of the share of samples that count for either racer, so that nothing overflows."""
+
+
+def p_full(p: float, k: int, steps: int, *, steps_per_call: int = 1) -> float:
+    """Compute the chance that the right answer wins every election of the task; MAKER, equation 13.
+
+    Raises:
+        InvalidUsage: for p outside [0, 1], k or steps below 1, or m outside [1, steps].
+    """
+    check_steps(steps, steps_per_call)
+    return math.exp(steps / steps_per_call * ln_race_won(p, k))
+
+
+def k_min(p: float, steps: int, target: float, *, steps_per_call: int = 1) -> int:
+    """Find the smallest margin k whose `p_full` reaches the target; MAKER, equation 14.
+
+    Found by bisection on equation 13. The closed form, ceil(ln(t^(-m/s) - 1) / ln((1-p)/p)), is off by one if rounding
+    carries it across a whole number.
+
+    Raises:
+        InvalidUsage: for p outside (0.5, 1], target outside (0, 1), steps below 1, or m outside [1, steps].
+    """
+    check_majority(p)
+    check_target(target)
+    ks = range(2**62)
+    return bisect_left(ks, x=True, lo=1, key=lambda k: p_full(p, k, steps, steps_per_call=steps_per_call) >= target)
 
 
 def votes_per_sample(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
@@ -74,3 +107,17 @@ def sample_price(input_tokens: int, output_tokens: int, *, input_usd: float, out
 def _check_amount(name: str, value: float) -> None:
     if not 0 <= value < math.inf:
         raise InvalidUsage(f"{name} must be 0 or more and finite, not {value!r}")
+
+
+def check_steps(steps: int, steps_per_call: int) -> None:
+    """Refuse numbers of steps that are out of range.
+
+    Raises:
+        InvalidUsage: one is below 1, or a call has more steps than the task.
+    """
+    check_whole("steps", steps)
+    check_whole("steps_per_call", steps_per_call)
+    if steps_per_call > steps:
+        raise InvalidUsage(
+            f"steps_per_call must be at most steps={steps!r}, not {steps_per_call!r}; put fewer steps into a call"
+        )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from microagents import run
 from microagents.elections.election import Ballot
-from microagents.elections.laws import k_min, p_full, race_won, wilson_interval
+from microagents.elections.laws import race_won, wilson_interval
 from microagents.journal.sharded import reader_of
 from microagents.models.simulation.profiles import PROFILES
 from microagents.systems import Maker
@@ -15,7 +15,7 @@ from microagents.tasks.hanoi import Hanoi, HanoiResult
 from microagents.tasks.multiplication import Multiplication
 from tests.benchmarks import recursive
 from tests.papers.figures import Figure, Lab, Line, by_law, share, word_of
-from tests.papers.maker_equations import cost_full, expected_calls, sample_price
+from tests.papers.maker_equations import cost_full, expected_calls, k_min, p_full, sample_price
 
 STEPS = 2**20 - 1
 MINI = "sim:gpt-4.1-mini"

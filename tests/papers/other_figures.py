@@ -11,7 +11,6 @@ from typing import Any
 from msgspec import json
 
 from microagents import Strategy, Task
-from microagents.elections.laws import k_min, p_full
 from microagents.runs.settings import validated
 from microagents.systems import SingleShot
 from microagents.systems.documents.seqcv import SeqCV
@@ -27,6 +26,7 @@ from microagents.tasks.writing import Writing
 from tests.benchmarks import aot, documents, swarm
 from tests.papers.exact import Math
 from tests.papers.figures import Figure, Lab, Line, by_law, share, word_of
+from tests.papers.maker_equations import k_min, p_full
 from tests.papers.relay import Relay
 
 BRIEFS = sorted((Path(__file__).parents[2] / "docs" / "examples" / "briefs").glob("*.md"))

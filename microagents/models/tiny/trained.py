@@ -265,18 +265,6 @@ class TinyModel(Model):
         seed = blake2b(place.encode("utf-8", "surrogatepass"), digest_size=16, key=self._key)
         return Random(seed.digest())  # noqa: S311 - seeded
 
-    def logprobs(self, prompt: Prompt, text: str, temperature: float = 1.0) -> list[float]:
-        """Log-probabilities of the tokens of a reply and of the stop behind them, at a temperature above 0.
-
-        Raises:
-            Unreadable: the model cannot read the prompt, or cannot write the text.
-        """
-        memory, logits = self._read([tuple(self.vocabulary.read(prompt))])
-        reply = self.vocabulary.read_reply(text)
-        rest = self._network.logits(np.array([reply[:-1]]), self.vocabulary.prompt_slots + 1, memory)
-        found = log_softmax(np.concatenate([logits[:, None], rest], axis=1)[0] / temperature)
-        return [float(found[place, token]) for place, token in enumerate(reply)]
-
     def law(self, prompt: Prompt, temperature: float = 1.0, least: float = 1e-3) -> dict[str, float]:
         """List the replies to a prompt whose probability is at least a number above 0, likeliest first.
 

@@ -39,11 +39,6 @@ class Vocabulary(Struct, frozen=True, kw_only=True, dict=True):
     is_sum: bool = False
     """Whether digits are tokens, numbers of a prompt have four and a sign, and a reply is one number, written from its last digit."""
 
-    @property
-    def size(self) -> int:
-        """Number of different tokens."""
-        return len(self.tokens) + 2
-
     @cached_property
     def _numbers(self) -> dict[str, int]:
         return {text: number for number, text in enumerate(self.tokens, 2)}
@@ -67,19 +62,6 @@ class Vocabulary(Struct, frozen=True, kw_only=True, dict=True):
         if self.is_sum:  # as long as they can be, so that equal places stand in equal slots
             text = "".join(f"{int(number):+05d}" for number in re.findall(r"-?\d+", text))
         return [*self._ids([*found.groups(), *self._token.findall(text)], self.prompt_slots), 1]
-
-    def read_reply(self, text: str) -> list[int]:
-        """Read a reply, and put the stop behind it.
-
-        Raises:
-            Unreadable: the model cannot write this text.
-        """
-        read = [*self._ids(self._token.findall(text.removeprefix(self.opening)), self.reply_slots - 1), STOP]
-        if self.is_sum:
-            read = [*read[-2::-1], STOP]
-        if self.write(read) != text:
-            raise Unreadable("the reply has another form")
-        return read
 
     def write(self, reply: list[int]) -> str:
         """Write the text of a reply up to its stop. Values beside each other are separated."""
