@@ -415,21 +415,20 @@ class StepRates:
             errors[replaced] = rng.choice(ERRORS, size=len(replaced), p=weights / weights.sum())
         return errors, np.array(RIVALS)[picked(shares[(errors >= HARD).astype(int)] * likely, rng)]
 
-    @cached_property
-    def ends(self) -> list[float]:
-        """Mean error rates of the first third of the sampled steps and of the last third."""
-        ordered = sorted(self.seen, key=lambda each: each.number)
-        third = max(1, len(ordered) // 3)
-        parts = [[(sum(each.wrong), each.valid) for each in part] for part in (ordered[:third], ordered[-third:])]
-        return [float((populations(part, (0, 0))[0] @ ERRORS).mean()) for part in parts]
+
+def mean_errors(seen: Sequence[SeenStep]) -> Array:
+    """Draw the mean error rate of steps like these."""
+    found, _ = populations([(sum(each.wrong), each.valid) for each in seen], (0, 0))
+    return np.asarray(found @ ERRORS)
 
 
-def trend_chance(seen: Sequence[SeenStep]) -> float:
-    """Test whether errors depend on the position: Pitman's permutation test of their correlation (1937), two-sided."""
-    ordered = sorted((each for each in seen if each.valid), key=lambda each: each.number)
-    errors = np.array([sum(each.wrong) / each.valid for each in ordered])
-    apart, places = errors - errors.mean(), np.arange(len(ordered)) - (len(ordered) - 1) / 2
-    spread = math.sqrt(float((apart**2).sum() * (places**2).sum()) / max(1, len(ordered) - 1))
+def trend_chance(values: Sequence[float], seen: Sequence[SeenStep]) -> float:
+    """Test whether errors depend on a value of each step: Pitman's permutation test of the correlation with its rank (1937), two-sided."""
+    errors = np.array([sum(each.wrong) / each.valid for each in seen])
+    _, at, equal = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(equal) - (equal - 1) / 2)[at]
+    apart, places = errors - errors.mean(), ranks - ranks.mean()
+    spread = math.sqrt(float((apart**2).sum() * (places**2).sum()) / max(1, len(errors) - 1))
     if not spread:
         return 1.0
     return math.erfc(abs(float(apart @ places)) / spread / math.sqrt(2))

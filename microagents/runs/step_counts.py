@@ -1,15 +1,20 @@
-"""How many steps a chain has."""
+"""The steps of a chain: their number, and the length of their prompts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count, islice
 from types import NoneType
 from typing import Any
 
 from microagents.base.user_code import called
+from microagents.replies.chat import Prompt
 from microagents.task import ChainTask
 
 MOST_WALKED = 100_000
 """Steps after which a walk by the oracle ends: a chain may be endless."""
+MOST_ASKED = 1_000
+"""Steps among which the longest prompt is looked for."""
 
 
 def steps_of(task: ChainTask[Any, Any]) -> int | None:
@@ -17,12 +22,29 @@ def steps_of(task: ChainTask[Any, Any]) -> int | None:
     total: int | None = called(task.steps, gives=(int, NoneType))
     if total is not None:
         return total
-    state = called(task.start)
-    for number in range(MOST_WALKED + 1):
+    for number, state in enumerate(islice(_right_way(task), MOST_WALKED + 1)):
         if called(task.done, state, gives=bool, at=number):
             return number
+    return None
+
+
+def longest_prompt(task: ChainTask[Any, Any]) -> int:
+    """Return the bytes of the longest prompt among the first `MOST_ASKED` steps of the right way, or of those that the oracle knows."""
+    longest = 0
+    for number, state in enumerate(islice(_right_way(task), MOST_ASKED)):
+        if called(task.done, state, gives=bool, at=number):
+            break
+        asked: Prompt = called(task.prompt, state, gives=Prompt, at=number)
+        longest = max(longest, asked.size)
+    return longest
+
+
+def _right_way(task: ChainTask[Any, Any]) -> Iterator[Any]:
+    """Yield the states that the oracle leads to."""
+    state = called(task.start)
+    for number in count():
+        yield state
         reply = called(task.oracle, state, at=number)
         if reply is None:
-            return None
+            return
         state = called(task.advance, state, reply, at=number)
-    return None

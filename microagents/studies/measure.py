@@ -391,7 +391,8 @@ def _facts(found: ModelMeasurement) -> dict[str, Any]:
         return facts | {name: getattr(found, name) for name in ("p_high", "as_decided", "differing")}
     rates, (kind, said) = found.rates(), found.verdict()
     facts |= {
-        name: getattr(found, name) for name in ("p", "hard", "trend", "mistakes", "fields", "confused", "ceiling")
+        name: getattr(found, name)
+        for name in ("p", "hard", "trend", "by_length", "mistakes", "fields", "confused", "ceiling")
     }
     facts |= {"p_ordinary": rates.p_ordinary, "correlation": rates.correlation, "most_hard": rates.hard.high}
     return {**facts, "condition": found.condition(found.total), "verdict": kind, "said": said}

@@ -20,7 +20,7 @@ from microagents.elections.laws import Proportion, chance_of, proportion, race_w
 from microagents.elections.race_tables import MAX_DRAWS
 from microagents.elections.races import race_end
 from microagents.elections.rules import ORDERS, Certify
-from microagents.elections.step_rates import Interval, SeenStep, StepRates, trend_chance
+from microagents.elections.step_rates import Interval, SeenStep, StepRates, ends_of, mean_errors, trend_chance
 from microagents.journal.messages import Promise
 from microagents.runs.accuracy import Confusion, confusions
 from microagents.studies.analysis import errors_ahead
@@ -37,6 +37,15 @@ SURE = 0.95
 """Probability from which on a verdict is given."""
 TREND = 0.01
 """Chance of a trend by accident below which it is reported."""
+ALONG = (
+    "errors change along the chain: {:.2%} in the first third of the sampled steps, {:.2%} in the last (p-value {:.2g})"
+)
+BY_LENGTH = (
+    "errors change with the length of the prompt: {:.2%} in the third with the shortest ones, {:.2%} in that with the longest (p-value "
+    "{:.2g})"
+)
+LONGER = 1.1
+"""Prompts that are so many times as long as the longest measured one are told."""
 
 Verdict = Literal["votes-help", "hard-steps", "voting-hurts", "not-sure", "too-few", "too-many-answers"]
 """Advice of a measurement. docs/measuring.md explains each."""
@@ -312,11 +321,50 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def trend(self) -> str | None:
         """Say how errors change along the chain; None if they may be the same."""
-        rates = self.rates()
-        if self.of_inputs or (chance := trend_chance(rates.seen)) >= TREND:
+        if self.of_inputs:
             return None
-        said = "errors change along the chain: {:.2%} in the first third of the sampled steps, {:.2%} in the last (p-value {:.2g})"
-        return said.format(*rates.ends, chance)
+        return self._change([each.number for each in self.steps], ALONG)
+
+    @cached_property
+    def by_length(self) -> str | None:
+        """Say how errors change with the length of the prompt; None if they may be the same."""
+        return self._change([each.length for each in self.steps], BY_LENGTH)
+
+    def _change(self, values: Sequence[int], said: str) -> str | None:
+        """Say how errors change with a value of each step, if they do."""
+        known = self._in_order(values)
+        chance = trend_chance(*zip(*known, strict=True)) if known else 1.0
+        if chance >= TREND:
+            return None
+        third = max(1, len(known) // 3)
+        parts = known[:third], known[-third:]
+        ends = [float(mean_errors([each for _, each in part]).mean()) for part in parts]
+        return said.format(*ends, chance)
+
+    def _in_order(self, values: Sequence[int]) -> list[tuple[int, SeenStep]]:
+        """Return the steps with a valid sample, each behind its value, by these values."""
+        known = [
+            (value, _seen(each, is_own=True)) for value, each in zip(values, self.steps, strict=True) if each.valid
+        ]
+        return sorted(known, key=lambda each: each[0])
+
+    @cached_property
+    def most_at_end(self) -> float:
+        """Share of wrong replies that the samples leave possible in the last third of the chain (95 %)."""
+        known = self._in_order([each.number for each in self.steps])
+        last = [each for _, each in known[-max(1, len(known) // 3) :]]
+        return ends_of(mean_errors(last)).high
+
+    def longer(self, size: int) -> str | None:
+        """Say that a run has longer prompts than were measured; None if it has none.
+
+        Args:
+            size: bytes of the longest prompt of the run.
+        """
+        most = max(each.length for each in self.steps)
+        if size <= LONGER * most or not most:
+            return None
+        return f"prompts have up to {size:,} bytes, and those that were measured {most:,}: no sample tells how often longer ones fail"
 
     @property
     def mistakes(self) -> dict[str, int]:
@@ -496,8 +544,9 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         if self.of_inputs and total == 1:
             return f"of one of the {self.total:,} inputs that were given: {self.rates().condition}"
         said = self.rates(total).condition
-        if self.trend and total != self.total:
-            said += f"; {self.trend}: a run of another size is taken to have the same mix of positions"
+        if total != self.total and not self.of_inputs:
+            known = self.trend or f"up to {self.most_at_end:.2%} may be wrong in the last third of the chain (95 %)"
+            said += f"; {known}: a run of another size is taken to have the same mix of positions"
         if self.hard and not self.of_inputs:
             return f"{said}; {RIGHT_WAY}"
         return said

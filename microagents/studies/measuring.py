@@ -88,6 +88,8 @@ class MeasuredStep(Struct, frozen=True, array_like=True):
     """Votes on the input, with samples of their own; None if none were held."""
     names: tuple[int, ...] = ()
     """For each vote a number that it has with every model: of its digest."""
+    length: int = 0
+    """Bytes of the prompt."""
 
     @property
     def valid(self) -> int:
@@ -431,6 +433,7 @@ async def _sampled(
         wrong_fields=wrong_fields,
         confused=tuple(itertools.chain.from_iterable(each.pairs for each in judged)),
         names=tuple(map(_name_of, kinds)),
+        length=asked.size,
     )
 
 

@@ -33,7 +33,7 @@ from microagents.models.model import ModelSpec
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
 from microagents.runs.doctor import announced_end
 from microagents.runs.settings import validated
-from microagents.runs.step_counts import steps_of
+from microagents.runs.step_counts import longest_prompt, steps_of
 from microagents.runs.strategies import strategy_of
 from microagents.runs.words.money import money, prices_of
 from microagents.studies.ceilings import WHAT_HELPS, Ceiling, ceiling_of
@@ -434,7 +434,9 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
         unit="input" if any(each.of_inputs for each in models) else "steps",
         target=target,
         runs=tuple([marked if run is best and marked is not None else run for _, run in by_row]),
-        notes={each.models: tuple(_notes(each, [run for model, run in by_row if model is each])) for each in planned},
+        notes={
+            each.models: tuple(_notes(each, task, [run for model, run in by_row if model is each])) for each in planned
+        },
         ceiling=ceiling,
         needed=needed,
     )
@@ -734,12 +736,15 @@ def _by_simulation(model: _Planned, rates: StepRates, strategy: Stepwise, at_onc
     return model.planned(strategy, chance, calls, at_once=at_once, paid=paid)
 
 
-def _notes(model: _Planned, runs: Sequence[PlannedRun]) -> Iterator[str]:
+def _notes(model: _Planned, task: Task | None, runs: Sequence[PlannedRun]) -> Iterator[str]:
     found = model.found
     yield found.condition(model.total)
     if len(model.models) > 1:
         yield IN_TURN
         return
+    longer = found.longer(longest_prompt(task)) if isinstance(task, ChainTask) else None
+    if longer is not None:
+        yield longer
     if any(run.independent is None for run in runs):
         errors = ", ".join(f"{each:.2f}" for each in found.ahead or AHEAD)
         known = "as measured" if found.ahead else "as in LEAD; `microagents measure TASK --rollouts N` measures it"

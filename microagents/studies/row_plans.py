@@ -9,6 +9,7 @@ from msgspec import Struct
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import check_target
 from microagents.runs.driver.shared_questions import questions_of
+from microagents.runs.step_counts import longest_prompt
 from microagents.studies.measured import ModelMeasurement, Pilot
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import Task
@@ -103,7 +104,7 @@ def plan_rows(
         fields=max(1, len(names)),
         target=target,
         votes=tuple(votes),
-        notes=tuple(_notes(found)),
+        notes=tuple(_notes(found, rows)),
         best=next(iter(held or ([] if found.law_is_off else enough)), None),
     )
 
@@ -143,7 +144,10 @@ def _planned(found: ModelMeasurement, votes: Pilot, asked: int) -> PlannedVotes:
     return PlannedVotes(votes=votes, calls=votes.calls.mid * asked, row_usd=row_usd, cost_usd=cost_usd)
 
 
-def _notes(found: ModelMeasurement) -> Iterator[str]:
+def _notes(found: ModelMeasurement, rows: Sequence[Task]) -> Iterator[str]:
+    longer = found.longer(max(longest_prompt(each) for each in rows if isinstance(each, RowTask)))
+    if longer is not None:
+        yield longer
     if not found.judged:
         yield UNJUDGED
         return

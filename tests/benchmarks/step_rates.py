@@ -1,4 +1,4 @@
-"""Whether intervals of step rates hold the truth: python -m tests.benchmarks.step_rates [votes|tiny|structures|agents|all] [--worlds N].
+"""Whether intervals of step rates hold the truth: python -m tests.benchmarks.step_rates [votes|tiny|structures|named|agents] [--worlds N].
 
 Steps are made, sampled and decided by code of its own. The truth of every figure is known and counted; intervals are never compared
 with intervals.
@@ -23,6 +23,8 @@ from microagents.elections.step_rates import Interval, SeenStep, StepRates
 from microagents.models.tiny.trained import TinyModel
 from microagents.studies.compare import variants_of
 from microagents.studies.measure import measure
+from microagents.studies.measured import ModelMeasurement
+from microagents.studies.measuring import MeasuredStep
 from microagents.studies.trials import margins_of
 from microagents.systems.agents.act import Act
 from microagents.task import ChainTask
@@ -302,6 +304,54 @@ def check_structure(
     )
 
 
+# -- changes of errors --------------------------------------------------------------------------------------------------
+
+CHANGES: dict[str, Callable[[np.random.Generator, int], Array]] = {
+    "one rate": STRUCTURES["one rate"],
+    "beta(.5, 25)": STRUCTURES["beta(.5, 25)"],
+    "2 % at .45": STRUCTURES["2 % at .45"],
+    "drift": STRUCTURES["drift"],
+    "linear, .01 to .05": lambda _, size: np.linspace(0.01, 0.05, size),
+    "up to 6 % at .45": lambda rng, size: np.where(rng.random(size) < np.linspace(0, 0.06, size), 0.45, 0.005),
+}
+"""Error rates along a chain, or by the length of the prompt: three that do not change, and three that do."""
+
+
+def check_named(make: Callable[[np.random.Generator, int], Array], size: int, worlds: range) -> str:
+    """Measure all steps of chains, and count those of which a change of errors along the chain and one with the length is told.
+
+    And those in which the stated bound of errors in the last third holds, which a plan for a longer chain names. Lengths are the positions
+    of a shuffled chain.
+    """
+    held = Held()
+    for world in worlds:
+        rng = np.random.default_rng([4, world, size])
+        errors, steps = make(rng, size), list[MeasuredStep]()
+        lengths = rng.permutation(size)
+        for apart, rates in ((0, errors), (size, errors[lengths])):
+            for at, error in enumerate(rates):
+                wrong = [int(each) for each in sampled(drawing(rng, (1 - error, error)), at, is_own=True).wrong]
+                count = FIRST + MORE * bool(wrong)
+                votes = (*[1] * sum(wrong), *[0] * (count - sum(wrong)))
+                length = 1_000 + (int(lengths[at]) if apart else 0)
+                steps.append(MeasuredStep(at, count, FIRST, votes, (True, False), {}, names=(0, 1), length=length))
+        whole: dict[str, Any] = {
+            "model": "sim:m",
+            "run_id": "r",
+            "calls": 1,
+            "input_tokens": 1,
+            "output_tokens": 1,
+            "cost_usd": None,
+        }
+        chain = ModelMeasurement(total=size, steps=tuple(steps[:size]), **whole)
+        mixed = ModelMeasurement(total=size, steps=tuple(steps[size:]), **whole)
+        held.is_true("change along the chain", is_held=chain.trend is not None)
+        held.is_true("along a shuffled one", is_held=mixed.trend is not None)
+        held.is_true("with the length", is_held=mixed.by_length is not None)
+        held.is_true("end", is_held=chain.most_at_end >= errors[-(size // 3) :].mean())
+    return str(held)
+
+
 # -- agents -------------------------------------------------------------------------------------------------------------
 
 
@@ -335,12 +385,16 @@ async def check_agents(worlds: range, folder: str, trials: int = 40) -> None:
 
 def main() -> None:
     parser = parser_of(__doc__, worlds=int)
-    parser.add_argument("what", choices=("votes", "tiny", "structures", "agents"))
+    parser.add_argument("what", choices=("votes", "tiny", "structures", "named", "agents"))
     of = parser.parse_args()
     if of.what == "votes":
         check_votes(VOTES, range(of.worlds or 1_000))
     elif of.what == "tiny":
         check_tiny(of.worlds or 400)
+    elif of.what == "named":
+        for name, make in CHANGES.items():
+            for size in (300, 1_000):
+                print(f"{name}, {size:,}: {check_named(make, size, range(of.worlds or 400))}", flush=True)
     elif of.what == "agents":
         with tempfile.TemporaryDirectory() as folder:
             asyncio.run(check_agents(range(of.worlds or 100), folder))

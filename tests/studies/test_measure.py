@@ -20,6 +20,7 @@ from microagents.systems.agents.act import Act
 from microagents.task import Task
 from microagents.tasks.desk import Desk
 from microagents.tasks.drift import Drift, Place
+from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
 from tests.studies.measured import EASY, HARD, TASK, WRONG, hard_steps, made, measured, only, planted
 
@@ -115,9 +116,31 @@ def test_errors_that_change_along_the_chain_are_reported_and_a_plan_for_another_
     assert found.trend is not None
     assert found.trend.startswith("errors change along the chain: ")
     assert found.trend not in found.condition(300)
-    assert f"; {found.trend}: a run of another size is taken to have the same mix of positions" in found.condition(
-        3_000
-    )
+    assumed = ": a run of another size is taken to have the same mix of positions"
+    assert f"; {found.trend}{assumed}" in found.condition(3_000)
+    even = planted(lambda _: 0.02)
+    assert (even.trend, even.by_length) == (None, None)
+    said = f"; up to {even.most_at_end:.2%} may be wrong in the last third of the chain (95 %){assumed}"
+    assert said in even.condition(3_000)
+    assert 0.02 < even.most_at_end < 0.08
+
+
+@pytest.mark.slow
+def test_errors_that_go_with_the_length_of_the_prompt_are_reported_and_longer_prompts_than_measured_are_told() -> None:
+    found = planted(lambda number: 0.001 + 0.2 * (number * 7 % 300) / 300)
+    assert found.by_length is None
+    lengths = tuple([structs.replace(each, length=1 + each.number * 7 % 300) for each in found.steps])
+    longer = structs.replace(found, steps=lengths)
+    assert longer.trend is None
+    assert longer.by_length is not None
+    assert longer.by_length.startswith("errors change with the length of the prompt: ")
+    assert [found.longer(10**6), longer.longer(320)] == [None, None]
+    assert longer.longer(400) is not None
+
+    small = only("sim:perfect", task=Hanoi(disks=3), steps=7)
+    said = "prompts have up to "
+    assert said not in str(plan(Hanoi(disks=3), [small], target=0.5).notes)
+    assert said in str(plan(Hanoi(disks=40), [small], target=0.5, k=1).notes)
 
 
 @pytest.mark.slow

@@ -106,6 +106,8 @@ def _judged(found: ModelMeasurement) -> Iterator[tuple[str, str]]:
         yield "others", f"p = {rates.p_ordinary:.4f}, for `-s p=` of a ladder"
     if found.trend:
         yield "trend", found.trend
+    if found.by_length:
+        yield "prompts", found.by_length
     certain = found.if_certain(Maker().k, found.total)
     if certain:
         yield "certain", certain
