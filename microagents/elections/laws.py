@@ -18,8 +18,6 @@ from microagents.base.errors import InvalidUsage
 _HALF = 0.5
 _MAX_COUNT = 10**30
 """Upper limit of steps and of k: larger than any task, and small enough that nothing overflows."""
-_MAJORITY = 0.5001
-"""Least share of right votes by which the law of uneven margins divides."""
 
 
 # -- chances -----------------------------------------------------------------------------------------------------------
@@ -64,29 +62,6 @@ def expected_votes(p: float, k: int) -> float:
     if half:
         return k * math.tanh(k * half) / math.tanh(half)
     return float(k) * k
-
-
-# -- margins of their own ------------------------------------------------------------------------------------------------
-
-
-def uneven_race(p: float, k: int, rival_k: int) -> tuple[float, float]:
-    """Compute the chance that the one rival leads by its margin before the right candidate leads by k, and the expected votes.
-
-    The gambler's ruin (Feller, An Introduction to Probability Theory and Its Applications, volume 1, XIV.2) from k to rival_k, and Wald's
-    identity. With equal margins it is MAKER's equation 9. Close to one half p is taken for .5001.
-
-    Raises:
-        InvalidUsage: for p outside [0, 1], or a margin below 1.
-    """
-    check_chance(p)
-    check_whole("k", k)
-    check_whole("the margin of the rival", rival_k)
-    if p < _MAJORITY:
-        won, votes = uneven_race(max(_MAJORITY, 1 - p), rival_k, k)
-        return 1 - won, votes
-    ln_ratio = -_log_odds(p)
-    lost = math.exp(rival_k * ln_ratio) * math.expm1(k * ln_ratio) / math.expm1((k + rival_k) * ln_ratio)
-    return lost, (k - (k + rival_k) * lost) / (2 * p - 1)
 
 
 # -- measured shares ----------------------------------------------------------------------------------------------------

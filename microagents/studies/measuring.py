@@ -123,7 +123,7 @@ class GivenState(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     number: int
-    """Number of the step, or of the line of a file, counted from 0."""
+    """Number of the step, counted from 0."""
     state: Any
     """As JSON has it."""
     reply: Any = None

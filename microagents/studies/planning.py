@@ -23,7 +23,6 @@ from microagents.elections.laws import (
     check_target,
     check_whole,
     race_won,
-    uneven_race,
 )
 from microagents.elections.race_tables import ERRORS, Array, equal_rates, race_table
 from microagents.elections.races import race_end
@@ -48,8 +47,7 @@ from microagents.studies.measured import (
 from microagents.studies.measuring import ALL, FIRST
 from microagents.studies.pools import IN_TURN, groups_of, pooled
 from microagents.studies.simulation import AHEAD, SimulatedChain, SimulatedRates, Simulation, simulate, simulated_rates
-from microagents.studies.trials import AgentMeasurement, margins_of
-from microagents.systems.agents.act import Act
+from microagents.studies.trials import AgentMeasurement
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.lead import Lead
 from microagents.systems.chains.maker import Maker
@@ -158,7 +156,6 @@ def plan(
     *,
     target: float = 0.95,
     steps: int | None = None,
-    actions: Mapping[str, int] | None = None,
     k: int | None = None,
     strategy: str | Strategy | None = None,
     options: Mapping[str, Any] | None = None,
@@ -173,11 +170,10 @@ def plan(
     where none is enough.
 
     Args:
-        task: the task, for its number of steps and the length of its prompts; None if the number of steps or actions is given.
+        task: the task, for its number of steps and the length of its prompts; None if the number of steps is given.
         by: the measurement of each model, or given rates.
         target: wanted chance that all steps are right.
         steps: number of steps; by default the task's.
-        actions: of an agent with given rates, the number of its actions by kind.
         k: plan only this k.
         strategy: the strategy that is simulated or estimated; by default `maker`, of an agent `act`.
         options: its options.
@@ -192,13 +188,9 @@ def plan(
     """
     check_target(target)
     chosen = {**(options or {}), **({} if k is None else {"k": k})}
-    if isinstance(by, Rates) and actions is not None:
-        return _agent_by_rates(by, actions, target, chosen)
     measured = [] if isinstance(by, Rates) else [*by.models, *by.agents] if isinstance(by, Measurement) else [*by]
     if agents := [each for each in measured if isinstance(each, AgentMeasurement)]:
         return _agents(agents, target, chosen)
-    if actions is not None:
-        raise InvalidUsage("the number of actions is for given rates; a measurement of an agent knows it")
     models = [each for each in measured if isinstance(each, ModelMeasurement)]
     _check_apart(models)
     total = 1 if steps is None and any(each.of_inputs for each in models) else _steps(task, steps)
@@ -262,7 +254,7 @@ def _steps(task: Task | None, steps: int | None) -> int:
     if total is None:
         name = "without a task" if task is None else f"{type(task).__name__} does not know it"
         raise InvalidUsage(
-            f"the number of steps is unknown ({name}); give it: --steps N, or the actions of an agent: --actions read=6,write=2,end=1"
+            f"the number of steps is unknown ({name}); give it: --steps N; of an agent measure trials: microagents measure TASK"
         )
     check_whole("steps", total)
     return total
@@ -287,7 +279,19 @@ def _by_rates(by: Rates, wanted: _Goals, strategy: Maker) -> PlannedRuns:
         if runs and share < runs[-1].chance.share:
             break  # the cap loses more than the margin gains
         options = at_k.model_dump(exclude_defaults=True, exclude={"k"})
-        runs.append(_by_law("maker", share, ending.draws * elections, options, wanted.target, k=k))
+        runs.append(
+            PlannedRun(
+                models=(),
+                strategy="maker",
+                k=k,
+                options={name: str(value) for name, value in options.items()},
+                chance=Proportion(share=share, low=share, high=share),
+                independent=share,
+                calls=ending.draws * elections,
+                cost_usd=None,
+                is_best=share >= wanted.target,
+            )
+        )
         if share >= wanted.target:
             break
     notes = [
@@ -297,49 +301,6 @@ def _by_rates(by: Rates, wanted: _Goals, strategy: Maker) -> PlannedRuns:
         notes.append("without the cap a k would be enough: raise it, as in -s max_draws=1000")
     return PlannedRuns(
         steps=wanted.total, unit="steps", target=wanted.target, runs=tuple(runs[-ROWS:]), notes={(): tuple(notes)}
-    )
-
-
-def _agent_by_rates(by: Rates, actions: Mapping[str, int], target: float, options: Mapping[str, Any]) -> PlannedRuns:
-    """Plan an agent by MAKER's races, each between the margins of the right action and of its rival.
-
-    The worst case: all wrong replies are one action that does harm, of the kind with the smallest margin.
-    """
-    strategy = validated(Act, "strategy 'act'", options, flag="-s")
-    margins = margins_of(strategy)
-    if not actions:
-        raise InvalidUsage(f"say how many actions the agent takes, by kind: {', '.join(margins)}")
-    for kind, number in actions.items():
-        if kind not in margins:
-            raise InvalidUsage(f"unknown kind of action {kind!r}; known: {', '.join(margins)}")
-        check_whole(f"the number of actions {kind}", number)
-    check_majority(by.p)
-    # An end too early is always possible, and so is each effect of the agent.
-    rival = min(margins[kind] for kind in {*actions, "end"} - {"read"})
-    kept, calls = 1.0, 0.0
-    for kind, number in actions.items():
-        lost, votes = uneven_race(by.p, margins[kind], rival)
-        kept, calls = kept * chance_of(lost, number), calls + number * votes
-    options = {f"k_{kind}": margin for kind, margin in margins.items() if kind in actions}
-    run = _by_law("act", kept, calls, options, target)
-    note = "all wrong replies are one action that does harm: the worst case of the law; a model errs alike in trials: microagents measure"
-    return PlannedRuns(steps=1, unit="trial", target=target, runs=(run,), notes={(): (note,)})
-
-
-def _by_law(
-    strategy: str, chance: float, calls: float, options: Mapping[str, Any], target: float, *, k: int | None = None
-) -> PlannedRun:
-    """Build a row of given rates, which have no interval and no cost."""
-    return PlannedRun(
-        models=(),
-        strategy=strategy,
-        k=k,
-        options={name: str(value) for name, value in options.items()},
-        chance=Proportion(share=chance, low=chance, high=chance),
-        independent=chance,
-        calls=calls,
-        cost_usd=None,
-        is_best=chance >= target,
     )
 
 

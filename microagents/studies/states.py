@@ -1,8 +1,7 @@
-"""States to measure in, other than the oracle's: of an earlier run, or from a file."""
+"""States to measure in, other than the oracle's: of an earlier run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +49,9 @@ def states_of_run(runs_dir: Path, run_id: str, task: Task) -> States:
             GivenState(number=at, state=_plain(state), reply=_plain(reply))
             for at, state, reply in decided_steps(reader)
         ]
-    return _states(f"run {run_id!r}", given)
-
-
-def _states(source: str, given: Sequence[GivenState]) -> States:
     if not given:
-        raise InvalidUsage(f"{source} has no state of a step")
-    return States(source=source, given=tuple(given))
+        raise InvalidUsage(f"run {run_id!r} has no state of a step")
+    return States(source=f"run {run_id!r}", given=tuple(given))
 
 
 def has_oracle(task: Task, states: States) -> bool:

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.laws import expected_votes, pass_k, race_won, uneven_race, wilson_interval
+from microagents.elections.laws import expected_votes, pass_k, race_won, wilson_interval
 from microagents.elections.rules import BEYOND, FirstToAheadBy, Tally
 from tests.papers.maker_equations import cost_full, expected_calls, k_min, p_full, sample_price, votes_per_sample
 
@@ -111,14 +111,6 @@ def test_success_of_the_whole_agrees_with_long_arithmetic(p: float, k: int, step
 def test_the_smallest_margin_keeps_its_digits_where_the_plain_formula_has_none() -> None:
     assert 0.95 ** (-1 / 10**18) - 1 == 0
     assert [k_min(0.99, 10**n, 0.95) for n in (2, 6, 10, 14, 16, 18)] == [2, 4, 6, 8, 9, 10]
-
-
-@given(USUAL, st.integers(1, 12), st.integers(1, 12))
-def test_races_with_two_margins_agree_with_the_gamblers_ruin_in_fractions(p: float, k: int, rival_k: int) -> None:
-    r = 1 / Fraction(p) - 1
-    lost = 1 - (1 - r**rival_k) / (1 - r ** (k + rival_k))
-    votes = (k * (1 - lost) - rival_k * lost) / (2 * Fraction(p) - 1)
-    assert uneven_race(p, k, rival_k) == pytest.approx((float(lost), float(votes)), rel=1e-10)
 
 
 @given(st.integers(1, 12), st.integers(1, 6), st.fractions(0, 1))

@@ -273,15 +273,6 @@ def test_given_rates_are_planned_by_the_law_up_to_the_cap() -> None:
     assert len(plan(None, Rates(p=0.6), steps=1_000, options={"max_draws": 1_000}).runs) == 8  # the last ones
 
 
-def test_an_agent_with_given_rates_is_planned_by_its_margins() -> None:
-    actions, rates = {"read": 5, "write": 1, "destructive": 2, "end": 1}, Rates(p=0.97)
-    voted = plan(None, rates, actions=actions)
-    single = plan(None, rates, actions=actions, options={f"k_{kind}": 1 for kind in actions})
-    assert single.runs[0].chance.share == pytest.approx(0.97**9)
-    assert single.runs[0].calls == pytest.approx(9)
-    assert voted.runs[0].chance.share > 0.99
-
-
 @pytest.mark.parametrize(
     ("task", "by", "options", "said"),
     [
@@ -289,7 +280,6 @@ def test_an_agent_with_given_rates_is_planned_by_its_margins() -> None:
         (None, Rates(p=0.9), {}, "the number of steps is unknown"),
         (Multiplication(), Rates(p=0.9), {"target": float("nan")}, "target must be above 0 and below 1"),
         (None, Rates(p=0.9), {"steps": 10, "k": 101}, "k = 101 votes cannot come from max_draws = 100"),
-        (None, Rates(p=0.9), {"actions": {"reed": 1}}, "unknown kind of action 'reed'"),
         (None, [], {"steps": 10}, "nothing was measured"),
         (
             None,
@@ -297,7 +287,6 @@ def test_an_agent_with_given_rates_is_planned_by_its_margins() -> None:
             {"steps": 10},
             "runs 'made' and 'other' measured the same model, made:made",
         ),
-        (None, [made()], {"steps": 10, "actions": {"read": 1}}, "a measurement of an agent knows it"),
         (TASK, Rates(p=0.9), {"strategy": "lead"}, "are for simulated runs, --repeat N"),
     ],
 )

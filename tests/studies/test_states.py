@@ -1,4 +1,4 @@
-"""Measurements in the states of a run or of a file, and what they tell where there is no oracle."""
+"""Measurements in the states of a run, and what they tell where there is no oracle."""
 
 from __future__ import annotations
 

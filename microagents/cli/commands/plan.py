@@ -49,22 +49,13 @@ def count(text: str) -> int:
     return int(number)
 
 
-PlannedTask = Annotated[
-    str | None, typer.Argument(metavar="[TASK]", help="Task; not needed with --p and --steps or --actions.")
-]
+PlannedTask = Annotated[str | None, typer.Argument(metavar="[TASK]", help="Task; not needed with --p and --steps.")]
 From = Annotated[
     list[str], typer.Option("--from", metavar="RUN", help="Run of a measurement. Repeatable: one for each model.")
 ]
 GivenP = Annotated[
     float | None,
     typer.Option("--p", metavar="P", help="In place of --from: probability that a valid reply is right."),
-]
-Actions = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KIND=N,...",
-        help="With --p: number of an agent's actions by kind, as in read=6,write=2,end=1.",
-    ),
 ]
 Rows = Annotated[
     str | None,
@@ -103,7 +94,6 @@ def command(
     *,
     from_: From = [],  # noqa: B006 - typer copies it
     p: GivenP = None,
-    actions: Actions = None,
     option: Options = [],  # noqa: B006
     inputs: Rows = None,
     steps: StepCount = None,
@@ -132,7 +122,7 @@ def command(
     within them are marked.
 
     With --p every step has the same rate and one rival, the worst case for the chance (MAKER, equations 9 to 16); -s steps=M is as in
-    `run`. With --actions it is the chance of an agent, with margins as in -s k_read=2.
+    `run`.
 
     With --inputs FILE it is the chance that all fields of a row are right, and --max-cost is of the whole table. Equal rows count once.
 
@@ -144,7 +134,7 @@ def command(
     Exit codes: 0 a run reaches the target, 1 none does, 2 wrong usage.
     """
     if wrong_at_most is not None:
-        unfit = (p, actions, steps, strategy, max_cost, max_time, concurrency, repeat or None)
+        unfit = (p, steps, strategy, max_cost, max_time, concurrency, repeat or None)
         if task is None or inputs is None or any(each is not None for each in unfit) or len(from_) > 1:
             raise InvalidUsage(
                 "--wrong-at-most goes with a task, --inputs, --gold, --output, --model, -o, -s, -k and one --from; leave out the others"
@@ -172,10 +162,6 @@ def command(
         )
     if (p is None) == (not from_):
         raise InvalidUsage("give either what was measured, --from RUN, or rates: --p P")
-    if p is None and actions is not None:
-        raise InvalidUsage("--actions goes with --p; --from has them already")
-    if actions is not None and (steps, k, strategy, repeat) != (None, None, None, 0):
-        raise InvalidUsage("--actions takes margins by -s, as in -s k_read=1; leave out the options of steps")
     if inputs is not None:
         others = (steps, strategy, repeat, max_time, concurrency, set_)
         if task is None or p is not None or others != (None, None, 0, None, None, []) or len(from_) > 1:
@@ -190,14 +176,12 @@ def command(
     from microagents.studies.planning import Rates, plan
 
     work = None if task is None else task_of(task, option)
-    numbers = None if actions is None else _numbers(actions)
     given: Any = [measured_from(runs_dir, each, work) for each in dict.fromkeys(from_)]
     found = plan(
         work,
         given if p is None else Rates(p=p),
         target=target,
         steps=steps,
-        actions=numbers,
         k=k,
         strategy=strategy,
         options=pairs("-s", set_),
@@ -238,8 +222,3 @@ def _plan_table(
     print_rows(found, task, inputs, option, as_json=as_json)
     if not found.is_sure:
         raise typer.Exit(NO_RUN)
-
-
-def _numbers(actions: str) -> dict[str, int]:
-    given = pairs("--actions", actions.split(","))
-    return {kind: count(number) for kind, number in given.items()}
