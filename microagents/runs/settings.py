@@ -161,11 +161,7 @@ class SettingKeywords(TypedDict, total=False):
     """Allow a Ray cluster on other machines on which anyone who reaches it can run programs."""
     deploy: Annotated[dict[str, dict[str, Any]], Field(default={}), Flag("ROLE.OPTION=VALUE")]
     """Change the deployment of a role: solver.num_replicas=4, solver.num_cpus=1, solver.resources.GPU=1, or voter.colocate=core \
-(roles with the same label share Ray actors). Repeatable."""
-    spread: Annotated[bool, Field(default=False)]
-    """Give each role on Ray an actor of its own. [default: the roles of a lane share one, which is some forty times as fast]"""
-    max_wait_nodes_s: Annotated[float, Field(ge=0, le=MAX_S, default=900.0)]
-    """Longest wait in seconds for a node of the Ray cluster with room for a role, at the start and after a node was lost."""
+(roles with the same label share Ray actors; others share those of their lane). Repeatable."""
     lanes: Annotated[int | str | None, Field(default=None), Flag("N|auto"), BeforeValidator(_read_lanes)]
     """Engines side by side on Ray, each with all roles of an input's work; `auto` is one a CPU of the cluster, and grows with \
 it. [default: auto for many inputs, else 1]"""
@@ -222,7 +218,7 @@ cost. [default: no limit]"""
     ]
     """Stop this many seconds after the start or the resume of the run. [default: no limit]"""
     max_outage_s: Annotated[float, Field(ge=0, le=MAX_S, default=7200.0), Flag("S", "--max-outage")]
-    """Stop once a provider has delivered nothing for this many seconds."""
+    """Stop once a provider has delivered nothing, or no node of the Ray cluster had room for a role, for this many seconds."""
     max_wait_effects_s: Annotated[
         float, Field(ge=0, allow_inf_nan=False, default=60.0), Flag("S", "--max-wait-effects")
     ]

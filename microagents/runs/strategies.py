@@ -155,8 +155,6 @@ def check_for_ray(given: Mapping[str, Any], runtime: str) -> None:
     reasons = (
         (address is not None, f"the address {address!r} is a Ray cluster's"),
         (lanes is not None, f"lanes={lanes!r} are engines on Ray"),
-        (given.get("spread"), "spread gives roles Ray actors of their own"),
-        ("max_wait_nodes_s" in given, "max_wait_nodes_s is for nodes of Ray"),
     )
     for is_given, reason in reasons:
         if is_given and runtime != "ray":

@@ -47,23 +47,22 @@ def cpus_for_lanes(reserved: float, avoided: Collection[str] = (), *, is_shared:
     return cpus
 
 
-def with_lanes(deployments: Sequence[Deployment], lanes: int, *, shared: bool) -> list[Deployment]:
+def with_lanes(deployments: Sequence[Deployment], lanes: int) -> list[Deployment]:
     """Deploy a replica in each lane, unless something else is asked for.
 
     Args:
         deployments: all roles of the run.
         lanes: number of lanes.
-        shared: whether the roles of a lane share one actor.
     """
-    return [each if each.in_driver else _in_lanes(each, lanes, shared=shared) for each in deployments]
+    return [each if each.in_driver else _in_lanes(each, lanes) for each in deployments]
 
 
-def _in_lanes(deployment: Deployment, lanes: int, *, shared: bool) -> Deployment:
+def _in_lanes(deployment: Deployment, lanes: int) -> Deployment:
     given = deployment.model_fields_set
     if "num_replicas" in given:  # such as one solver with a GPU for several lanes
         return deployment
     update: dict[str, Any] = {"num_replicas": lanes}
-    if shared and not given & {"colocate", "num_cpus", "resources"}:
+    if not given & {"colocate", "num_cpus", "resources"}:
         update["colocate"] = LANE
     return deployment.model_copy(update=update)
 

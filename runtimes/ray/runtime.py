@@ -43,7 +43,7 @@ WAIT_FOR_NODES_S = 300.0
 
 
 class RayRuntime:
-    """Roles in Ray actors: one actor a lane, or one a replica with ``spread``; the driver hosts a dispatcher, too.
+    """Roles in Ray actors: one a lane, and one a replica of roles with a number or resources of their own. The driver hosts roles, too.
 
     An async context manager: on entry roles start in the order of their deployments, on exit they stop in reverse.
     """
@@ -63,8 +63,6 @@ class RayRuntime:
         """The deployments without lanes."""
         self._wanted: str | None = context.settings.get("lanes")
         """The setting ``lanes``."""
-        self._shares: bool = not context.settings.get("spread", len(context.tasks) <= 1)
-        """Whether the roles of a lane share an actor."""
         self._lanes = self._most_lanes = 1
         """Lanes that take inputs, and the most that there were."""
         self._is_asked = asyncio.Event()
@@ -83,7 +81,7 @@ class RayRuntime:
     def placement(cls, deployments: Sequence[Deployment], settings: Mapping[str, Any], /) -> dict[str, str]:
         """Name the actor of each replica: of as many lanes as are given by their number."""
         lanes = number_of_lanes(settings.get("lanes"), inputs=1, cpus=1)
-        placed = with_lanes(deployments, lanes, shared=not settings.get("spread"))
+        placed = with_lanes(deployments, lanes)
         return place_replicas(placed, slots_of(placed))
 
     async def __aenter__(self) -> Self:
@@ -173,7 +171,7 @@ class RayRuntime:
     def _with_lanes(self, lanes: int) -> Sequence[Deployment]:
         """Return the deployments with this number of lanes, also for actors that start from now on."""
         self._lanes = lanes
-        deployments = with_lanes(self._given, lanes, shared=self._shares)
+        deployments = with_lanes(self._given, lanes)
         if lanes >= self._most_lanes:  # lanes that end may still need another process
             self._most_lanes = lanes
             self._blueprint.set_deployments(deployments)

@@ -45,7 +45,7 @@ class ActorStarter:
 
     def __init__(self, context: Context, blueprint: Blueprint) -> None:
         self._run_id = context.run_id
-        self._max_wait_s: float = context.settings.get("max_wait_nodes_s", READY_S)
+        self._max_wait_s: float = context.settings.get("max_outage_s", READY_S)
         self._blueprint = blueprint
         self._nodes: list[str] = []
         """Ids of nodes by lane; empty for a single lane."""
@@ -160,11 +160,11 @@ class ActorStarter:
         while (lacking := await self._lacking(slot)) is not None:
             if (began_s := slot.waits_since_s) is not None and loop.time() > began_s + self._max_wait_s:
                 raise PeerLost(
-                    slot.name, f"there was no room for it within {self._max_wait_s:g} s (max_wait_nodes_s): {lacking}"
+                    slot.name, f"there was no room for it within {self._max_wait_s:g} s (max_outage_s): {lacking}"
                 )
             if began_s is None:
                 slot.waits_since_s = loop.time()
-                fields = {"replica": slot.name, "lacking": lacking, "max_wait_nodes_s": self._max_wait_s}
+                fields = {"replica": slot.name, "lacking": lacking, "max_outage_s": self._max_wait_s}
                 log("warning", "waiting for a node", fields)
                 set_waiting(self._run_id, slot.name, is_waiting=True)
             if await ends_within(ready, LOOK_S):

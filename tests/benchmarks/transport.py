@@ -26,6 +26,8 @@ from tests.benchmarks.hurriers import Hurrier, Hurry, PlainDoubler, PlainHurrier
 
 SIDES = {1: 300, 300: 15_000, 3000: 30_000}
 """Asks a turn, by number in flight."""
+APART = {role: {"num_replicas": 1} for role in ("makerconductor", "solver", "voter", "redflagger")}
+"""Gives each role an actor of its own."""
 PLAIN_SHARE = 10
 """Plain calls are so many times fewer, or a turn would take a minute."""
 
@@ -37,7 +39,9 @@ async def asks(turns: int) -> float:
     plain: Any = ray.remote(PlainHurrier).options(**options).remote(doubler)
     context = Context(run_id="transport", seed=0, tasks=[], strategy=NoStrategy())
     alone_s = 0.0
-    async with runtime_of("ray", context, [Deployment(role=Hurrier), Deployment(role=Doubler)]) as roles:
+    async with runtime_of(
+        "ray", context, [Deployment(role=Hurrier, num_replicas=1), Deployment(role=Doubler, num_replicas=1)]
+    ) as roles:
         for in_flight, number in SIDES.items():
             fewer = number if in_flight == 1 else max(in_flight, number // PLAIN_SHARE)
             ours, theirs = [], []
@@ -84,7 +88,7 @@ async def step_s(runtime: Any, steps: int, **options: Any) -> float:
 async def chains(turns: int, alone_s: float) -> None:
     """One chain, every message across processes, and with its roles together."""
     local = [await step_s("local", 5000) for _ in range(turns)]
-    apart = [await step_s("ray", 1000, spread=True) for _ in range(turns)]
+    apart = [await step_s("ray", 1000, deploy=APART) for _ in range(turns)]
     together = [await step_s("ray", 5000) for _ in range(turns)]
     over = median(apart) - median(local)
     print(

@@ -51,7 +51,8 @@ def opened(runtime: str) -> Opened:
 
     @asynccontextmanager
     async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[RoleMessenger]:
-        given = [each if isinstance(each, Deployment) else Deployment(role=each) for each in deployments]
+        asked = [each if isinstance(each, Deployment) else Deployment(role=each) for each in deployments]
+        given = [each.model_copy(update={"num_replicas": each.num_replicas}) for each in asked]  # no shared actors
         context = Context(run_id="suite", seed=0, tasks=[Drift(length=1)], strategy=Maker())
         async with asyncio.timeout(ROBUST_S), runtime_of(runtime, context, given) as roles:
             yield roles.messenger

@@ -21,16 +21,15 @@ ROLES = [
 
 
 def test_each_lane_has_all_roles_in_one_actor_and_the_driver_stays_one() -> None:
-    keeper, *others = with_lanes(ROLES, 4, shared=True)
+    keeper, *others = with_lanes(ROLES, 4)
     assert keeper == ROLES[0]
     assert {(each.num_replicas, each.colocate) for each in others} == {(4, "lane")}
-    assert {(each.num_replicas, each.colocate) for each in with_lanes(ROLES, 4, shared=False)[1:]} == {(4, "")}
 
 
 def test_what_is_deployed_on_purpose_stays_as_it_is() -> None:
     one = Deployment(role=Solver, num_replicas=1, resources={"GPU": 1})
     own = Deployment(role=Voter, colocate="core")
-    solver, voter, flagger = with_lanes([one, own, ROLES[3]], 3, shared=True)
+    solver, voter, flagger = with_lanes([one, own, ROLES[3]], 3)
     assert solver == one
     assert (voter.num_replicas, voter.colocate) == (3, "core")
     assert (flagger.num_replicas, flagger.colocate) == (3, "lane")

@@ -81,6 +81,12 @@ WAIT_S = 100.0
 ROOT = Path(__file__).parents[3]
 
 
+def apart(given: Deployment | type[Role]) -> Deployment:
+    """Give a role actors of its own: one with a number of replicas shares none."""
+    deployment = given if isinstance(given, Deployment) else Deployment(role=given)
+    return deployment.model_copy(update={"num_replicas": deployment.num_replicas})
+
+
 def digests(result: Result) -> tuple[str, str, str]:
     return result.outcome, result.account.decisions_sha256, result.account.ballots_sha256
 
@@ -97,7 +103,7 @@ def undisturbed(task: str, model: str = MODEL) -> tuple[str, str, str]:
 
 @asynccontextmanager
 async def opened(*deployments: Deployment | type[Role], **settings: Any) -> AsyncIterator[RoleMessenger]:
-    given = [each if isinstance(each, Deployment) else Deployment(role=each) for each in deployments]
+    given = [apart(each) for each in deployments]
     async with (
         asyncio.timeout(WAIT_S),
         runtime_of(
@@ -114,7 +120,7 @@ async def opened(*deployments: Deployment | type[Role], **settings: Any) -> Asyn
     "options",
     [
         pytest.param({}, id="one actor"),
-        pytest.param({"spread": True, "deploy": TWICE, "speculate": False}, id="two actors a role, step by step"),
+        pytest.param({"deploy": TWICE, "speculate": False}, id="two actors a role, step by step"),
     ],
 )
 def test_decisions_and_ballots_are_those_of_every_other_runtime(options: dict[str, Any]) -> None:
@@ -143,7 +149,7 @@ def test_calls_that_ran_though_ray_cannot_say_so_change_no_decision(monkeypatch:
 
     for module in (links, liveness):
         monkeypatch.setattr(module, "future_of", unsure)
-    result = asyncio.run(done(TASKS["short"], runtime="ray", spread=True, deploy=TWICE))
+    result = asyncio.run(done(TASKS["short"], runtime="ray", deploy=TWICE))
     assert digests(result) == undisturbed("short")
 
 
@@ -490,12 +496,12 @@ async def test_what_no_node_has_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     lacking = "it needs 3 unobtainium on one node, and the largest has 0"
     with (
         capture_logs() as logs,
-        pytest.raises(PeerLost, match=rf"Summer/0 .* no room for it within 1 s \(max_wait_nodes_s\): {lacking}"),
+        pytest.raises(PeerLost, match=rf"Summer/0 .* no room for it within 1 s \(max_outage_s\): {lacking}"),
     ):
-        async with opened(Deployment(role=Summer, resources={"unobtainium": 3}), max_wait_nodes_s=1):
+        async with opened(Deployment(role=Summer, resources={"unobtainium": 3}), max_outage_s=1):
             pytest.fail("it must not open")
     assert waits == [("crowd", "Summer/0", True), ("crowd", "Summer/0", False)]
-    said = {"event": "waiting for a node", "replica": "Summer/0", "lacking": lacking, "max_wait_nodes_s": 1}
+    said = {"event": "waiting for a node", "replica": "Summer/0", "lacking": lacking, "max_outage_s": 1}
     assert [said] == [{name: log.get(name) for name in said} for log in logs if log["event"] == said["event"]]
 
 
