@@ -11,29 +11,17 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
+
+from microagents.elections.races import RaceEnd
 
 WINDOW = 5
 """Number of samples that the recursion looks back over."""
 NEGLIGIBLE = 1e-10
 
 
-class RowEnd(Struct, frozen=True, kw_only=True):
-    """How votes by field on one row end."""
-
-    right: float
-    """Probability that it is decided, and all fields are right."""
-    wrong: float
-    """Probability that it is decided, and a field is wrong."""
-    undecided: float
-    """Probability that the cap is reached before."""
-    draws: float
-    """Expected number of samples."""
-
-
-def row_end(right: Sequence[float], k: int, max_draws: int) -> RowEnd:
-    """Compute how votes by field end, by inclusion and exclusion over the last `WINDOW` samples.
+def row_end(right: Sequence[float], k: int, max_draws: int) -> RaceEnd[float]:
+    """Compute how votes by field end, by inclusion and exclusion over the last `WINDOW` samples. A row with a wrong field is wrong.
 
     Args:
         right: for each field the probability that a sample has it right.
@@ -53,7 +41,7 @@ def row_end(right: Sequence[float], k: int, max_draws: int) -> RowEnd:
         terms = [(-1) ** len(each) * fields.chance((*each, 0), is_right=True) for each in _subsets(before)]
         all_right += is_open * sum(terms) / none_before
         is_open *= fields.none_end((*before, 0)) / none_before
-    return RowEnd(right=all_right, wrong=max(0.0, 1 - is_open - all_right), undecided=is_open, draws=draws)
+    return RaceEnd(right=all_right, wrong=max(0.0, 1 - is_open - all_right), undecided=is_open, draws=draws)
 
 
 class _Fields:

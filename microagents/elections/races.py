@@ -15,12 +15,12 @@ EXACT = 1e-40
 
 
 class RaceEnd(NamedTuple, Generic[F]):
-    """End of a race at a cap."""
+    """End of an election at a cap."""
 
     right: F
     """Probability that the right reply wins."""
     wrong: F
-    """Probability that the rival wins."""
+    """Probability that a rival wins."""
     undecided: F
     """Probability that no reply has won at the cap, or by plurality only."""
     draws: F

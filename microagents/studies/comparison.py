@@ -15,7 +15,7 @@ from msgspec import Struct
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
 from microagents.base.user_code import called
-from microagents.elections.laws import pass_k, wilson_interval
+from microagents.elections.laws import Proportion, pass_k, wilson_interval
 from microagents.journal.messages import verdict_of
 from microagents.journal.reading import Reader
 from microagents.runs.accuracy import Accuracy
@@ -33,18 +33,6 @@ from microagents.task import Task
 RowOutcome = Literal["completed", "undecided", "failed", "refused", "stopped", "interrupted"]
 ENDED = ("completed", "undecided", "failed", "refused")
 """Outcomes of a row all of whose inputs have ended."""
-
-
-class PassK(Struct, frozen=True, kw_only=True):
-    """Chance that all of k trials of one input succeed, estimated without bias."""
-
-    k: int
-    chance: float
-    """The mean over the inputs."""
-    low: float
-    """Lower end of its 95 % Wilson interval."""
-    high: float
-    """Upper end of the interval."""
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -72,8 +60,9 @@ class Row(Struct, frozen=True, kw_only=True):
     """Lower end of its 95 % Wilson interval."""
     high: float | None
     """Upper end of the interval."""
-    pass_k: tuple[PassK, ...]
-    """For k = 2, 4, 8, ... up to the trials of an input; empty if inputs are not repeated, or code cannot judge results."""
+    pass_k: dict[int, Proportion]
+    """Chance that all of k trials of one input succeed, without bias, for k = 2, 4, 8, ... up to its trials; empty if inputs are not
+    repeated, or code cannot judge results."""
     accuracy: Accuracy | None
     """Accuracy of decided rows by field; None of other work, and if nothing judges it."""
     valid: float | None
@@ -172,7 +161,7 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
         rate=rate,
         low=low,
         high=high,
-        pass_k=() if verdicts is None or not has_ended else _pass_k(inputs, verdicts),
+        pass_k={} if verdicts is None or not has_ended else _pass_k(inputs, verdicts),
         accuracy=result.accuracy,
         valid=_share(account.valid, account.valid + sum(account.flagged.values())),
         agreement=_share(account.votes - account.outvoted, account.votes * (account.votes > account.decided)),
@@ -244,7 +233,7 @@ def _inputs_with_an_error(result: Result) -> set[int] | None:
     return None
 
 
-def _pass_k(inputs: Sequence[Task], verdicts: Sequence[bool | None]) -> tuple[PassK, ...]:
+def _pass_k(inputs: Sequence[Task], verdicts: Sequence[bool | None]) -> dict[int, Proportion]:
     trials: dict[bytes, list[bool]] = {}
     for task, is_right in zip(inputs, verdicts, strict=True):
         if is_right is None:
@@ -252,14 +241,14 @@ def _pass_k(inputs: Sequence[Task], verdicts: Sequence[bool | None]) -> tuple[Pa
         trials.setdefault(msgspec.json.encode(dump_options(task), order="deterministic"), []).append(is_right)
     fewest = min(map(len, trials.values()))
     powers = {2**power for power in range(1, fewest.bit_length())}
-    return tuple([_passed([*trials.values()], k) for k in sorted({*powers, fewest} - {1})])
+    return {k: _passed([*trials.values()], k) for k in sorted({*powers, fewest} - {1})}
 
 
-def _passed(trials: Sequence[Sequence[bool]], k: int) -> PassK:
+def _passed(trials: Sequence[Sequence[bool]], k: int) -> Proportion:
     shares = [pass_k(sum(each), len(each), k) for each in trials]
     if len(trials) > 1:
         low, high = wilson_interval(sum(shares), len(shares))
     else:
         low, high = (end**k for end in wilson_interval(sum(trials[0]), len(trials[0])))
     chance = fmean(shares)  # without bias, so it may lie outside: 1 of 5 gives 0 for k = 2, and at least .001
-    return PassK(k=k, chance=chance, low=min(low, chance), high=max(high, chance))
+    return Proportion(share=chance, low=min(low, chance), high=max(high, chance))

@@ -290,8 +290,8 @@ def test_inputs_that_are_done_several_times_tell_the_chance_that_all_of_k_trials
     )
     right = [sum(each["correct"] for each in alone.value[at : at + 4]) for at in range(0, 24, 4)]
     assert 0 < sum(right) < 24
-    twice, four_times = row.pass_k
-    assert (twice.k, four_times.k) == (2, 4)
-    assert twice.chance == pytest.approx(sum(math.comb(each, 2) / 6 for each in right) / 6)
-    assert four_times.chance == right.count(4) / 6
+    assert [*row.pass_k] == [2, 4]
+    twice, four_times = row.pass_k.values()
+    assert twice.share == pytest.approx(sum(math.comb(each, 2) / 6 for each in right) / 6)
+    assert four_times.share == right.count(4) / 6
     assert (four_times.low, four_times.high) == wilson_interval(right.count(4), 6)

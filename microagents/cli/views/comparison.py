@@ -53,7 +53,9 @@ def _facts(row: Row) -> Iterator[str]:
     if accuracy := accuracy_text(row.accuracy):
         yield accuracy
     if row.pass_k:
-        yield ", ".join(f"pass^{each.k} {each.chance:.1%} ({each.low:.1%} to {each.high:.1%})" for each in row.pass_k)
+        yield ", ".join(
+            f"pass^{k} {each.share:.1%} ({each.low:.1%} to {each.high:.1%})" for k, each in row.pass_k.items()
+        )
     if row.f1 is not None:
         yield f"mean F1 of the answers {row.f1:.3f}"
     if row.failed:
