@@ -2,13 +2,13 @@
 
 Each ticket is done several times by a model that is right at 97 % of the actions. Success (pass^1), the chance that four trials of one
 ticket succeed (pass^4) and calls stand beside a Monte Carlo that does not use the engine (`desk_monte_carlo`), and beside the law of the
-worst case (`microagents.plan` with given rates). The world's database is the judge.
+worst case. The world's database is the judge.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import sqrt
+from math import prod, sqrt
 from pathlib import Path
 from random import Random
 from statistics import fmean, stdev
@@ -16,8 +16,9 @@ from tempfile import TemporaryDirectory
 
 from msgspec import Struct
 
-from microagents import Rates, plan, run_sync
+from microagents import run_sync
 from microagents.elections.laws import pass_k
+from microagents.studies.trials import margins_of
 from microagents.systems.agents.act import Act
 from microagents.tasks.desk import Desk
 from microagents.tasks.desk_world import case_of
@@ -105,19 +106,16 @@ def by_monte_carlo(strategy: Act, tickets: int, seed: int, trials: int = MONTE_C
 
 
 def law(strategy: Act, tickets: int) -> str:
-    """The worst case, as text."""
-    margins = {name: getattr(strategy, name) for name in ("k_read", "k_write", "k_destructive", "k_end")}
-    found = [
-        plan(
-            None,
-            Rates(p=1 - ERROR),
-            actions={"read": 5, "write": 1, "destructive": 1 + case_of(number).is_due, "end": 1},
-            options=margins,
-        )
-        .runs[0]
-        .chance.share
-        for number in range(1, tickets + 1)
-    ]
+    """The worst case, as text: all wrong replies are one action that does harm, of the kind with the smallest margin.
+
+    Each action is then the gambler's ruin from its own margin to that of the rival (Feller, volume 1, XIV.2).
+    """
+    margins, odds, found = margins_of(strategy), ERROR / (1 - ERROR), []
+    rival = min(margin for kind, margin in margins.items() if kind != "read")
+    kept = {kind: 1 - odds**rival * (1 - odds**k) / (1 - odds ** (k + rival)) for kind, k in margins.items()}
+    for number in range(1, tickets + 1):
+        actions = {"read": 5, "write": 1, "destructive": 1 + case_of(number).is_due, "end": 1}
+        found.append(prod(kept[kind] ** times for kind, times in actions.items()))
     return f"pass^1 {fmean(found):.3f}, pass^4 {fmean(each**4 for each in found):.3f}"
 
 
