@@ -137,6 +137,24 @@ def test_what_every_input_would_fail_with_ends_the_run(error: MicroagentsError) 
     assert crowd.order == [0, 1, 2, 3, 4]
 
 
+def test_an_input_with_an_undecided_step_stays_undecided_through_an_interrupt() -> None:
+    async def interrupted_at_the_first() -> list[str]:
+        interrupt = asyncio.Event()
+        await run(
+            [Drift(length=3), Drift(length=3)],
+            models="sim:perfect@error=0.5,alternatives=100",
+            options={"k": 2, "max_draws": 2, "known_inputs": True},
+            run_id="r",
+            concurrency=1,
+            interrupt=interrupt,
+            on_ending=lambda _: interrupt.set(),
+        )
+        resumed = await resume("r")
+        return [each.outcome for each in resumed.failed_inputs or ()]
+
+    assert run_virtual(interrupted_at_the_first()) == ["undecided", "undecided"]
+
+
 @pytest.mark.slow
 def test_an_interrupted_run_goes_on_with_what_is_left() -> None:
     run_virtual(interrupted_and_resumed())

@@ -86,8 +86,7 @@ class Batch:
         self._open: defaultdict[int, dict[int, None]] = defaultdict(dict)
         """Open inputs by lane: by the number of the conductor's replica."""
         self._endings: dict[int, InputEnding] = {}
-        """Endings by input, as far as they are needed: `mark_undecided` and runs without a journal read them."""
-
+        """Endings by input, of a run without a journal."""
         self._shared = SharedQuestions(plan.tasks) if only is None and may_share(plan) else None
         """Rows that ask the same question; None if each is asked."""
         self._not_accepted: dict[int, str] = {}
@@ -177,9 +176,18 @@ class Batch:
         await self._end_equals(messenger, ending)
 
     async def _end(self, messenger: RoleMessenger, ending: InputEnding) -> None:
+        """Record an ending, as undecided if an election of the input is; then tell it the caller."""
+        if self._passes_undecided and ending.outcome == "completed":
+            account = await messenger.ask(Report(when="written"))
+            paths = [path for path in account.undecided_at if input_of(path) == ending.input]
+            if paths:
+                ending = structs.replace(ending, outcome="undecided", reason=undecided_elections(paths))
         self._record(messenger, ending)
         if self._on_ending is not None:
-            self._on_ending(await self._recorded(messenger, ending))
+            await messenger.ask(
+                Recall(path=f"{ending.input}/ending")
+            )  # it answers after all records before it are durable
+            self._on_ending(ending)
 
     async def _end_like(self, messenger: RoleMessenger, first: int, number: int) -> None:
         """End a row as an earlier one that asks the same question; if that is still open, once it ends."""
@@ -197,34 +205,10 @@ class Batch:
             for other in self._shared.take(ending):
                 await self._end(messenger, shared_ending(ending, other))
 
-    async def _recorded(self, messenger: RoleMessenger, ending: InputEnding) -> InputEnding:
-        """Wait until an ending is durable; returns it, as undecided if an election of the input is."""
-        await messenger.ask(Recall(path=f"{ending.input}/ending"))  # it answers after all records before it are durable
-        if not self._passes_undecided or ending.outcome != "completed":
-            return ending
-        account = await messenger.ask(Report())
-        paths = [path for path in account.undecided_at if input_of(path) == ending.input]
-        if paths:
-            return structs.replace(ending, outcome="undecided", reason=undecided_elections(paths))
-        return ending
-
     def _record(self, messenger: RoleMessenger, ending: InputEnding) -> None:
         messenger.tell(Record.of(ending))
-        if self._journal is None or self._passes_undecided:
+        if self._journal is None:
             self._endings[ending.input] = ending
-
-    async def mark_undecided(self, messenger: RoleMessenger, account: Account) -> Account:
-        """Change the outcome of completed inputs with an undecided election to undecided; returns the account after it."""
-        undecided: dict[int, list[str]] = {}
-        for path in account.undecided_at:
-            undecided.setdefault(input_of(path), []).append(path)
-        for number, paths in undecided.items():
-            ending = self._endings.get(number)
-            if ending is not None and ending.outcome == "completed":
-                self._record(messenger, structs.replace(ending, outcome="undecided", reason=undecided_elections(paths)))
-        if undecided:
-            return await messenger.ask(Report(when="written"))
-        return account
 
     def endings(self, journal: Path | None) -> Iterator[InputEnding]:
         """Yield the endings so far, in the order of inputs, from the journal once the run has closed it, or from its copy."""

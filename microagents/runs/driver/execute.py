@@ -215,8 +215,6 @@ async def _conduct_and_record(
         await roles.flush()
         account = await messenger.ask(Report(when="written"))
         if batch is not None and outcome == "completed":
-            if strategy.passes_undecided:
-                account = await batch.mark_undecided(messenger, account)
             outcome, reason = await batch.outcome(messenger, account)
         if account.undecided_at and strategy.passes_undecided and outcome == "completed":
             outcome, reason = "undecided", undecided_elections(account.undecided_at)
