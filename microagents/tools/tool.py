@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from math import inf, isfinite
 from typing import Any, Literal, NewType, TypeGuard, TypeVar, get_type_hints
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
 from microagents.base.errors import InvalidDefinition, MicroagentsError, NotMade, in_own_words
@@ -71,14 +71,10 @@ class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ToolOptions(Struct, frozen=True, kw_only=True):
     """Declarations of a decorator about a function."""
 
-    effect: Kind
-    name: str | None = None
+    spec: ToolSpec = ToolSpec(name="", description="", parameters={})
+    """The tool, as far as its signature and docstring do not say it."""
     lookup: Callable[..., Any] | None = None
-    timeout_s: float | None = None
-    margin: int | None = None
     not_made: tuple[type[Exception], ...] = ()
-    repeatable: bool = False
-    commutes: bool = False
 
 
 def check_bounds(tool: str, timeout_s: object, margin: object) -> None:
@@ -126,16 +122,18 @@ def tool(
         isinstance(each, type) and issubclass(each, Exception) for each in given
     ):
         raise InvalidDefinition(f"not_made must be a tuple of exceptions, such as (ValueError,), not {given!r}")
-    options = ToolOptions(
+    spec = ToolSpec(
+        name=name or "",
+        description="",
+        parameters={},
         effect=effect,
-        name=name,
-        lookup=lookup,
+        can_be_looked_up=lookup is not None,
         timeout_s=timeout_s,
         margin=margin,
-        not_made=not_made,
         repeatable=repeatable,
         commutes=commutes,
     )
+    options = ToolOptions(spec=spec, lookup=lookup, not_made=not_made)
 
     def state(function: F) -> F:
         check_bounds(f"the tool {name or _name_of(function)}", timeout_s, margin)
@@ -175,7 +173,7 @@ def called_in(function: Any) -> Any:
 def hands_off(given: object) -> TypeGuard[Callable[..., Any]]:
     """Return whether a tool is a function that hands work off to another agent."""
     options: ToolOptions | None = getattr(given, "tool_options", None)
-    return options is not None and options.effect == "agent"
+    return options is not None and options.spec.effect == "agent"
 
 
 class FunctionTool:
@@ -191,31 +189,25 @@ class FunctionTool:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._stated = function
-        given: ToolOptions | None = getattr(function, "tool_options", None)
-        options = given or ToolOptions(effect="destructive")
+        options: ToolOptions = getattr(function, "tool_options", ToolOptions())
         if getattr(function, "__hash__", None) is None:  # of a dataclass, say
             function = partial(function)
         self.function = function
         self.lookup = options.lookup
         self.not_made: tuple[type[Exception], ...] = (NotMade, *options.not_made)
         """Errors after which nothing was done."""
-        self._given, self._prose, self._arguments = _arguments_of(function)
+        self._given, prose, self._arguments = _arguments_of(function)
         schema = self._arguments.model_json_schema()
         schema.pop("title", None)
-        description = inspect.cleandoc(called_in(function).__doc__ or "")[:MAX_DESCRIPTION_CHARS]
-        if options.commutes:
-            description += COMMUTES
-        self.spec = ToolSpec(
-            name=options.name or _name_of(function),
-            description=description,
+        described = inspect.cleandoc(called_in(function).__doc__ or "")[:MAX_DESCRIPTION_CHARS]
+        if options.spec.commutes:
+            described += COMMUTES
+        self.spec = structs.replace(
+            options.spec,
+            name=options.spec.name or _name_of(function),
+            description=described,
             parameters={"type": "object", "properties": {}, **schema},
-            effect=options.effect,
-            can_be_looked_up=options.lookup is not None,
-            prose=self._prose,
-            timeout_s=options.timeout_s,
-            margin=options.margin,
-            repeatable=options.repeatable,
-            commutes=options.commutes,
+            prose=prose,
         )
 
     def __reduce__(self) -> tuple[type[FunctionTool], tuple[Callable[..., Any]]]:

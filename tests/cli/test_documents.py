@@ -317,7 +317,7 @@ def test_an_output_that_exists_is_kept_and_nothing_is_started() -> None:
     assert (ran.code, ran.out) == (WRONG_USAGE, "")
     (sentence,) = ran.err.splitlines()
     assert (
-        f"the output '{Path.cwd() / 'lines.txt'}' exists; it was kept, and nothing was started; move it away"
+        f"the output '{Path.cwd() / 'lines.txt'}' exists; it was kept, and nothing was started; name another"
         in sentence
     )
     assert contents("lines.txt") == "mine"
@@ -328,7 +328,7 @@ def test_an_output_that_exists_is_kept_and_nothing_is_started() -> None:
 def test_a_folder_that_cannot_be_written_is_refused_before_the_start(folder: str) -> None:
     ran = wrote("-o", f"name={folder}/lines.txt")
     assert ran.code == WRONG_USAGE
-    assert f"{folder}' of the output cannot be written: " in ran.err
+    assert f"{folder}/lines.txt' cannot be written: " in ran.err
     assert not list(Path.cwd().glob("runs/*"))
 
 

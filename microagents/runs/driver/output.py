@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryFile
 from types import NoneType
 
 import msgspec
 from msgspec import Struct
 
-from microagents.base.errors import InvalidUsage, TaskFailed, read_failure
-from microagents.base.files import is_there, replace_text
+from microagents.base.errors import InvalidUsage, TaskFailed
+from microagents.base.files import replace_text
 from microagents.base.logs import log
 from microagents.base.user_code import called
 from microagents.journal.messages import InputEnding
@@ -24,6 +23,7 @@ from microagents.runs.driver.following import is_followed, read_solution
 from microagents.runs.driver.keywords import RunControl
 from microagents.runs.plan import RunPlan
 from microagents.runs.result import Result
+from microagents.runs.row_files import check_new
 from microagents.systems.documents.document import Document, text_in
 from microagents.systems.documents.notes import DocumentRecord
 from microagents.task import Task
@@ -64,18 +64,9 @@ class Outputs:
                     raise InvalidUsage(
                         f"inputs {other} and {number} share the output {str(each)!r}; nothing was started; name two"
                     )
-            _refuse_existing(path)
+            check_new(path)
             if earlier is None:  # an earlier sitting may have left its text there
-                _refuse_existing(part)
-        for folder in dict.fromkeys(path.parent for path in inputs_of):
-            try:
-                with TemporaryFile(dir=folder):
-                    pass
-            except OSError as error:
-                raise InvalidUsage(
-                    f"the folder {str(folder)!r} of the output cannot be written: {error.strerror}; nothing was started; make it, or "
-                    "name another output"
-                ) from None
+                check_new(part)
 
     def listening(self, control: RunControl) -> RunControl:
         """Return the control of the run whose callbacks write the outputs, too, before they call the caller's."""
@@ -141,19 +132,6 @@ class Outputs:
                 output=str(path),
                 error=str(error),
             )
-
-
-def _refuse_existing(path: Path) -> None:
-    try:
-        exists = is_there(path)
-    except (OSError, ValueError) as error:
-        raise InvalidUsage(
-            f"the output {str(path)!r} cannot be written: {read_failure(error)}; nothing was started; name another output"
-        ) from None
-    if exists:
-        raise InvalidUsage(
-            f"the output {str(path)!r} exists; it was kept, and nothing was started; move it away, or name another output"
-        )
 
 
 def _output_of(task: Task) -> Path | None:
