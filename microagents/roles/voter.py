@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
+from functools import partial
 
 from msgspec import structs
 
@@ -261,6 +262,9 @@ class RunningElection:
         self._question = question
         self._hedge = hedge or 0
         """Number of draws in flight beyond those needed."""
+        task = self._task = voter.context.task_of(election_id.input, question.handed)
+        # No method: the count of the election would refer to the election, and only the garbage collector would free both.
+        self._fits = partial(_fits, question, task, election_id.path)
         self._count = Count(election_id, question, self._fits)
         self._fewest = self._count.tally.votes_needed
         """Number of ballots that decide it if all agree."""
@@ -290,7 +294,6 @@ class RunningElection:
         self._loop = asyncio.get_running_loop()
         self._guessed: dict[int, Ballot] = {}
         """Ballots among the arrivals that are not verified yet, by seq."""
-        task = self._task = voter.context.task_of(election_id.input, question.handed)
         self._verification: Verification | None = None
         if task.looks_up or (question.state and verifies(type(task))):
             self._verification = Verification(
@@ -326,11 +329,6 @@ class RunningElection:
             on_found=self._count_after_comparison,
             on_failure=self.close_count,
         )
-
-    def _fits(self, composed: bytes) -> bool:
-        """Whether a reply that no sample gave may win: it passes the checks of samples. One that would have to be verified may not."""
-        may_win = not verifies(type(self._task))
-        return may_win and _mistake_in(composed, self._question, self._task, self.id.path) is None
 
     def begin(self, paid: Sequence[Ballot | Flagged | Rejected]) -> None:
         """Launch the election with its paid ballots, and the draws that it needs beyond them."""
@@ -624,6 +622,11 @@ class RunningElection:
         if self.count_is_closed:
             return asyncio.sleep(0)
         return self._updates.wait()
+
+
+def _fits(question: Question, task: Task, path: str, composed: bytes) -> bool:
+    """Whether a reply that no sample gave may win: it passes the checks of samples. One that would have to be verified may not."""
+    return not verifies(type(task)) and _mistake_in(composed, question, task, path) is None
 
 
 def _mistake_in(value: bytes, question: Question, task: Task, path: str) -> str | None:

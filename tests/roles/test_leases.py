@@ -143,17 +143,26 @@ def test_every_replica_has_its_turn_while_all_want_more_than_there_is_and_waiter
     virtually(0, working())
 
 
+class Told(QueuedCall):
+    """Tells once it is granted."""
+
+    def __init__(self, place: int, name: str, amount: int, answers: list[str]) -> None:
+        super().__init__(("0/step", place, place), {name: amount}, {})
+        self._told = f"{place} {name}"
+        self._answers = answers
+
+    def _granted(self, granted: dict[str, int] | None) -> None:
+        assert granted is not None
+        self._answers.append(self._told)
+
+
 def test_a_call_that_needs_much_is_not_passed_by_later_ones_that_need_little() -> None:
     answers: list[str] = []
     bounds = {"tokens": Bound(10, renews=True), "other": Bound(1, renews=True)}
     queue = Queue(bounds)
-
-    def wait(place: int, name: str, amount: int) -> None:
-        queue.add(QueuedCall(("0/step", place, place), {name: amount}, {}, lambda _: answers.append(f"{place} {name}")))
-
     bounds["tokens"].take(5)
     for place, (name, amount) in enumerate([("tokens", 8), ("tokens", 1), ("other", 1)]):
-        wait(place, name, amount)
+        queue.add(Told(place, name, amount, answers))
     assert [lacking for _, lacking in queue.deal()] == [{"tokens": 8}]
     assert answers == ["2 other"]
     bounds["tokens"].give_back(5, 0)

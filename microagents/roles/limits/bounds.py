@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from heapq import heappop, heappush
 from math import ceil
@@ -100,14 +101,13 @@ class Experience:
         return max(1, self.most(samples), left // (1 + self._seen))
 
 
-class QueuedCall:
-    """A call that waits for room.
+class QueuedCall(ABC):
+    """A call that waits for room. It keeps no callback of its own: a cycle of references would outlive the call.
 
     Args:
         place: path of its election, its sequence number there, and a number for calls of the same place.
         amounts: its share of each bound.
         least: the amount that is enough for it, if less.
-        answer: called once with the granted amounts; with None if it is not sent.
         learned: experience with its model, by the name of the bound.
         samples: number of samples that it asks for.
     """
@@ -117,7 +117,6 @@ class QueuedCall:
         place: tuple[str, int, int],
         amounts: Mapping[str, int],
         least: Mapping[str, int],
-        answer: Callable[[dict[str, int] | None], None],
         *,
         learned: Mapping[str, Experience] = {},
         samples: int = 1,
@@ -125,7 +124,6 @@ class QueuedCall:
         self._place = place
         self.amounts = amounts
         self.least = least
-        self._answer = answer
         self._learned = learned
         self.samples = samples
         self.is_over = False
@@ -164,7 +162,11 @@ class QueuedCall:
         if not self.is_over:
             self.is_over = True
             self.granted = granted or {}
-            self._answer(granted)
+            self._granted(granted)
+
+    @abstractmethod
+    def _granted(self, granted: dict[str, int] | None) -> None:
+        """Take the granted amounts, once; None if the call is not sent."""
 
 
 class Queue:

@@ -35,7 +35,7 @@ class HeldLease(QueuedCall):
         learned: dict[str, Experience],
     ) -> None:
         place = (request.path, request.seq, number)
-        super().__init__(place, request.amounts, request.least, self._granted, learned=learned, samples=request.samples)
+        super().__init__(place, request.amounts, request.least, learned=learned, samples=request.samples)
         self.model, self.learned = request.model, learned
         self.throttled_as, self.throttle = request.throttle, throttle
         self._on_grant, self._is_marked = on_grant, request.is_marked

@@ -60,7 +60,7 @@ class Exchange(Struct, eq=False, dict=True):
     """How its replies vote."""
     ceiling: int | None
     """Most output tokens of a reply, by the operator; None for the client's own cap."""
-    keep: Callable[[int], None] | None = None
+    keep: Callable[[int, ForwardedReply], None] | None = None
     """Keeps the reply of a sample."""
     replies: dict[int, ForwardedReply] = {}
     """Replies by their place in the order of launches."""
@@ -190,7 +190,7 @@ class ForwardingModel(Model):
                 raise
             exchange.replies[seq] = reply
             if exchange.keep is not None:
-                exchange.keep(seq)
+                exchange.keep(seq, reply)
         found = exchange.replies[seq]
         return Sample(text=found.acts, usage=found.usage, model=self._provider.name, mass=found.mass)
 

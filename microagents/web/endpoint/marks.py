@@ -52,9 +52,6 @@ def _marked(elected: Sequence[ElectedReply], index: int) -> bytes:
         if index and "choices" in fields:
             choices = [_object.decode(each) for each in _list.decode(fields["choices"])]
             edited["choices"] = [{**each, "index": index} for each in choices]
-        if "response" in fields:
-            response = _object.decode(fields["response"])
-            edited["response"] = edit(response)
         if fields.get("usage", NULL) == NULL:
             return edited
         is_alone = reply.is_streamed and asked.wire is CHAT and fields.get("choices") in (None, EMPTY)
@@ -86,7 +83,11 @@ def _edited(reply: ForwardedReply, edit: Callable[[Fields], Fields], *, is_chang
         try:
             if reply.is_bare:
                 data = _without_logprobs(data)
-            fields = edit(_object.decode(data))
+            fields: Fields = _object.decode(data)
+            if "response" in fields:
+                fields = {**fields, "response": edit(_object.decode(fields["response"]))}
+            else:
+                fields = edit(fields)
         except (msgspec.MsgspecError, ValueError):
             return data
         if not fields:

@@ -87,7 +87,7 @@ class Debts:
         number, found = self._ledger.take(digest)
         with suppress(MsgspecError):
             exchange.replies = {seq: _reply.decode(reply) for seq, reply in found.items()}
-        exchange.keep = lambda seq: self._ledger.keep(number, digest, seq, msgpack.encode(exchange.replies[seq]))
+        exchange.keep = lambda seq, reply: self._ledger.keep(number, digest, seq, msgpack.encode(reply))
         return Debt(number, exchange, self._scope.start(self._hold(exchange)))
 
     def _forget(self, debt: Debt) -> None:
