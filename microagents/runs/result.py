@@ -12,12 +12,13 @@ import msgspec
 from msgspec import structs
 from pydantic import ValidationError
 
-from microagents.actors.registry import TASKS
+from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.base.errors import InvalidUsage
 from microagents.base.plain_values import values_of
 from microagents.base.trust import without_code_of
 from microagents.elections.election import input_of
 from microagents.journal.ending import RunEnding
+from microagents.journal.experiment import Experiment
 from microagents.journal.messages import InputEnding, RecordedDecision, recorded_decision
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
@@ -237,6 +238,22 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             "by_persons": {path: structs.asdict(each) for path, each in self.by_persons.items()},
             "go_on": self.go_on,
         }
+
+
+def facts_in(experiment: Experiment) -> dict[str, Any]:
+    """Return the facts of a result that the experiment of its run states."""
+    recipe = experiment.recipe
+    return {
+        "run_id": experiment.run_id,
+        "task": TASKS.name_of(recipe.task),
+        "strategy": STRATEGIES.name_of(recipe.strategy),
+        "options": {} if experiment.listed else recipe.options,
+        "by_gold": "row" in recipe.options and bool(recipe.options.get("gold")),
+        "promise": recipe.strategy_options.get("promise", ""),
+        "needs_program": recipe.needs_program,
+        "k": recipe.deciding_votes,
+        "unit": experiment.unit,
+    }
 
 
 def flagged_inputs(reader: Reader) -> set[int]:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from microagents.actors.registry import RUNTIMES, STRATEGIES, TASKS
+from microagents.actors.registry import RUNTIMES
 from microagents.actors.role import Context, Deployment
 from microagents.base.aio import finish
 from microagents.base.errors import (
@@ -30,7 +30,6 @@ from microagents.base.errors import (
     TaskFailed,
 )
 from microagents.base.logs import log
-from microagents.base.messages import address_of
 from microagents.journal.experiment import Experiment
 from microagents.journal.messages import Account, InputEnding, Report
 from microagents.journal.opening import holds_nothing
@@ -48,15 +47,14 @@ from microagents.runs.driver.reuse import reused_samples
 from microagents.runs.inspection.runs import recorded_result, remove_run
 from microagents.runs.judging import accuracy_of
 from microagents.runs.plan import RunPlan, check_batches, check_reading, experiment_of
-from microagents.runs.result import Result, results_of
+from microagents.runs.result import Result, facts_in, results_of
 from microagents.runs.settings import check_promised, solver_pool
-from microagents.runs.task_list import dump_options, numbers_of
+from microagents.runs.task_list import numbers_of
 from microagents.runs.words.money import specs_in
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.runtime import Runtime
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.known_inputs import check_oracle
-from microagents.systems.chains.row_task import RowTask
 from microagents.task import near_misses
 from microagents.telemetry.providers import telemetry_of
 
@@ -132,11 +130,11 @@ async def execute_plan(
             began_s = time.monotonic()
             with _naming_what_is_kept(journal, plan.settings["run_id"]):
                 end, account, kept = await _conduct_and_record(roles, plan, journal, batch, control)
-    sitting_s, needs_program = time.monotonic() - began_s, experiment.recipe.needs_program
+    sitting_s = time.monotonic() - began_s
     with suppress(InvalidUsage):  # if the journal itself stopped the run, it may not be readable
         endings = () if batch is None else batch.endings(kept)
-        return _result(plan, kept, end, account, endings, sitting_s=sitting_s, needs_program=needs_program)
-    return _result(plan, kept, end, account, (), sitting_s=sitting_s, needs_program=needs_program)
+        return _result(plan, kept, end, account, endings, sitting_s=sitting_s, experiment=experiment)
+    return _result(plan, kept, end, account, (), sitting_s=sitting_s, experiment=experiment)
 
 
 def completed_result(
@@ -331,7 +329,7 @@ def _result(
     endings: Iterable[InputEnding],
     *,
     sitting_s: float,
-    needs_program: bool,
+    experiment: Experiment,
 ) -> Result:
     (outcome, reason, given), created_at, wall_s = end, None, sitting_s
     if journal is not None:
@@ -352,21 +350,13 @@ def _result(
         outcome=outcome,
         reason=reason,
         recorded=value,
-        run_id=plan.settings["run_id"],
-        task=TASKS.name_of(address_of(type(plan.tasks[0]))),
         source=type(plan.tasks[0]),
-        strategy=STRATEGIES.name_of(address_of(type(plan.strategy))),
         settings=plan.settings,
         account=account,
         wall_s=wall_s,
         journal=journal,
-        options={} if plan.listed else dump_options(plan.tasks[0]),
         accuracy=accuracy,
-        by_gold=isinstance(plan.tasks[0], RowTask) and bool(plan.tasks[0].gold),
         failed_inputs=failed,
         created_at=created_at,
-        promise=dict(plan.strategy).get("promise", ""),
-        needs_program=needs_program,
-        k=plan.strategy.deciding_votes,
-        unit=type(plan.tasks[0]).progress_unit,
+        **facts_in(experiment),
     )

@@ -35,7 +35,7 @@ from microagents.runs.inspection.rebuilding import asked_at
 from microagents.runs.inspection.replay import drawn_work
 from microagents.runs.judging import accuracy_of
 from microagents.runs.plan import plan_of, settings_of
-from microagents.runs.result import Result, Results, WaitingCall, calls_waiting_in, results_of
+from microagents.runs.result import Result, Results, WaitingCall, calls_waiting_in, facts_in, results_of
 from microagents.systems.agents.notes import AgentRecord
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import flag_of
@@ -61,7 +61,6 @@ def recorded_result(reader: Reader, *, whole: bool = True, imports: bool = False
     """
     ending = reader.ending()
     outcome, reason = _outcome(reader, ending)
-    recipe = reader.experiment.recipe
     value = None if ending is None or ending.result is None else msgspec.json.decode(ending.result)
     failed = accuracy = None
     if reader.experiment.listed and whole:
@@ -80,25 +79,17 @@ def recorded_result(reader: Reader, *, whole: bool = True, imports: bool = False
         outcome=outcome,
         reason=reason,
         recorded=value,
-        run_id=reader.experiment.run_id,
-        task=TASKS.name_of(recipe.task),
-        source=recipe.task,
-        strategy=STRATEGIES.name_of(recipe.strategy),
+        source=reader.experiment.recipe.task,
         settings=settings_of(reader.experiment),
         account=account,
         wall_s=reader.wall_s(),
         journal=reader.path,
-        options={} if reader.experiment.listed else recipe.options,
         accuracy=accuracy,
-        by_gold="row" in recipe.options and bool(recipe.options.get("gold")),
         failed_inputs=failed,
         by_persons=_decided_by_persons(reader, account.undecided_at),
         created_at=reader.created_at,
-        promise=recipe.strategy_options.get("promise", ""),
-        needs_program=recipe.needs_program,
-        k=recipe.deciding_votes,
-        unit=reader.experiment.unit,
         shards=reader.shards(),
+        **facts_in(reader.experiment),
     )
 
 
