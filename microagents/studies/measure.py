@@ -33,7 +33,8 @@ from microagents.studies.measuring import FIRST, Measured, Measuring, chosen_amo
 from microagents.studies.pools import groups_of
 from microagents.studies.series import Series, SeriesOutcome, short_digest
 from microagents.studies.states import States, has_oracle
-from microagents.studies.trials import ActingTrial, AgentMeasurement, trials_in
+from microagents.studies.trials import AgentMeasurement, check_judged, trials_in
+from microagents.systems.agents.act import Act
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.row_task import RowTask
 from microagents.systems.questions.problem import Problem
@@ -141,7 +142,7 @@ async def measure(
     wanted = {name: value for name, value in asked.items() if value is not None}
     seed = given.get("seed", 0)
     accepted: Sequence[str] = ()
-    strategy: Measuring | ActingTrial
+    strategy: Measuring | Act
     given_tasks = tasks_of([task] if isinstance(task, Task) else task)
     is_of_rows = chain is None and isinstance(given_tasks[0], RowTask)
     if not is_of_rows and (pilot or k is not None):
@@ -199,11 +200,12 @@ def measured_from(runs_dir: Path, run_id: str, task: Task | None = None) -> Mode
     """Read the measurements of a run; if a task is given, of it, perhaps with other options, such as another size.
 
     Raises:
-        InvalidUsage: the run is unknown, is not a completed measurement, or is another task's.
+        InvalidUsage: the run is unknown, is neither a completed measurement nor several trials of an agent, or is another task's.
     """
     with reader_of(runs_dir, run_id) as reader:
         recipe, result, is_known = reader.experiment.recipe, recorded_result(reader), reader.is_known
-    if recipe.strategy not in (reference_to(Measuring), reference_to(ActingTrial)):
+    is_agent = recipe.strategy == reference_to(Act) and isinstance(result.recorded, Results)
+    if not is_agent and recipe.strategy != reference_to(Measuring):
         raise InvalidUsage(f"run {run_id!r} is not a measurement; make one: microagents measure {result.task}")
     if task is not None and result.task != (own := TASKS.name_of(address_of(type(task)))):
         raise InvalidUsage(
@@ -216,7 +218,6 @@ def measured_from(runs_dir: Path, run_id: str, task: Task | None = None) -> Mode
             f"you did not begin the measurement {run_id!r} here, and it gives {named[0]}, which may send your keys elsewhere; if you trust "
             f"it: microagents show {run_id} --trust-journal"
         )
-    is_agent = recipe.strategy == reference_to(ActingTrial)
     if is_agent:
         return trials_in(runs_dir, result)
     return _findings(result.models[0], result)
@@ -262,14 +263,11 @@ def _check(
         raise InvalidUsage(f"{name} has no oracle, so rollouts cannot be judged")
 
 
-def _trials(
-    task: AgentTask[Any], wanted: Mapping[str, Any], options: Mapping[str, Any]
-) -> tuple[list[Task], ActingTrial]:
+def _trials(task: AgentTask[Any], wanted: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[list[Task], Act]:
     if "draws" in wanted:
         raise InvalidUsage("an agent's actions are voted on as in a run; leave out --repeat, and give --steps trials")
-    if type(task).check is AgentTask.check:
-        raise InvalidUsage(f"{type(task).__name__} has no method `check`, so its trials cannot be judged")
-    return variants_of(task, wanted.get("steps", TRIALS)), validated(ActingTrial, "strategy 'act'", options, flag="-s")
+    check_judged(task)
+    return variants_of(task, wanted.get("steps", TRIALS)), validated(Act, "strategy 'act'", options, flag="-s")
 
 
 def _inputs(given: Sequence[Task], wanted: Mapping[str, Any], seed: int, pilot: int) -> tuple[list[Task], Measuring]:
@@ -318,7 +316,7 @@ def _has_right_reply(number: int, task: Task) -> bool:
 
 def _plans(
     tasks: Sequence[Task],
-    strategy: Measuring | ActingTrial,
+    strategy: Measuring | Act,
     models: Sequence[OneModel],
     identity: object,
     *,
@@ -335,7 +333,7 @@ def _plans(
         )
         check_for_ray(settings, shared["runtime"])
         spec = ", ".join(given.pools[""])
-        asked = short_digest((address, identity, shared["seed"], isinstance(strategy, ActingTrial)))
+        asked = short_digest((address, identity, shared["seed"], isinstance(strategy, Act)))
         prefix = run_id or f"measure-{TASKS.name_of(address).lower()}-{asked}"
         own = run_id if run_id is not None and len(models) == 1 else f"{prefix}-{short_digest(spec)}"
         named: Settings = {**shared, "run_id": own}

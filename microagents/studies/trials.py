@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
+from microagents.base.errors import InvalidUsage
 from microagents.elections.election import Ballot
 from microagents.elections.laws import Proportion, proportion
 from microagents.journal.reading import Reader
@@ -19,10 +21,6 @@ from microagents.runs.result import Result
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.actions import Action
 from microagents.systems.agents.agent import AgentTask
-
-
-class ActingTrial(Act):
-    """Acts as in a run. The class tells the run of a measurement from a run of `act`."""
 
 
 class AgentMeasurement(Struct, frozen=True, kw_only=True, dict=True):
@@ -52,13 +50,28 @@ class AgentMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         return proportion(self.succeeded, self.trials)
 
 
+def check_judged(task: AgentTask[Any]) -> None:
+    """Refuse an agent whose trials nothing judges.
+
+    Raises:
+        InvalidUsage: it has no `check`.
+    """
+    if type(task).check is AgentTask.check:
+        raise InvalidUsage(f"{type(task).__name__} has no method `check`, so its trials cannot be judged")
+
+
 def trials_in(runs_dir: Path, result: Result) -> AgentMeasurement:
-    """Read the trials of a run from its journal."""
+    """Read the trials of a run of many inputs from its journal.
+
+    Raises:
+        InvalidUsage: nothing judges them.
+    """
     with reader_of(runs_dir, result.run_id) as reader:
         plan = plan_of(reader)
         task, strategy = plan.tasks[0], plan.strategy
         assert isinstance(task, AgentTask)
         assert isinstance(strategy, Act)
+        check_judged(task)
         failed = [number for number, value in enumerate(result.recorded) if not (value and value["correct"])]
         unseen = sum(all(_is_unanimous(reader, task, number)) for number in failed)
     trials = len(result.recorded)

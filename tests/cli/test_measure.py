@@ -114,6 +114,10 @@ def test_an_agent_is_measured_by_trials_and_planned_by_its_margins() -> None:
     assert "act, k_read 1, k_write 2, k_destructive 4, k_end 3" in planned.out
     refused = microagents("run", "desk", "--from", run_id)
     assert (refused.code, len(refused.err.splitlines())) == (WRONG_USAGE, 1)
+    Path("tickets.jsonl").write_text("{}\n{}\n{}\n", encoding="utf-8")
+    ran = microagents("run", *model, "--inputs", "tickets.jsonl", "--run-id", "done", "--json").json
+    (row,) = microagents("plan", "desk", "--from", "done", "--json").json["runs"]
+    assert row["calls"] == ran["calls"] / 3
 
 
 @pytest.mark.slow
