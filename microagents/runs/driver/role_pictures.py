@@ -11,17 +11,17 @@ from microagents.journal.messages import Account
 from microagents.runs.driver.graph import GraphRole, RoleGraph
 from microagents.runs.words.summary import in_flight_text
 
-WIDTH, HEIGHT = 168, 46
+WIDTH, HEIGHT = 168, 42
 """Size of a role's box, in pixels."""
 ACROSS, DOWN = 330, 92
 """Distance between two columns, and between two rows."""
 MARGIN = 28
-LINE, BELOW = 13, 23
-"""Height of a line of a label; distance from the last line in a box to the first below."""
+LINE = 17
+"""Height of a line of text."""
 LETTER = 6.5
 """Greatest mean width of a letter of a small label, in pixels."""
 STYLE = """
-  text { font: 13px system-ui, sans-serif; fill: #1f2328 } .small { font-size: 11px; fill: #57606a }
+  text { font: 13px system-ui, sans-serif; fill: #1f2328; text-anchor: middle } .small { font-size: 11px; fill: #57606a }
   rect { fill: #ffffff; stroke: #57606a } .asks rect { stroke: #0969da; stroke-width: 2 } .driver rect { stroke-dasharray: 4 3 }
   path { fill: none; stroke: #8c959f } marker path { fill: #8c959f; stroke: none } .back { background: #ffffff }
   @media (prefers-color-scheme: dark) {
@@ -67,64 +67,52 @@ def svg_of(graph: RoleGraph, totals: Mapping[str, str] | None = None) -> str:
     """
     places = _places(graph)
     width = max(x for x, _ in places.values()) + WIDTH + MARGIN
-    below = max(y for _, y in places.values()) + HEIGHT + 2 * MARGIN
-    processes = list[str]()
-    for process, replicas in graph.placement.items():
-        lines = [process, *wrap(", ".join(replicas), int((width - 3 * MARGIN) / LETTER))]
-        processes += _process(lines, below, width)
-        below += LINE * len(lines) + BELOW
-    title = escape(f"{graph.strategy} for {graph.task}")
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {below}" width="{width}" height="{below}" role="img">',
-        f"<title>{title}</title><style>{STYLE}</style>",
-        MARKER,
-    ]
-    labels: list[str] = []
-    driver = {role.name for role in graph.roles if role.in_driver}
+    below = max(y for _, y in places.values()) + HEIGHT + MARGIN
+    arrows, boxes, labels = list[str](), list[str](), list[str]()
+    driver = [role.name for role in graph.roles if role.in_driver]
     for role in graph.roles:
         for receiver, names in _sent(graph, role.name).items():
             if receiver in driver:
                 continue
             path, (x, y) = _path(places[role.name], places[receiver])
-            parts.append(f'<path d="{path}" marker-end="url(#to)"/>')
-            tall = y - LINE * (len(names) - 1) / 2
-            labels += [
-                f'<text class="small" x="{x:.0f}" y="{tall + LINE * line:.0f}" text-anchor="middle">{escape(name)}</text>'
-                for line, name in enumerate(names)
-            ]
-    for role in graph.roles:
-        x, y = places[role.name]
-        kind = " ".join(["asks"] * role.asks_models + ["driver"] * role.in_driver)
-        centre = x + WIDTH / 2
+            arrows.append(f'<path d="{path}" marker-end="url(#to)"/>')
+            top = y - LINE * (len(names) - 1) / 2
+            labels += _texts(x, top, names, "small")
         to_it = sorted({each.name for each in graph.messages if each.receiver == role.name})
+        note, kind = "", ""
         if role.asks_models:
-            note = "asks a model"
+            note, kind = "asks a model", "asks"
         elif role.in_driver:
-            note = f"in the driver: {len(to_it)} messages"
-        else:
-            note = ""
+            note, kind = f"in the driver: {len(to_it)} messages", "driver"
         lines = (totals or {}).get(role.name, note).split("\n")
-        tip = escape(" ".join([role.subject, *to_it]))
-        parts += [
-            f'<g class="{kind}"><title>{tip}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6"/>',
-            f'<text x="{centre}" y="{y + (20 if lines[0] else 28)}" text-anchor="middle">{escape(_title(role))}</text>',
-            *(
-                f'<text class="small" x="{centre}" y="{y + 36 + BELOW * line}" text-anchor="middle">{escape(text)}</text>'
-                for line, text in enumerate(lines)
-            ),
-            "</g>",
-        ]
-    return "\n".join([*parts, *labels, *processes, "</svg>"]) + "\n"
+        tip = " ".join([role.subject, *to_it])
+        boxes += _box(kind, places[role.name], (WIDTH, HEIGHT), [_title(role), *lines], tip)
+    for process, replicas in graph.placement.items():
+        lines = [process, *wrap(", ".join(replicas), int((width - 3 * MARGIN) / LETTER))]
+        height = LINE * (len(lines) + 1)
+        boxes += _box("process", (MARGIN, below), (width - 2 * MARGIN, height), lines, process)
+        below += height + LINE
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {below}" width="{width}" height="{below}" role="img">',
+        f"<title>{escape(f'{graph.strategy} for {graph.task}')}</title><style>{STYLE}</style>",
+        MARKER,
+    ]
+    return "\n".join([*parts, *arrows, *labels, *boxes, "</svg>"]) + "\n"
 
 
-def _process(lines: Sequence[str], y: int, width: int) -> Iterator[str]:
-    """Draw a process as a box with its name and its replicas."""
-    height = LINE * (len(lines) + 1)
-    yield f'<g class="process"><rect x="{MARGIN}" y="{y - LINE - 4}" width="{width - 2 * MARGIN}" height="{height}" rx="6"/>'
-    for number, line in enumerate(lines):
-        kind = ' class="small"' if number else ""
-        yield f'<text{kind} x="{3 * MARGIN / 2}" y="{y + LINE * number}">{escape(line)}</text>'
+def _box(kind: str, place: tuple[int, int], size: tuple[int, int], lines: Sequence[str], tip: str) -> Iterator[str]:
+    """Draw a box with lines of text, of which some may stand below it."""
+    (x, y), (width, height) = place, size
+    yield f'<g class="{kind}"><title>{escape(tip)}</title><rect x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>'
+    first = 1.2 if any(lines[1:]) else 1.5
+    yield from _texts(x + width / 2, y + first * LINE, lines[:1])
+    yield from _texts(x + width / 2, y + 2.2 * LINE, lines[1:], "small")
     yield "</g>"
+
+
+def _texts(x: float, y: float, lines: Sequence[str], kind: str = "") -> Iterator[str]:
+    for number, line in enumerate(lines):
+        yield f'<text class="{kind}" x="{x:.0f}" y="{y + LINE * number:.0f}">{escape(line)}</text>'
 
 
 def _title(role: GraphRole) -> str:
@@ -163,13 +151,11 @@ def _places(graph: RoleGraph) -> dict[str, tuple[int, int]]:
 def _path(sender: tuple[int, int], receiver: tuple[int, int]) -> tuple[str, tuple[float, float]]:
     """The curve of an edge, and the place of its label."""
     (x0, y0), (x1, y1) = sender, receiver
-    if x1 - x0 > ACROSS:  # over the boxes between them
-        left, right, top = x0 + 3 * WIDTH / 4, x1 + WIDTH / 2, -MARGIN
-        return f"M{left} {y0} C{left} {top} {right} {top} {right} {y1}", ((left + right) / 2, MARGIN / 2 + LINE)
-    if x1 > x0:
-        bend = (ACROSS - WIDTH) / 2
-        start, end = (x0 + WIDTH, y0 + HEIGHT / 2), (x1, y1 + HEIGHT / 2)
-        curve = f"C{start[0] + bend} {start[1]} {end[0] - bend} {end[1]} {end[0]} {end[1]}"
-        return f"M{start[0]} {start[1]} {curve}", ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2 - 3)
-    left, right = x1 + WIDTH / 3, x0 + 2 * WIDTH / 3  # back, or to itself: over the boxes
-    return f"M{right} {y0} C{right} {y0 - DOWN / 2} {left} {y1 - DOWN / 2} {left} {y1}", ((left + right) / 2, y0 - 32)
+    if 0 < x1 - x0 <= ACROSS:  # from side to side
+        left, right, middle = x0 + WIDTH, x1, (x0 + WIDTH + x1) / 2
+        y0, y1 = y0 + HEIGHT // 2, y1 + HEIGHT // 2
+        return f"M{left} {y0} C{middle} {y0} {middle} {y1} {right} {y1}", (middle, (y0 + y1) / 2 - 3)
+    # Over the boxes: those between the two, or back, or to itself.
+    left, right = x0 + 2 * WIDTH // 3, x1 + WIDTH // 3
+    top = -MARGIN if x1 > x0 else min(y0, y1) - DOWN // 2
+    return f"M{left} {y0} C{left} {top} {right} {top} {right} {y1}", ((left + right) / 2, (y0 + y1 + 6 * top) / 8)
