@@ -12,7 +12,16 @@ from microagents.base.messages import Batched, Request, Stream
 from microagents.base.plain_values import reply_in
 from microagents.elections.admission import Admission
 from microagents.elections.certainty import MassAudit
-from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
+from microagents.elections.election import (
+    OPEN_OUTCOMES,
+    Ballot,
+    ElectionId,
+    ElectionOutcome,
+    Flagged,
+    Rejected,
+    SampleId,
+    Verdict,
+)
 from microagents.elections.sample_batches import BatchSums, SampleBatch
 from microagents.replies.chat import Prompt, Usage
 from microagents.replies.media import Media
@@ -585,7 +594,7 @@ class Recalled(Struct, frozen=True, kw_only=True):
     """A decision or an answer, as the journal records it."""
 
     question_digest: bytes
-    outcome: str
+    outcome: ElectionOutcome
     value: bytes | None
     """The decided or answered value, as JSON; None while undecided."""
     ballots: tuple[Ballot | Flagged, ...] = ()
@@ -600,6 +609,14 @@ class Recalled(Struct, frozen=True, kw_only=True):
     def is_decision(self) -> bool:
         """Whether its value was decided on: not a sample, an answer, or only the leading reply of a vote that climbed a ladder."""
         return self.value is not None and self.outcome not in NO_DECISION
+
+
+def record_of(path: str, found: Recalled) -> RecordDecision:
+    """Return the record of a decision or an answer, as far as the journal gives it back."""
+    place = ElectionId(path=path, question_digest=found.question_digest)
+    leader, tally = (None, ()) if found.value is None else (0, ((found.value, 0),))
+    verdict = Verdict(outcome=found.outcome, leader=leader, tally=tally, ballots=found.ballots)
+    return RecordDecision(id=place, verdict=verdict, correct=None)
 
 
 class RecordedDecision(Struct, frozen=True, kw_only=True):

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
+from microagents.elections.election import Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
 from microagents.elections.sample_batches import SampleBatch
-from microagents.journal.books import AccountRecord, Books, Totals
+from microagents.journal.books import AccountRecord, Totals
 from microagents.journal.digests import in_order
 from microagents.journal.encoding import (
     REJECTED_SEQ,
@@ -38,7 +38,6 @@ from microagents.journal.statements import (
     NEXT_OF_PLACE,
     NUMBER_OF_INPUTS,
     OF_ID,
-    OF_KEY,
     OF_KEY_BY_SEQ,
     OF_PART,
     SUM_OF_INPUTS,
@@ -97,24 +96,13 @@ def read_decisions(rows: Rows, below: str | None = None) -> Iterator[Row]:
     places = sorted([(input_of(each.path), each.id, each.path) for each in found])
     for _, group in groupby(places, key=lambda each: each[0]):  # one input after the other: there may be very many
         together = [(place, path) for _, place, path in group]
-        yield from merge(
-            sorted(_singles(rows, together), key=_by_path),
-            *(_numbered(rows, *place) for place in together),
-            key=_by_path,
-        )
+        yield from merge(*[_rows_of(rows, *place) for place in together], key=_by_path)
 
 
-def _singles(rows: Rows, places: Sequence[tuple[int, str]]) -> Iterator[Row]:
-    """Rows whose paths do not end with a number."""
-    for place, path in places:
-        row = rows.first(DecidedRow, OF_KEY, key_range(place)[:1])
-        if row is not None:
-            yield path, recalled(row)
-
-
-def _numbered(rows: Rows, place: int, path: str) -> Iterator[Row]:
-    """Rows of one place whose paths end with a number, in the order of the numbers."""
-    after, end = key_range(place)
+def _rows_of(rows: Rows, place: int, path: str) -> Iterator[Row]:
+    """Rows of one place: the one without a number first, then those whose paths end with one, in the order of the numbers."""
+    start, end = key_range(place)
+    after = start - 1
     while found := list(rows.select(DecidedRow, NEXT_OF_PLACE, (after, end, ROWS_PER_READ))):
         for row in found:
             if not after < row.key:
@@ -282,9 +270,3 @@ def other_inputs(rows: Rows, recorded: Experiment, given: Experiment, own: Seque
     for number, (was, now) in enumerate(zip_longest(before, after)):
         if was != now:
             yield number, was, now
-
-
-def take_in(books: Books, path: str, row: Recalled) -> None:
-    """Add a row to the digests of the books."""
-    if row.outcome not in OPEN_OUTCOMES:
-        books.take_in(path, row.outcome, row.value, row.ballots)

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct, inspect
 
-from microagents.elections.election import OPEN_OUTCOMES
+from microagents.elections.election import OPEN_OUTCOMES, ElectionOutcome
 from microagents.journal.messages import InputOutcome
 
 APPLICATION_ID = 0x6D61676A
@@ -14,7 +14,7 @@ VERSION = 5
 """Version of the tables. Journals of any other are refused."""
 MAX_COUNTED = 1_000_000
 """A row that claims more counted samples is damaged: reading it would exhaust the memory."""
-OUTCOMES = (
+OUTCOMES: tuple[ElectionOutcome, ...] = (
     *("decided", "agreed", "argmax", "leader", "person", "sampled"),
     *("undecided", "once", "climbed", "inferred", "contested", "refused"),
 )

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from msgspec import structs
-
-from microagents.elections.election import Flagged, input_of
-from microagents.journal.books import Books, is_vote
+from microagents.elections.election import input_of
+from microagents.journal.books import Books
 from microagents.journal.encoding import key_range, path_range, place_of
 from microagents.journal.experiment import Experiment
-from microagents.journal.messages import NO_DECISION, Account
-from microagents.journal.queries import check_inputs, read_decisions, take_in
+from microagents.journal.messages import Account, record_of
+from microagents.journal.queries import check_inputs, read_decisions
 from microagents.journal.rows import Rows, checksum
 from microagents.journal.statements import BELOW, MISCOUNTED, OF_INPUT, OF_PLACE, one, pragma
 from microagents.journal.tables import PLACED, InputRow, PlaceRow, RunRow
@@ -57,28 +55,14 @@ def damaged_inputs(rows: Rows, of_input: int | None = None) -> Iterator[str]:
             yield f"rows of input {each.input} are missing, or differ from its digest"
 
 
-def differences_from_rows(rows: Rows, experiment: Experiment, recorded: Account) -> Iterator[str]:
+def differences_from_rows(rows: Rows, experiment: Experiment, account: Account) -> Iterator[str]:
     """Give a sentence for each number and digest of an account that its rows do not make."""
     if miscounted := one(rows.db, MISCOUNTED):
         yield f"counted differs from the number of ballots in {miscounted:,} decisions"
     books = Books(experiment.inputs)
-    totals = Account()
-    flags: Counter[str] = Counter()
     for path, row in read_decisions(rows):
-        take_in(books, path, row)
-        valid = sum(not isinstance(ballot, Flagged) for ballot in row.ballots)
-        if row.outcome != "inferred":
-            flags.update(ballot.flag for ballot in row.ballots if isinstance(ballot, Flagged))
-            totals.valid += valid
-        totals.decided += row.outcome not in NO_DECISION
-        totals.votes += valid * is_vote(row.outcome, row.ballots)
-    made = structs.replace(
-        books.account(),
-        decided=totals.decided,
-        valid=totals.valid,
-        votes=totals.votes,
-        flagged=dict(flags),
-    )
+        books.add(record_of(path, row))
+    made = books.account()
     for name in ("decided", "valid", "votes", "flagged", "decisions_sha256", "ballots_sha256"):
-        if getattr(recorded, name) != getattr(made, name):
-            yield f"{name} is recorded as {getattr(recorded, name)!r}, its rows make {getattr(made, name)!r}"
+        if getattr(account, name) != getattr(made, name):
+            yield f"{name} is recorded as {getattr(account, name)!r}, its rows make {getattr(made, name)!r}"

@@ -72,12 +72,6 @@ class Flag(NamedTuple):
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 
-def _read_output(value: str | Path | None) -> str | None:
-    if value is None:
-        return None
-    return checked_output(value)
-
-
 def _read_run_id(value: str) -> str:
     if re.fullmatch(RUN_ID, value) is None:
         raise ValueError(
@@ -123,14 +117,13 @@ def _read_on_undecided(value: str) -> str:
     return value
 
 
-def _read_within(value: str | None) -> str | None:
+def _read_within(value: str) -> str:
     from microagents.models.http.spec_options import hours_in  # noqa: PLC0415 - a command's help needs no models
 
-    if value is not None:
-        try:
-            hours_in(value)
-        except InvalidUsage as error:
-            raise ValueError(f"batch_within: {error}") from None
+    try:
+        hours_in(value)
+    except InvalidUsage as error:
+        raise ValueError(f"batch_within: {error}") from None
     return value
 
 
@@ -230,7 +223,7 @@ responses). [default: singly, unless the model's spec says @batch=file]"""
     batch_then: Annotated[Literal["batch", "single"], Field(default="batch"), Flag("batch|single")]
     """Send the last calls of a run, at most 3 for 1,000 of its largest batch, and those that failed in a batch, again in a `batch`, \
 or each as a `single` call."""
-    batch_within: Annotated[str | None, Field(default=None), Flag("TIME"), AfterValidator(_read_within)]
+    batch_within: Annotated[Annotated[str, AfterValidator(_read_within)] | None, Field(default=None), Flag("TIME")]
     """Cancel a batch after this time, such as 24h or 90m, and take the results that it has. A chain needs it: each of its steps may \
 then take as long. [default: the provider's limit]"""
     fallback: Annotated[Sequence[str], Field(default=()), Flag("SPEC"), BeforeValidator(_read_fallback)]
@@ -247,7 +240,7 @@ asked."""
     """Your own prices: a TOML file with a table `["provider:model"]` for each model, of `input` and `output` in US dollars per million \
 tokens. They go before the known prices. [default: no file]"""
 
-    output: Annotated[str | Path | None, Field(default=None), AfterValidator(_read_output)]
+    output: Annotated[Annotated[str | Path, AfterValidator(checked_output)] | None, Field(default=None)]
     """File for the rows of the inputs and their results, see `Result.rows`: CSV, TSV, JSON, JSON lines or Parquet, by its ending, also \
 gzipped. It is written whenever the run ends, also by a resume; a file that is there before the run begins is kept."""
     trust_columns: Annotated[bool, Field(default=False), Flag()]
