@@ -133,11 +133,15 @@ class Commits:
         while self.failure is None and self._committed < received and not self._has_ended:
             await self.changed.wait()
 
-    async def ask(self, query: Callable[[Store], T]) -> T:
-        """Ask the store, which has every record received so far; raises `failure` if some of them may be missing."""
+    async def settle(self) -> None:
+        """Wait until every record received so far is durable; raises `failure` if some of them may be missing."""
         await self.flush()
         if self.failure is not None:
             raise self.failure
+
+    async def ask(self, query: Callable[[Store], T]) -> T:
+        """Ask the store, which has every record received so far; raises as `settle`."""
+        await self.settle()
         return await self._writer.do(query)
 
 

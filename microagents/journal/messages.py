@@ -581,13 +581,14 @@ class Report(Request[Account], frozen=True, kw_only=True):
     """Ask for the account of the run as of the last commit.
 
     Raises:
-        Stopped: when the run must stop, the journal cannot be written, or a limit is reached.
-        TakenOver: when the run must stop, another process writes the journal.
+        Stopped: when the run must stop, or records must be durable: the journal cannot be written, or a limit is reached.
+        TakenOver: when the run must stop, or records must be durable: another process writes the journal.
     """
 
-    when: Literal["now", "written", "drained", "stopped"] = "now"
-    """``written``: once every record is; ``drained``: admit nothing any more, and report once no call is in flight, or the wait for them
-    takes too long; ``stopped``: never, but raise the reason once the run must stop."""
+    when: Literal["now", "written", "durable", "drained", "stopped"] = "now"
+    """``written``: once every record is, or none can be any more; ``durable``: once every record is; ``drained``: admit nothing any more,
+    and report once no call is in flight, or the wait for them takes too long; ``stopped``: never, but raise the reason once the run must
+    stop."""
 
 
 class Recalled(Struct, frozen=True, kw_only=True):

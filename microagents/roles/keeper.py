@@ -262,9 +262,7 @@ class Keeper(Role):
             self._batches += 1
             batch = structs.replace(batch, number=self._batches)
         self._commits.add((RecordBatch(batch=batch),))
-        await self._commits.flush()
-        if self._commits.failure is not None:
-            raise self._commits.failure
+        await self._commits.settle()
         return batch.number
 
     async def end(self, request: End) -> None:
@@ -402,6 +400,8 @@ class Keeper(Role):
         match request.when:
             case "written":
                 await self._commits.flush()
+            case "durable":
+                await self._commits.settle()
             case "drained":
                 await self._admission.drain()
             case "stopped":

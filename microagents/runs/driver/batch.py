@@ -184,9 +184,7 @@ class Batch:
                 ending = structs.replace(ending, outcome="undecided", reason=undecided_elections(paths))
         self._record(messenger, ending)
         if self._on_ending is not None:
-            await messenger.ask(
-                Recall(path=f"{ending.input}/ending")
-            )  # it answers after all records before it are durable
+            await messenger.ask(Report(when="durable"))
             self._on_ending(ending)
 
     async def _end_like(self, messenger: RoleMessenger, first: int, number: int) -> None:

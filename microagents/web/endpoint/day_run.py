@@ -12,7 +12,7 @@ from microagents.base.aio import Notifier
 from microagents.base.logs import log
 from microagents.base.messages import address_of
 from microagents.elections.election import ElectionId, Verdict
-from microagents.journal.messages import Recall, Record, RecordDecision, Subscribe
+from microagents.journal.messages import Recall, Record, RecordDecision, Report, Subscribe
 from microagents.replies.chat import decoder_of, encode_reply
 from microagents.replies.persons import Approval
 from microagents.roles.keeper import End
@@ -85,8 +85,7 @@ class DayRun(Struct, eq=False, kw_only=True):
         """
         messenger = self.runtime.messenger
         messenger.tell(Record.of(decision))
-        # The keeper answers once it has written all that came before.
-        await messenger.ask(Recall(path=decision.id.path))
+        await messenger.ask(Report(when="durable"))
 
     async def _record(self, path: str, verdict: Verdict) -> None:
         place = ElectionId(path=path, question_digest=bytes(16))

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from microagents.base.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage, Stopped
 from microagents.journal.reading import Reader, journal_of
 from microagents.web.endpoint.ledger import LEDGER, Ledger
 from microagents.web.endpoint.server import Serving
@@ -130,6 +130,23 @@ async def test_a_reply_is_answered_once_its_decision_is_durable(
         assert (await posted(served, "chat/completions", ASKED))[0] == 200
         with Reader(journal_of(tmp_path, "served")) as reader:
             assert "0/request/1" in reader.of_input(0)[0]
+
+
+async def test_no_reply_is_answered_whose_decision_cannot_be_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise Stopped("the disk is full")
+
+    async def answered() -> None:
+        async with voted(saying("x"), runs_dir=tmp_path) as (_, served):
+            assert (await posted(served, "chat/completions", ASKED))[0] == 200
+            monkeypatch.setattr("microagents.journal.store.Store.commit", full)
+            status, reply, _ = await posted(served, "chat/completions", ASKED)
+            assert (status, reply["error"]["message"]) == (502, "the disk is full")
+
+    with pytest.raises(Stopped, match="the disk is full"):  # the server cannot end its journal
+        await answered()
 
 
 async def test_a_delivered_reply_is_not_owed_after_a_restart(tmp_path: Path) -> None:
