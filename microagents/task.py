@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Hashable, Iterator, Sequence
+from collections.abc import Awaitable, Hashable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from random import Random
@@ -93,7 +93,7 @@ class Task(BaseModel, Generic[V]):
                 raise InvalidDefinition(
                     f"rename the field {cls.__qualname__}.{name}: it would hide the method {name}()"
                 )
-            if name in _CLASS_SETTINGS and "ClassVar" not in str(annotation):
+            if name in Task.__annotations__ and "ClassVar" not in str(annotation):
                 raise InvalidDefinition(
                     f"write {name}: ClassVar[...] in {cls.__qualname__}: as a field it would hide a setting of the class"
                 )
@@ -269,43 +269,22 @@ def near_misses(kind: type[Task]) -> Iterator[tuple[str, str]]:
     """
     own = [base for base in kind.__mro__ if not base.__module__.startswith(("microagents.", "pydantic", "builtins"))]
     theirs = [base for base in kind.__mro__ if base.__module__.startswith("microagents.") and issubclass(base, Task)]
-    written = {
-        name: method
-        for base in own
-        for name, method in vars(base).items()
-        if inspect.isfunction(method) and name[0] != "_"
-    }
-    there = {
-        name: method
-        for base in theirs
-        for name, method in vars(base).items()
-        if inspect.isfunction(method) and name[0] != "_"
-    }
+    written, there = _public_methods(own), _public_methods(theirs)
     optional = [name for name in there if name not in written and name not in kind.required_methods]
-    for name, method in written.items():
-        for near in [] if name in there else get_close_matches(name, optional, n=1, cutoff=0.82):
+    for name in [each for each in written if each not in there]:
+        for near in get_close_matches(name, optional, n=1, cutoff=0.82):
             is_longer = name.startswith(near) or near.startswith(name)
-            if not is_longer and len(inspect.signature(method).parameters) == len(
-                inspect.signature(there[near]).parameters
-            ):
+            if not is_longer and _parameters(written[name]) == _parameters(there[near]):
                 yield name, near
 
 
-_CLASS_SETTINGS = (
-    *(
-        "sampling",
-        "format",
-        "reasoning",
-        "reading",
-        "default_strategy",
-        "required_methods",
-        "has_one_question",
-        "progress_unit",
-        "oracle_judges_result",
-        "tools",
-    ),
-    "tool_rounds",
-)
+def _public_methods(bases: Iterable[type]) -> dict[str, Any]:
+    found = {name: method for base in bases for name, method in vars(base).items() if name[0] != "_"}
+    return {name: method for name, method in found.items() if inspect.isfunction(method)}
+
+
+def _parameters(method: Any) -> int:
+    return len(inspect.signature(method).parameters)
 
 
 def prompt_about(task: Task, system: str, asked: Struct) -> Prompt:
@@ -557,7 +536,7 @@ async def feedback_on(task: Task, reply: Reply, state: bytes) -> str | None:
 
 def _takes_state(kind: type[ChainTask[Any, Any]]) -> bool:
     """Return whether its ``flag`` takes the state beside the reply."""
-    return len(inspect.signature(kind.flag).parameters) > len(("self", "reply"))
+    return _parameters(kind.flag) > len(("self", "reply"))
 
 
 @lru_cache(maxsize=256)

@@ -246,6 +246,15 @@ class Reply(Struct, frozen=True, kw_only=True, metaclass=_ReplyClass):
         return hashable(_voted(type(self))(self))
 
 
+def derived(base: type[A], reply: type[Reply], kind: str, annotations: dict[str, Any], **body: Any) -> type[A]:
+    """Make a class of replies from another one, at the address ``REPLY.kind``; see `base.messages.make_on_demand`."""
+    body |= {"__module__": reply.__module__, "__qualname__": f"{reply.__qualname__}.{kind}", "__doc__": base.__doc__}
+    body["__annotations__"] = annotations
+    made: Any = _ReplyClass(f"{reply.__name__}{base.__name__}", (base,), body, frozen=True, kw_only=True)
+    found: type[A] = made
+    return found
+
+
 class CheckedReply(Reply, frozen=True):
     """A reply whose parts must fit together. One whose parts do not gets a red flag."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Hashable
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar
@@ -10,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta, structs
 
 from microagents.base.messages import make_on_demand
-from microagents.replies.chat import Prompt, Reply, vote_of
+from microagents.replies.chat import Prompt, Reply, derived, vote_of
 
 MAX_OUTPUT_TOKENS = 32_768
 """Greatest limit that is sent to the provider for a rollout; each of its steps adds the limit of one step up to there."""
@@ -31,18 +30,9 @@ class Rollout(Reply, frozen=True, kw_only=True):
 @lru_cache(maxsize=256)
 def rollout_of(reply: type[Reply], horizon: int) -> type[Rollout]:
     """Build the class of rollouts of at most ``horizon`` steps, each a ``reply``."""
-
-    def fill(namespace: dict[str, Any]) -> None:
-        steps: Any = tuple[reply, ...]  # type: ignore[valid-type]
-        namespace.update(
-            __module__=reply.__module__,
-            __qualname__=f"{reply.__qualname__}.rollout_{horizon}",
-            __doc__=Rollout.__doc__,
-            horizon=horizon,
-            __annotations__={"steps": Annotated[steps, Meta(min_length=1, max_length=horizon)]},
-        )
-
-    return types.new_class(f"{reply.__name__}Rollout", (Rollout,), {"frozen": True, "kw_only": True}, fill)
+    steps: Any = tuple[reply, ...]  # type: ignore[valid-type]
+    annotations = {"steps": Annotated[steps, Meta(min_length=1, max_length=horizon)]}
+    return derived(Rollout, reply, f"rollout_{horizon}", annotations, horizon=horizon)
 
 
 make_on_demand("rollout", lambda reply, horizon: rollout_of(reply, int(horizon)))
