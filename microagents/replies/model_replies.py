@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from types import new_class
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 from msgspec import UNSET, Meta, structs
@@ -73,9 +74,7 @@ def reply_of(model: type[BaseModel], _number: int = 0) -> type[ModelReply]:
     body |= {"__module__": model.__module__, "__qualname__": f"{model.__qualname__}.reply_{_number}"}
     options = {"frozen": True, "kw_only": True, "rename": renamed}
     options["forbid_unknown_fields"] = model.model_config.get("extra") == "forbid"
-    made: Any = type(ModelReply)(model.__name__, (ModelReply,), body, **options)
-    found: type[ModelReply] = made
-    return found
+    return new_class(model.__name__, (ModelReply,), options, lambda made: made.update(body))
 
 
 make_on_demand("reply", lambda model, number: reply_of(model, int(number)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Protocol
 
 from msgspec import Struct
@@ -40,13 +40,13 @@ class Records:
         self._input = of_input
         for each in open_elections:
             self.bought.setdefault(each.id.path, []).extend(each.ballots)
-        self._paid: dict[str, list[tuple[int, float | None]]] = {}
-        """By place, the number and the cost of the samples of each election at it or below it."""
-        paid = [(path, len(row.ballots), row.cost_usd) for path, row in rows.items() if row.ballots]
-        paid += [(path, 1, each.cost_usd) for path, ballots in self.bought.items() for each in ballots]
-        for path, calls, cost_usd in paid:
+        self._paid: dict[str, list[tuple[Sequence[Ballot | Flagged], float | None]]] = {}
+        """By place, the samples and the cost of each election at it or below it."""
+        paid = [(path, row.ballots, row.cost_usd) for path, row in rows.items() if row.ballots]
+        paid += [(path, (each,), each.cost_usd) for path, ballots in self.bought.items() for each in ballots]
+        for path, samples, cost_usd in paid:
             for place in accumulate(path.split("/"), "{}/{}".format):
-                self._paid.setdefault(place, []).append((calls, cost_usd))
+                self._paid.setdefault(place, []).append((samples, cost_usd))
 
     def path_of(self, at: str) -> str:
         """Return the path of a place."""
@@ -63,8 +63,13 @@ class Records:
             return self.bought.get(self.path_of(at), ())
         return row.ballots
 
-    def spent(self, at: str | None = None) -> tuple[int, float | None]:
-        """Number and cost of all samples at a place and below it; by default of the whole work."""
+    def paid(self, at: str | None = None) -> tuple[list[Ballot | Flagged], float | None]:
+        """All samples at a place and below it, and their cost; by default of the whole work."""
         paid = self._paid.get(str(self._input) if at is None else self.path_of(at), [])
-        costs = [cost_usd for _, cost_usd in paid]
-        return sum(calls for calls, _ in paid), total_usd(costs)
+        samples = chain.from_iterable(each for each, _ in paid)
+        return list(samples), total_usd([cost_usd for _, cost_usd in paid])
+
+    def spent(self, at: str | None = None) -> tuple[int, float | None]:
+        """Number and cost of these samples."""
+        samples, cost_usd = self.paid(at)
+        return len(samples), cost_usd

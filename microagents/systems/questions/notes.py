@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw, Struct, field, structs
 
-from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged, total_usd
+from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged
 from microagents.replies.chat import A, decoder_of, encode_reply
 from microagents.replies.trajectories import Trajectory
 from microagents.systems.questions.candidates import Candidate, labels_of, merged
@@ -34,9 +34,6 @@ class ElectionRecord(Struct, frozen=True, kw_only=True):
     """None while the election is open."""
     value: bytes | None = None
     ballots: Sequence[Ballot | Flagged] = ()
-    flagged: int = 0
-    calls: int = 0
-    cost_usd: float | None = 0.0
     other_model: bool = False
 
     @property
@@ -100,7 +97,7 @@ class ProblemNotes(Struct, kw_only=True):
         vote = _election(records, f"{turn.at}/{TurnKind.VOTE}") if len(candidates) > 1 else None
         if drawn is None or (turn.ask is None and vote is None):
             return None
-        return turn_result(TurnKind(turn.at.rpartition("/")[2]), drawn, vote, candidates)
+        return _turn_result(records, turn.at, drawn, vote, candidates)
 
 
 def answer_in(reply: Any) -> Any:
@@ -123,79 +120,58 @@ def _drawn(records: Records, at: str) -> ElectionRecord | None:
     drawn, more = _election(records, at), _election(records, f"{at}/{REDRAW}")
     if drawn is None or more is None:
         return drawn
-    return structs.replace(
-        drawn,
-        ballots=(*drawn.ballots, *more.ballots),
-        flagged=drawn.flagged + more.flagged,
-        calls=drawn.calls + more.calls,
-        cost_usd=total_usd([drawn.cost_usd, more.cost_usd]),
-    )
+    return structs.replace(drawn, ballots=(*drawn.ballots, *more.ballots))
 
 
 def _election(records: Records, at: str) -> ElectionRecord | None:
-    """Return the records at a place, merged with the records of the other model that was asked if it is undecided."""
+    """Return the records at a place, or those of the other model that was asked if it is undecided."""
     path = records.path_of(at)
     first, second = _record_at(records, path), _record_at(records, path + ESCALATED)
     if first is None or second is None:
         return first
     # If the other model is undecided too, a person or `leader` may have settled the first election: then its outcome counts.
-    is_undecided = first.outcome in OPEN_OUTCOMES
-    return structs.replace(
-        second if is_undecided else first,
-        flagged=first.flagged + second.flagged,
-        calls=first.calls + second.calls,
-        cost_usd=total_usd([first.cost_usd, second.cost_usd]),
-        other_model=is_undecided,
-    )
+    if first.outcome not in OPEN_OUTCOMES:
+        return first
+    return structs.replace(second, other_model=True)
 
 
 def _record_at(records: Records, path: str) -> ElectionRecord | None:
     row, bought = records.rows.get(path), records.bought.get(path, ())
     if row is None and not bought:
         return None
-    ballots = (*(() if row is None else row.ballots), *bought)
-    costs = [each.cost_usd for each in bought]
-    if row is not None:
-        costs.insert(0, row.cost_usd)
-    return ElectionRecord(
-        outcome=None
-        if row is None or bought
-        else row.outcome,  # with samples after an undecided verdict the election is open again
-        value=None if row is None else row.value,
-        ballots=bought or ballots,
-        flagged=sum(isinstance(each, Flagged) for each in ballots),
-        calls=len(ballots),
-        cost_usd=total_usd(costs),
-    )
+    value = None if row is None else row.value
+    if row is None or bought:  # with samples after an undecided verdict the election is open again
+        return ElectionRecord(outcome=None, value=value, ballots=bought)
+    return ElectionRecord(outcome=row.outcome, value=value, ballots=row.ballots)
 
 
-def turn_result(
-    turn: TurnKind, drawn: ElectionRecord, vote: ElectionRecord | None, candidates: Sequence[Candidate[A]]
+def _turn_result(
+    records: Records, at: str, drawn: ElectionRecord, vote: ElectionRecord | None, candidates: Sequence[Candidate[A]]
 ) -> TurnResult:
-    """Return the result of a turn with these candidates."""
+    """Return the result of the turn at a place with these candidates."""
     replies = [encode_reply(each.reply) for each in candidates]
     labels = labels_of(replies)
     if vote is None:
         votes = []
     else:
         votes = [_voted_label(ballot.value) for ballot in vote.ballots if isinstance(ballot, Ballot)]
-    records = [drawn] if vote is None else [drawn, vote]
     outcome, winner = _turn_outcome(drawn, vote, labels)
-    if outcome == "agreed" and candidates[0].copies == 1 < drawn.calls:
+    samples, cost_usd = records.paid(at)
+    if outcome == "agreed" and candidates[0].copies == 1 < len(samples):
         outcome = "single"
     results = []
     for reply, each, label in zip(replies, candidates, labels, strict=True):
         votes_for = votes.count(label)
         results.append(CandidateResult(label=label, reply=Raw(reply), copies=each.copies, votes=votes_for))
     return TurnResult(
-        turn=turn,
+        turn=TurnKind(at.rpartition("/")[2]),
         outcome=outcome,
         candidates=tuple(results),
         winner=winner,
-        other_model=any(each.other_model for each in records),
-        flagged=sum(each.flagged for each in records),
-        calls=sum(each.calls for each in records),
-        cost_usd=total_usd([each.cost_usd for each in records]),
+        other_model=drawn.other_model or (vote is not None and vote.other_model),
+        flagged=sum(isinstance(each, Flagged) for each in samples),
+        calls=len(samples),
+        cost_usd=cost_usd,
     )
 
 
