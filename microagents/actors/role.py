@@ -367,6 +367,8 @@ class Strategy(BaseModel):
     """Kinds of task that it solves."""
     conductor: ClassVar[type[Role]]
     """The role that does the work on inputs; a subclass of `microagents.work.conductor.Conductor`."""
+    roles: ClassVar[tuple[type[Role], ...]] = ()
+    """Its own roles beside the conductor and the roles of an election."""
     draws_solution: ClassVar[bool] = False
     """Whether its conductor notes its work (`microagents.work.durable.Work.note`), so that ``show`` can draw it."""
     asks_at_once: ClassVar[bool] = False
@@ -396,8 +398,9 @@ often by its own numbers. `branches` also uses those of other tokens, for work i
         return name in cls.model_fields
 
     def deployments(self) -> list[Deployment]:
-        """Return the roles it needs beside its conductor; by default the roles of an election. A subclass may add others."""
-        return [*_election_roles, *(_semantic_roles if self.votes == "semantic" else ())]
+        """Return the roles it needs beside its conductor; by default the roles of an election and ``roles``. A subclass may add others."""
+        own = [Deployment(role=each) for each in self.roles]
+        return [*_election_roles, *(_semantic_roles if self.votes == "semantic" else ()), *own]
 
     @property
     def passes_undecided(self) -> bool:

@@ -29,13 +29,13 @@ _ENDINGS = {
     ".gif": "image/gif",
     ".pdf": PDF,
 }
-_MAGIC = (
-    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
-    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
-    (re.compile(rb"RIFF....WEBP", re.DOTALL), "image/webp"),
-    (re.compile(rb"GIF8[79]a"), "image/gif"),
-    (re.compile(rb"%PDF-"), PDF),
-)
+_MAGIC = {
+    "image/png": rb"\x89PNG\r\n\x1a\n",
+    "image/jpeg": rb"\xff\xd8\xff",
+    "image/webp": rb"RIFF....WEBP",
+    "image/gif": rb"GIF8[79]a",
+    PDF: rb"%PDF-",
+}
 Source = str | Path | bytes
 """The path of a file, its bytes, or an https address, which is handed to the provider and not fetched here."""
 
@@ -195,7 +195,7 @@ def _unreadable(path: Path, error: Exception) -> str:
 def _made(data: bytes, source: Path | bytes, name: str) -> Media:
     """Make the media of bytes, by their beginning."""
     _check_size(len(data), source)
-    kind = next((kind for magic, kind in _MAGIC if magic.match(data)), None)
+    kind = next((kind for kind, magic in _MAGIC.items() if re.match(magic, data, re.DOTALL)), None)
     if kind is None:
         raise InvalidUsage(
             f"{_named(source)} is no {', '.join(NAMES.values())} by its first bytes, {data[:8]!r}; convert it to one of these"

@@ -61,10 +61,8 @@ def parse(text: str, reply: type[A], form: Format = "lines", reading: Reading = 
         raise Malformed(f"longer than {MAX_REPLY_CHARS} characters")
     if form == "json":
         read = _parse_json(text, reply, reading)
-    elif reading == "last":
-        read = _parse_last(text, reply)
     else:
-        read = _parse_lines(text, reply)
+        read = _parse_fields(text, reply, reading)
     if _accepts_more(reply):
         _refuse_unwanted(read)
     return read
@@ -105,39 +103,51 @@ class _Field(NamedTuple):
     required: bool
     decoder: msgspec.json.Decoder[Any]
     assignment: re.Pattern[str]
-    """``name =`` and the blanks around the sign."""
+    """``name =`` and the blanks around the sign; in the reading ``last`` before a text that may be JSON and not prose, such as "move = the
+    one above". There capitals do not matter, unless two names differ only by them."""
+
+
+_VALUE = r"""(?=[\[{"\d-]|(?:true|false|null)\b)"""
 
 
 @lru_cache(maxsize=256)
-def _fields(reply: type[Reply]) -> list[_Field]:
-    return [
-        _Field(
-            name=field.name,
-            written=field.encode_name,
-            required=field.required,
-            decoder=decoder_of(field.type),
-            assignment=re.compile(rf"{re.escape(field.encode_name)}[ \t]*=(?!=)[ \t]*"),
-        )
-        for field in msgspec.structs.fields(reply)
-    ]
+def _fields(reply: type[Reply], reading: Reading) -> list[_Field]:
+    names, found = reply.__struct_encode_fields__, []
+    case = re.IGNORECASE if len({name.casefold() for name in names}) == len(names) else re.NOFLAG
+    for field in msgspec.structs.fields(reply):
+        name = re.escape(field.encode_name)
+        if reading == "last":
+            assignment = re.compile(rf"(?<!\w){name}(?!\w)\s*=(?!=)\s*{_VALUE}", case)
+        else:
+            assignment = re.compile(rf"{name}[ \t]*=(?!=)[ \t]*")
+        found.append(_Field(field.name, field.encode_name, field.required, decoder_of(field.type), assignment))
+    return found
 
 
-def _parse_lines(text: str, reply: type[A]) -> A:
+def _parse_fields(text: str, reply: type[A], reading: Reading) -> A:
     values: dict[str, Any] = {}
     spans: list[tuple[int, int]] = []
-    for name, written, required, decoder, assignment in _fields(reply):
-        line, start = _last_line_of(text, written, assignment)
+    for name, written, required, decoder, assignment in _fields(reply, reading):
+        if reading == "last":
+            line, start = _last_value(text, assignment)
+        else:
+            line, start = _last_line_of(text, written, assignment)
         if start < 0:
             if required:
-                raise Malformed(f"no line `{written} = ...`")
+                raise Malformed(
+                    f"no line `{written} = ...`" if reading == "strict" else f"no `{written} = ...` with a JSON value"
+                )
             continue
         try:
             values[name], end = _decoded(decoder, text, start)
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             value = text[start:].partition("\n")[0]
             raise Malformed(f"{written} = {_said(error, value)}") from None
+        if reading == "last" and text[start] not in "[{" and _CONTINUED.match(text, end):
+            raise Malformed(f"{text[start : end + 20]!r} has text behind its value")
         spans.append((line, end))
-    _refuse_other_text(text, spans)
+    if reading == "strict":
+        _refuse_other_text(text, spans)
     return _built(reply, values)
 
 
@@ -200,21 +210,6 @@ _CONTINUED = re.compile(
 """Text behind a value that makes it a part of a longer number or of a formula, and not the value."""
 
 
-@lru_cache(maxsize=256)
-def _assignments(reply: type[Reply]) -> list[re.Pattern[str]]:
-    """Build the pattern of each field's ``name =`` before a text that may be JSON and not prose, such as "move = the one above".
-
-    Capitals do not matter, unless two names differ only by them.
-    """
-    names = [field.written for field in _fields(reply)]
-    if len({name.casefold() for name in names}) == len(names):
-        case = re.IGNORECASE
-    else:
-        case = re.NOFLAG
-    value = r"""(?=[\[{"\d-]|(?:true|false|null)\b)"""
-    return [re.compile(rf"(?<!\w){re.escape(name)}(?!\w)\s*=(?!=)\s*{value}", case) for name in names]
-
-
 MAX_SAID = 60
 """Characters of a value that an error shows."""
 _COMPARED = {"<=": "at most", ">=": "at least", "<": "below", ">": "above"}
@@ -231,31 +226,12 @@ def _said(error: Exception, value: str) -> str:
     return f"{value[:MAX_SAID]}, but {named}{reason[:1].lower()}{reason[1:]}"
 
 
-def _parse_last(text: str, reply: type[A]) -> A:
-    values: dict[str, Any] = {}
-    for (name, written, required, decoder, _), assignment in zip(_fields(reply), _assignments(reply), strict=True):
-        found = None
-        try:
-            found = _last_value(text, assignment)
-            if found is not None:
-                values[name] = decoder.decode(found)
-        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-            raise Malformed(f"{written} = {_said(error, found or '...')}") from None
-        if found is None and required:
-            raise Malformed(f"no `{written} = ...` with a JSON value")
-    return _built(reply, values)
-
-
-def _last_value(text: str, assignment: re.Pattern[str]) -> str | None:
-    """Find the last assigned JSON value; None if there is none."""
-    starts = [found.end() for found in assignment.finditer(text)]
-    if not starts:
-        return None
-    start = starts[-1]
-    _, end = _SCANNER.raw_decode(text, start)
-    if text[start] not in "[{" and _CONTINUED.match(text, end):
-        raise Malformed(f"{text[start : end + 20]!r} has text behind its value")
-    return text[start:end]
+def _last_value(text: str, assignment: re.Pattern[str]) -> tuple[int, int]:
+    """Find the last assignment and its value: their positions, or -1 if there is none."""
+    spans = [found.span() for found in assignment.finditer(text)]
+    if not spans:
+        return -1, -1
+    return spans[-1]
 
 
 def _parse_json(text: str, reply: type[A], reading: Reading) -> A:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from copy import copy
-from typing import Any, ClassVar, Generic, Self, TypedDict, Unpack, cast
+from typing import Any, ClassVar, Generic, Self, TypedDict, cast
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from microagents.actors.registry import unknown
 from microagents.actors.role import Context, G, Messenger, Role, T
 from microagents.base.errors import InvalidDefinition, InvalidUsage, JournalMismatch, TaskFailed
 from microagents.base.messages import Message, address_of, resolve
@@ -63,7 +62,6 @@ class ElectionOptions(TypedDict, total=False):
     """Votes that a reply may cast, such as the labels of candidates; a reply with another vote is flagged. By default any vote."""
 
 
-_ELECTION_OPTIONS = frozenset(ElectionOptions.__annotations__)
 _SAMPLING_LIMITS = ("max_output_tokens", "flag_above_tokens")
 """The run's own limits of replies (``--max-output-tokens``, ``--flag-above-tokens``), which are fields of `Sampling`."""
 
@@ -177,9 +175,13 @@ class Elections(Generic[T, G]):
         reply: type[A],
         *,
         state: Struct | Raw | None = None,
-        **options: Unpack[ElectionOptions],
+        model: str | None = None,
+        rule: Rule | None = None,
+        sampling: Sampling | None = None,
+        max_draws: int = 100,
+        choices: Sequence[str] = (),
     ) -> Question:
-        """Return the question of an election, with the format instructions in its prompts.
+        """Return the question of an election, with the format instructions in its prompts. For its options see `ElectionOptions`.
 
         Raises:
             InvalidUsage: there is no prompt, or no draw is allowed.
@@ -187,10 +189,6 @@ class Elections(Generic[T, G]):
             InvalidDefinition: another class has the same address as the reply class.
         """
         prompts = [prompt] if isinstance(prompt, Prompt) else prompt
-        others = [name for name in options if name not in _ELECTION_OPTIONS]
-        if others:
-            raise InvalidUsage(unknown("option of an election named", others[0], sorted(_ELECTION_OPTIONS)))
-        max_draws = options.get("max_draws", 100)
         if not prompts or max_draws < 1:
             raise InvalidUsage(
                 f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}"
@@ -201,17 +199,11 @@ class Elections(Generic[T, G]):
                     f"the prompt of an election of {type(self.task).__name__}", f"must be a Prompt, not {shown(each)}"
                 )
             self.keep(each.all_files)
-        given = (
-            self.pool,
-            reply,
-            options.get("rule"),
-            options.get("sampling"),
-            options.get("model"),
-            max_draws,
-            options.get("choices", ()),
-        )
-        if self._form is None or self._form[1] != given:
-            self._form = self._form_of(reply, options, max_draws), given, self._completed_by(reply)
+        models = self.pool if model is None else (model,)
+        given: dict[str, Any] = {"models": models, "rule": rule, "sampling": sampling, "max_draws": max_draws}
+        given["choices"] = tuple(choices)
+        if self._form is None or self._form[1] != (reply, given):
+            self._form = self._form_of(reply, **given), (reply, given), self._completed_by(reply)
         completed = self._form[2]
         asked = structs.replace(
             self._form[0],
@@ -242,32 +234,40 @@ class Elections(Generic[T, G]):
         text = tools_as_text(lines, task.tool_rounds, task.format)
         return lambda prompt: structs.replace(with_form(prompt), tools=tools, calls_as_text=text)
 
-    def _form_of(self, reply: type[A], options: ElectionOptions, max_draws: int) -> Question:
+    def _form_of(
+        self,
+        reply: type[Reply],
+        *,
+        models: tuple[str, ...],
+        rule: Rule | None,
+        sampling: Sampling | None,
+        max_draws: int,
+        choices: tuple[str, ...],
+    ) -> Question:
         address = address_of(reply)
         if resolve(address, Reply) is not reply:
             raise InvalidDefinition(
                 f"rename one of the two reply classes at {address}; an election names its reply by this address"
             )
-        context, task, model = self.role.context, self.task, options.get("model")
-        rule = portable(options.get("rule") or context.strategy.default_rule)
-        if options.get("choices") or not has_prose(reply):
+        context, task = self.role.context, self.task
+        decides = portable(rule or context.strategy.default_rule)
+        if choices or not has_prose(reply):
             votes: Votes = "exact"
         else:
             votes = context.strategy.votes
         fields = task.fields_of_vote(reply)
         if context.strategy.certain != "off":
-            rule = certain(rule, branches=context.strategy.certain == "branches" and not fields)
-        rule = by_field(rule, fields)
+            decides = certain(decides, branches=context.strategy.certain == "branches" and not fields)
         limits = {name: limit for name in _SAMPLING_LIMITS if (limit := context.settings.get(name)) is not None}
         return Question(
             prompts=(),
             reply=address,
             form=fingerprint(reply),
-            rule=rule,
-            sampling=structs.replace(options.get("sampling") or task.sampling, **limits),
-            models=self.pool if model is None else (model,),
+            rule=by_field(decides, fields),
+            sampling=structs.replace(sampling or task.sampling, **limits),
+            models=models,
             max_draws=max_draws,
-            choices=tuple(options.get("choices", ())),
+            choices=choices,
             reading=context.reading,
             prose={name: tuple(each) for name, each in task.prose_in(reply).items()},
             votes=votes,

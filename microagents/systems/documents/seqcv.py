@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from microagents.actors.role import Deployment
 from microagents.base.errors import InvalidUsage
 from microagents.systems.documents.document_conductor import MANNERS, Author, DocumentConductor, DocumentStrategy
 from microagents.systems.documents.questions import ToRank, ToSplit, ToValidate
@@ -78,6 +77,7 @@ class SeqCV(DocumentStrategy):
 
     solves = (Problem,)
     conductor = SeqCVConductor
+    roles = (Validator, Splitter, Ranker)
 
     same_model: bool = False
     """Let one model play three agents; they then have different prompts, and the result says so."""
@@ -110,7 +110,3 @@ class SeqCV(DocumentStrategy):
             sees="all",
             context_tokens=self.context_tokens,
         )
-
-    def deployments(self) -> list[Deployment]:
-        """Return the roles of an election, and the validator, the splitter and the ranker."""
-        return [*super().deployments(), *(Deployment(role=role) for role in (Validator, Splitter, Ranker))]

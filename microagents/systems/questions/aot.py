@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 from pydantic import Field, field_validator, model_validator
 
-from microagents.actors.role import Deployment, Strategy
+from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
 from microagents.replies.chat import Prompt, Reply, decoder_of, encode_reply
 from microagents.replies.trajectories import Trajectory, trajectory_of
@@ -355,6 +355,7 @@ class Aot(Strategy):
 
     solves = (Problem,)
     conductor = AotConductor
+    roles = (Decomposer, Contractor, Discriminator)
     draws_solution = True
     branches: ClassVar[int] = 1
     """Number of transitions that are tried from every state. The answer of several is voted on."""
@@ -400,10 +401,6 @@ class Aot(Strategy):
         if self.without == "decomposition" or self.transitions == 0:
             return [*direct]
         return [*direct, (prompt_about(task, TRACE_SYSTEM, ToTrace(problem=text_of(task), reasoning="")), Subquestions)]
-
-    def deployments(self) -> list[Deployment]:
-        """Return the roles of an election, and the decomposer, the contractor and the discriminator."""
-        return [*super().deployments(), *(Deployment(role=role) for role in (Decomposer, Contractor, Discriminator))]
 
 
 class AotTree(Aot):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from msgspec import Raw, Struct
 from pydantic import Field, model_validator
 
-from microagents.actors.role import Deployment, Strategy
+from microagents.actors.role import Strategy
 from microagents.replies.chat import decoder_of
 from microagents.systems.questions.composer import Compose, Composer
 from microagents.systems.questions.decomposer import Decompose, Decomposer
@@ -129,6 +129,7 @@ class Recursive(Strategy):
 
     solves = (Problem,)
     conductor = RecursiveConductor
+    roles = (Decomposer, Composer, Discriminator)
     draws_solution = True
 
     k: Annotated[int, Field(ge=1, le=100)] = 2
@@ -147,7 +148,3 @@ class Recursive(Strategy):
     def _can_decide(self) -> Self:
         check_cap(self.k, self.max_draws)
         return self
-
-    def deployments(self) -> list[Deployment]:
-        """Return the roles of an election, and the decomposer, the composer and the discriminator."""
-        return [*super().deployments(), *(Deployment(role=role) for role in (Decomposer, Composer, Discriminator))]

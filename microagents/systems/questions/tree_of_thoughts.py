@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 from msgspec import Raw
 from pydantic import Field, model_validator
 
-from microagents.actors.role import Deployment, Strategy
+from microagents.actors.role import Strategy
 from microagents.replies.chat import Prompt, Reply, encode_reply
 from microagents.systems.questions.aot import Reasoned
 from microagents.systems.questions.candidates import merged
@@ -164,6 +164,7 @@ class TreeOfThoughts(Strategy):
 
     solves = (Problem,)
     conductor = TreeConductor
+    roles = (Discriminator,)
     draws_solution = True
     trees: ClassVar[int] = 1
     """Number of trees. If more than half of them agree their answer is taken, else an expert chooses among all answers."""
@@ -187,10 +188,6 @@ class TreeOfThoughts(Strategy):
         assert isinstance(task, Problem)
         direct = super().trial_questions(task)
         return [*direct, (prompt_about(task, THINK, ToThink(problem=text_of(task))), Thought)]
-
-    def deployments(self) -> list[Deployment]:
-        """Return the roles of an election, and the discriminator."""
-        return [*super().deployments(), Deployment(role=Discriminator)]
 
 
 class ForestOfThoughts(TreeOfThoughts):

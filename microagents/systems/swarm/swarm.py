@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Sequence
 from typing import Annotated, Any, Self
 
 from msgspec import Raw, structs
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from microagents.actors.role import Deployment, Strategy
+from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
 from microagents.base.errors import RoleFailed, Undecided
 from microagents.elections.election import Ballot, ElectionId, Verdict
@@ -303,6 +303,7 @@ class Swarm(Strategy):
 
     solves = (Problem,)
     conductor = SwarmConductor
+    roles = (Planner, Worker, Judge, Verifier, Compressor, Assembler)
     draws_solution = True
 
     workers: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(min_length=1)] = (2, 3, 5)
@@ -319,18 +320,6 @@ class Swarm(Strategy):
     """Cap of a judge's and of a verifier's vote, and of the draws of a summary."""
     personas: str = PERSONAS
     """The personas of workers, one a line: NAME: TEXT. personas=@FILE reads them from a file."""
-
-    @field_validator("workers", mode="wrap")
-    @classmethod
-    def _are_numbers(cls, given: object, handler: ValidatorFunctionWrapHandler) -> object:
-        try:
-            return handler(given)
-        except ValidationError:
-            if isinstance(given, str):  # the command line's text, which is read as JSON then
-                raise
-            raise ValueError(
-                f"workers are one or more numbers from 1 to 100, such as [2,3,5], not {given!r:.100}"
-            ) from None
 
     @field_validator("personas")
     @classmethod
@@ -359,11 +348,6 @@ class Swarm(Strategy):
         """Return the question for a plan."""
         assert isinstance(task, Problem)
         return [(prompt_about(task, PLAN, ToPlan(problem=text_of(task))), Plan)]
-
-    def deployments(self) -> list[Deployment]:
-        """Return the roles of an election and of the swarm."""
-        roles = (Planner, Worker, Judge, Verifier, Compressor, Assembler)
-        return [*super().deployments(), *(Deployment(role=role) for role in roles)]
 
 
 def _personas(text: str) -> list[tuple[str, str]]:

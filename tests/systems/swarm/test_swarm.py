@@ -255,8 +255,8 @@ def test_strategies_that_cannot_work_are_refused() -> None:
         ),
         ({"personas": "one: You count.\n\none: You never guess."}, "two personas are called 'one'"),
         ({"workers": (3, 2)}, "workers must rise"),
-        ({"workers": []}, r"workers are one or more numbers from 1 to 100, such as \[2,3,5\], not \[\]"),
-        ({"workers": [-1]}, r"workers are one or more numbers from 1 to 100, such as \[2,3,5\], not \[-1\]"),
+        ({"workers": []}, "at least 1 item"),
+        ({"workers": [-1]}, "greater than or equal to 1"),
         ({"k": 11}, "may take 21 ballots"),
     ):
         with pytest.raises(ValueError, match=said):
