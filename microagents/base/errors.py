@@ -299,6 +299,11 @@ class TakenOver(MicroagentsError):
 class Undecided(MicroagentsError):
     """An election reached its cap without a winner; args: path, draws, tally as text."""
 
+    sentence = (
+        "the election at {0} is undecided after {1} draws ({2}); all decisions so far are kept; decide it yourself "
+        "(`microagents decide RUN {0} FIELD=VALUE`) and resume, or resume with --on-undecided and `leader` or the spec of a stronger model"
+    )
+
     @property
     def path(self) -> str:
         """Path of the election, such as ``0/step/17``."""
@@ -309,13 +314,7 @@ class Undecided(MicroagentsError):
         return str(self).replace("`microagents decide RUN ", f"`microagents decide {run_id} ")
 
     def __str__(self) -> str:
-        path, draws, tally = self.args
-        drawn = f"{draws} draw{'s' * (draws != 1)}"
-        return (
-            f"the election at {path} is undecided after {drawn} ({tally}); all decisions so far are kept; decide it yourself "
-            f"(`microagents decide RUN {path} FIELD=VALUE`) and resume, or resume with --on-undecided and `leader` or the spec of a "
-            "stronger model"
-        )
+        return super().__str__().replace(" after 1 draws ", " after 1 draw ")
 
 
 def agreement(votes: Iterable[int]) -> str:
