@@ -13,11 +13,10 @@ from microagents.base.errors import NeedsPerson, Refused, RefusedUnderPromise, U
 from microagents.elections.election import Decision, ElectionId, Question, Verdict
 from microagents.elections.promises import NEVER
 from microagents.elections.rules import Rule, portable
-from microagents.systems.chains.chain import Chain, ChainStep, Rung
+from microagents.systems.chains.chain import Chain, ChainStep, ChainWork, Rung
 from microagents.systems.chains.maker import Maker, MakerConductor
 from microagents.systems.chains.row_task import RowTask
-from microagents.task import ChainTask, Task
-from microagents.work.durable import Work
+from microagents.task import Task
 from microagents.work.elections import put_to
 
 STRONG = "strong"
@@ -94,11 +93,11 @@ class StrongModel(Struct, frozen=True, kw_only=True):
 class CascadeConductor(MakerConductor):
     """Decides rows, or leaves them open."""
 
-    def chain(self, work: Work[ChainTask[Any, Any], Any]) -> CascadeChain:
+    def chain(self, work: ChainWork[Any]) -> CascadeChain:
         """Return the row as a chain of one step."""
         return CascadeChain(work)
 
-    async def conduct(self, work: Work[ChainTask[Any, Any], Any]) -> object:
+    async def conduct(self, work: ChainWork[Any]) -> object:
         """Take the row from a model.
 
         Raises:

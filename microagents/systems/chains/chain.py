@@ -42,7 +42,7 @@ MAX_TIMES_LONGER, MAX_MORE_STEPS = 10, 100
 """A chain is endless once it has taken this multiple of its number of steps, plus this number."""
 MAX_PAST = 1_000
 """Number of the last steps that are kept for a ladder; earlier ones would be read from the journal."""
-ChainWork = Work[ChainTask[Any, Any], Any]
+ChainWork = Work[ChainTask[Any, Any], G]
 
 
 class ChainStep(Struct, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ class Rung(Protocol):
 class Chain:
     """Chain of one input. The cap of draws is by default the strategy's, and temperatures and limits are the task's."""
 
-    def __init__(self, work: ChainWork, *, max_draws: int | None = None, sampling: Sampling | None = None) -> None:
+    def __init__(self, work: ChainWork[Any], *, max_draws: int | None = None, sampling: Sampling | None = None) -> None:
         self.work = work
         self.task = work.task
         self.max_draws = work.strategy.draw_cap if max_draws is None else max_draws
@@ -417,10 +417,10 @@ async def step_by_step(chain: Chain) -> object:
 class ChainConductor(Conductor[ChainTask[Any, Any], G]):
     """Base class of conductors that walk chains. `try --one` works with every strategy that has such a conductor."""
 
-    def chain(self, work: Work[ChainTask[Any, Any], G]) -> Chain:
+    def chain(self, work: ChainWork[G]) -> Chain:
         """Return the chain of one input, as the strategy describes it."""
         return Chain(work)
 
-    async def conduct(self, work: Work[ChainTask[Any, Any], G]) -> object:
+    async def conduct(self, work: ChainWork[G]) -> object:
         """Walk the chain step by step."""
         return await step_by_step(self.chain(work))

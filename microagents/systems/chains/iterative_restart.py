@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from microagents.actors.role import Strategy
 from microagents.elections.rules import FirstValid, Rule
-from microagents.systems.chains.chain import ChainConductor
+from microagents.systems.chains.chain import ChainConductor, ChainWork
 from microagents.systems.chains.long_replies import in_long_replies
 from microagents.task import ChainTask
-from microagents.work.durable import Work
 
 
 class IterativeRestartConductor(ChainConductor["IterativeRestart"]):
     """Asks for many steps at a time."""
 
-    async def conduct(self, work: Work[ChainTask[Any, Any], IterativeRestart]) -> object:
+    async def conduct(self, work: ChainWork[IterativeRestart]) -> object:
         """Walk the chain."""
         return await in_long_replies(self.chain(work), horizon=work.strategy.horizon, restarts=True)
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.rules import LEAST_LEVEL, Certify, FirstTo, FirstToAheadBy, Rule, Tally
-from microagents.systems.chains.chain import Chain
+from microagents.systems.chains.chain import Chain, ChainWork
 from microagents.systems.chains.grouping import GroupedChain
 from microagents.systems.chains.ladder import check_no_ladder
 from microagents.systems.chains.stepwise import Stepwise, StepwiseConductor
@@ -23,14 +23,14 @@ from microagents.work.durable import Work
 class MakerConductor(StepwiseConductor["Maker"]):
     """Walks a chain, or answers a problem."""
 
-    def chain(self, work: Work[ChainTask[Any, Any], Maker]) -> Chain:
+    def chain(self, work: ChainWork[Maker]) -> Chain:
         """Return the chain of one input, in groups if a question asks for several steps."""
         steps = work.strategy.steps
         if steps == 1:
             return super().chain(work)
         return GroupedChain(work, steps)
 
-    async def conduct(self, work: Work[ChainTask[Any, Any], Maker]) -> object:
+    async def conduct(self, work: ChainWork[Maker]) -> object:
         """Walk the chain, or answer the problem by one election."""
         if is_problem(work):
             return await _answer(work)

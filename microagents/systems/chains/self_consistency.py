@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from microagents.elections.election import Verdict
 from microagents.elections.rules import FirstValid, Rule
-from microagents.systems.chains.chain import Chain, ChainConductor, step_by_step
+from microagents.systems.chains.chain import Chain, ChainConductor, ChainWork, step_by_step
 from microagents.systems.chains.ladder import Climbing, check_no_ladder
 from microagents.systems.chains.speculation import AHEAD, guess_ahead
 from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
@@ -37,12 +37,12 @@ class PluralityChain(Chain):
 class SelfConsistencyConductor(ChainConductor["SelfConsistency"]):
     """Draws many answers at once."""
 
-    def chain(self, work: Work[ChainTask[Any, Any], SelfConsistency]) -> Chain:
+    def chain(self, work: ChainWork[SelfConsistency]) -> Chain:
         """Return the chain, with the most frequent reply of each step."""
         strategy = work.strategy
         return PluralityChain(work, max_draws=strategy.samples, sampling=sampling_at(work.task, strategy.temperature))
 
-    async def conduct(self, work: Work[ChainTask[Any, Any], SelfConsistency]) -> object:
+    async def conduct(self, work: ChainWork[SelfConsistency]) -> object:
         """Solve a problem or walk a chain."""
         if is_problem(work):
             return await _most_frequent(work)

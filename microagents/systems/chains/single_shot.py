@@ -10,7 +10,7 @@ from pydantic import Field
 
 from microagents.actors.role import Strategy
 from microagents.elections.rules import FirstValid, Rule
-from microagents.systems.chains.chain import Chain, ChainConductor
+from microagents.systems.chains.chain import Chain, ChainConductor, ChainWork
 from microagents.systems.chains.long_replies import in_long_replies
 from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
 from microagents.systems.questions.problem_conductor import concluded, is_problem
@@ -22,12 +22,12 @@ from microagents.work.durable import Work
 class SingleShotConductor(ChainConductor["SingleShot"]):
     """Draws one answer."""
 
-    def chain(self, work: Work[ChainTask[Any, Any], SingleShot]) -> Chain:
+    def chain(self, work: ChainWork[SingleShot]) -> Chain:
         """Return the chain, at the temperature of the strategy."""
         temperature = work.strategy.temperature
         return Chain(work, max_draws=1, sampling=structs.replace(work.task.sampling, first_temperature=temperature))
 
-    async def conduct(self, work: Work[ChainTask[Any, Any], SingleShot]) -> object:
+    async def conduct(self, work: ChainWork[SingleShot]) -> object:
         """Solve a problem or walk a chain."""
         if is_problem(work):
             return await _answer(work)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import Field
 
-from microagents.systems.chains.chain import ChainConductor, step_by_step
+from microagents.systems.chains.chain import ChainConductor, ChainWork, step_by_step
 from microagents.systems.chains.known_inputs import side_by_side
 from microagents.systems.chains.ladder import Climbing
 from microagents.systems.chains.speculation import AHEAD, guess_ahead
-from microagents.task import ChainTask
-from microagents.work.durable import Work
 
 
 class Stepwise(Climbing):
@@ -47,7 +45,7 @@ WIDE = 10_000
 class StepwiseConductor(ChainConductor[W]):
     """Walks a chain in the mode of the strategy: step by step, with guesses, or with known inputs."""
 
-    async def conduct(self, work: Work[ChainTask[Any, Any], W]) -> object:
+    async def conduct(self, work: ChainWork[W]) -> object:
         """Walk the chain; returns the task's result, or with known inputs the counts of its elections."""
         strategy, chain = work.strategy, self.chain(work)
         if strategy.known_inputs:

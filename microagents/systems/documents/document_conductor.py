@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Raw, Struct
@@ -103,10 +103,14 @@ SEGMENT_TOKENS = 300
 
 
 class DocumentStrategy(Strategy):
-    """Writes documents in segments. A subclass names their judges, and the view of each author."""
+    """Writes documents in segments. A subclass names the judges of segments, and the view of each author."""
 
     solves: ClassVar[tuple[type[Task], ...]] = (Document,)
     draws_solution = True
+    validated: ClassVar[bool] = False
+    """Whether all agents judge each segment."""
+    sees: ClassVar[Literal["all", "parents"]] = "all"
+    """Finished subtasks whose text an author sees, as in `WritingRules`."""
 
     rounds: Annotated[int, Field(ge=1, le=100)] = 10
     """Maximum number of segments of one author in a subtask."""
@@ -141,7 +145,14 @@ class DocumentStrategy(Strategy):
 
     def rules(self, agents: int) -> WritingRules:
         """Return the rules of writing with this number of agents."""
-        raise NotImplementedError
+        return WritingRules(
+            agents=agents,
+            validated=self.validated,
+            rounds=self.rounds,
+            depth=self._option("depth", default=0),
+            sees=self.sees,
+            context_tokens=self.context_tokens,
+        )
 
     def writing(self, task: Task, agents: Sequence[Author]) -> DocumentDraft:
         """Return the writing of a document, or of the reasoning on a problem, from its start."""
@@ -152,10 +163,13 @@ class DocumentStrategy(Strategy):
         return DocumentDraft(objective, given, self.rules(len(agents)))
 
 
+DocumentWork = Work[Problem[Any], DocumentStrategy]
+
+
 class DocumentConductor(ProblemConductor[DocumentStrategy]):
     """Writes a document subtask by subtask."""
 
-    async def conduct(self, work: Work[Problem[Any], DocumentStrategy]) -> Written:
+    async def conduct(self, work: DocumentWork) -> Written:
         """Write the document, or the reasoning on a problem.
 
         Raises:
@@ -205,7 +219,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             summarized=tuple(each.at for each in records if each.summary is not None),
         )
 
-    async def _ended_with(self, work: Work[Problem[Any], DocumentStrategy], text: str) -> Reply:
+    async def _ended_with(self, work: DocumentWork, text: str) -> Reply:
         """Return the answer that a text ends with. Of one that ends otherwise, no author within its rounds came to the end: it is asked."""
         reply = answer_type_of(work.task)
         if (answer := answer_in(text, reply)) is not None:
@@ -222,9 +236,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         taken: Reply = way.answer
         return taken
 
-    async def answer(
-        self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Author]
-    ) -> Answer:
+    async def answer(self, work: DocumentWork, ask: SegmentQuestion, agents: Sequence[Author]) -> Answer:
         """Put one question to the role that answers it. A subclass adds questions of its own."""
         strategy, model, system = work.strategy, None, SUMMARIZE
         if isinstance(ask.asked, ToWrite):
@@ -243,17 +255,13 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             return replies[0]
         return Missing.FLAGGED
 
-    async def ask_batch(
-        self, work: Work[Problem[Any], DocumentStrategy], batch: QuestionBatch, agents: Sequence[Author]
-    ) -> Sequence[Answer]:
+    async def ask_batch(self, work: DocumentWork, batch: QuestionBatch, agents: Sequence[Author]) -> Sequence[Answer]:
         """Ask all questions of a batch at the same time."""
         async with TaskScope() as scope:
             answers = [scope.start(self.answered(work, ask, agents)) for ask in batch.asks]
             return await asyncio.gather(*answers)
 
-    async def answered(
-        self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Author]
-    ) -> Answer:
+    async def answered(self, work: DocumentWork, ask: SegmentQuestion, agents: Sequence[Author]) -> Answer:
         """Return the reply to a question; `Missing.OPEN` if a replay has none."""
         try:
             return await self.answer(work, ask, agents)
@@ -262,7 +270,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
 
     async def _write(
         self,
-        work: Work[Problem[Any], DocumentStrategy],
+        work: DocumentWork,
         record: SubtaskRecord,
         batches: Batches,
         agents: Sequence[Author],
@@ -283,9 +291,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
                 "decisions so far are kept; look at the replies, then resume with other models (--accept-change) or begin another run"
             ) from None
 
-    def _check_window(
-        self, work: Work[Problem[Any], DocumentStrategy], record: SubtaskRecord, batch: QuestionBatch
-    ) -> None:
+    def _check_window(self, work: DocumentWork, record: SubtaskRecord, batch: QuestionBatch) -> None:
         """Stop the run before a call whose prompt and reply do not fit into the window of the models."""
         window = work.strategy.window
         texts = [msgspec.json.encode(ask.asked) for ask in batch.asks]

@@ -9,14 +9,19 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from microagents.base.errors import InvalidUsage
-from microagents.systems.documents.document_conductor import MANNERS, Author, DocumentConductor, DocumentStrategy
+from microagents.systems.documents.document_conductor import (
+    MANNERS,
+    Author,
+    DocumentConductor,
+    DocumentStrategy,
+    DocumentWork,
+)
 from microagents.systems.documents.questions import ToRank, ToSplit, ToValidate
 from microagents.systems.documents.roles import Rank, Ranker, Split, Splitter, Validate, Validator
-from microagents.systems.documents.writing import Answer, Missing, QuestionBatch, SegmentQuestion, WritingRules
+from microagents.systems.documents.writing import Answer, Missing, QuestionBatch, SegmentQuestion
 from microagents.systems.questions.problem import Problem
 from microagents.systems.questions.turns import sampling_at
 from microagents.work.absence import PanelCall, Quorum, gather_present
-from microagents.work.durable import Work
 
 JUDGE_TEMPERATURE = 0.0
 """Of judgements and rankings."""
@@ -29,9 +34,7 @@ class SeqCVConductor(DocumentConductor):
 
     asks = (Validate, Split, Rank)
 
-    async def answer(
-        self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Author]
-    ) -> Answer:
+    async def answer(self, work: DocumentWork, ask: SegmentQuestion, agents: Sequence[Author]) -> Answer:
         """Put a question to the validator, the splitter or the ranker; others as in the base class."""
         strategy = work.strategy
         assert isinstance(strategy, SeqCV)
@@ -56,9 +59,7 @@ class SeqCVConductor(DocumentConductor):
         replies = await work.ask(request)
         return replies[0] if replies else Missing.FLAGGED
 
-    async def ask_batch(
-        self, work: Work[Problem[Any], DocumentStrategy], batch: QuestionBatch, agents: Sequence[Author]
-    ) -> Sequence[Answer]:
+    async def ask_batch(self, work: DocumentWork, batch: QuestionBatch, agents: Sequence[Author]) -> Sequence[Answer]:
         """Ask all questions of a batch at the same time, and go on without agents that do not answer in time."""
         if batch.quorum is None:
             return await super().ask_batch(work, batch, agents)
@@ -77,6 +78,7 @@ class SeqCV(DocumentStrategy):
 
     solves = (Problem,)
     conductor = SeqCVConductor
+    validated = True
     roles = (Validator, Splitter, Ranker)
 
     same_model: bool = False
@@ -99,14 +101,3 @@ class SeqCV(DocumentStrategy):
                 "one model play all agents with -s same_model=true"
             )
         return [Author(model=models[0], manner=each) for each in MANNERS]
-
-    def rules(self, agents: int) -> WritingRules:
-        """Return the rules of writing with this number of agents."""
-        return WritingRules(
-            agents=agents,
-            validated=True,
-            rounds=self.rounds,
-            depth=self.depth,
-            sees="all",
-            context_tokens=self.context_tokens,
-        )
