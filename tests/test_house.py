@@ -48,7 +48,7 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "jsonschema_rs": "microagents/tools/json_schemas.py",
     "opentelemetry": "microagents/telemetry/",
     "psutil": "microagents/base/processes.py",
-    "lazy_loader": "microagents/__init__.py",
+    "lazy_loader": ("microagents/__init__.py", "microagents/systems/__init__.py"),
 }
 PROVIDERS = "microagents/models/"
 """The folder whose files may each import an SDK of their own."""
