@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
@@ -32,13 +31,13 @@ class SampleBatch(Struct, frozen=True, kw_only=True):
     """Path of its requests behind the address of the provider."""
     account: str
     """Fingerprint of address, key and workspace: no other account can read its results."""
-    keys: bytes
+    keys: bytes = b""
     """Ids of its lines, sorted, one behind the other."""
-    body: str
+    body: str = ""
     """Digest of its lines."""
-    made_at: float
+    made_at: float = 0.0
     """Time of the intention, in seconds since 1970."""
-    most_usd: float | None
+    most_usd: float | None = None
     """Most that its lines can cost; None if the price is unknown."""
     state: BatchState = "intended"
     id: str = ""
@@ -62,15 +61,8 @@ class SampleBatch(Struct, frozen=True, kw_only=True):
 
     def ids(self) -> Iterator[bytes]:
         """Yield the ids of its lines."""
-        return (self._line(place) for place in range(self.lines))
-
-    def has(self, line: bytes) -> bool:
-        """Whether it has a line with this id."""
-        place = bisect_left(range(self.lines), line, key=self._line)
-        return place < self.lines and self._line(place) == line
-
-    def _line(self, place: int) -> bytes:
-        return self.keys[place * LINE_BYTES : (place + 1) * LINE_BYTES]
+        for place in range(0, len(self.keys), LINE_BYTES):
+            yield self.keys[place : place + LINE_BYTES]
 
 
 class BatchSums(Struct, frozen=True, kw_only=True):

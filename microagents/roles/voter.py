@@ -255,7 +255,9 @@ class RunningElection:
         """Draws in flight, by seq."""
         self._failure: MicroagentsError | None = None
         self._parked = ""
-        """Name of the batch for which the last draw waits that waits for one; empty for none."""
+        """Name of the batch for which the first draw waits that waits for one; empty for none."""
+        self._parks_at: asyncio.TimerHandle | None = None
+        """Ends the wait for its other draws."""
         self._person: bytes | None = None
         """The reply that a person has decided for."""
         self._voter = voter
@@ -494,8 +496,8 @@ class RunningElection:
             return
         except Parked as error:
             if not self._parked:
-                self._loop.call_later(PARK_S, self._park_all)
-            (self._parked,) = error.args
+                (self._parked,) = error.args
+                self._parks_at = self._loop.call_later(PARK_S, self._park_all)
             return
         except MicroagentsError as error:
             self.close_count(error)
@@ -605,6 +607,8 @@ class RunningElection:
             self.count_is_closed = True
             self._sampler.is_over = True
             self._failure = failure
+            if self._parks_at is not None:
+                self._parks_at.cancel()  # else it keeps the election in memory
             self._voter.announce_soon(self)
             self._updates.notify()
 

@@ -345,7 +345,7 @@ async def test_a_parked_row_counts_at_its_most_until_its_result_is_there(provide
 async def test_a_run_that_ends_after_its_elections_counts_the_batch_of_parked_rows_and_leaves_its_results(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "UNASKED_S", 0.2)
+    monkeypatch.setattr(batches, "HOLD_S", 0.2)
     single = await alone(provider)
     async with serving(provider.endpoint(late_s=1.0)) as served:
         running = asyncio.create_task(provider.filled(served, "chat"))

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from array import array
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from enum import Enum
 from functools import partial
 from hashlib import blake2b
+from itertools import count
 from typing import Any, TypeVar
 
 from msgspec import Struct, structs
@@ -25,6 +23,7 @@ from microagents.base.aio import Notifier, TaskScope
 from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable, NotSent, Parked, Stopped
 from microagents.base.logs import log
 from microagents.base.user_code import described
+from microagents.elections.election import total_usd
 from microagents.elections.sample_batches import (
     LINE_BYTES,
     OPEN_STATES,
@@ -35,7 +34,7 @@ from microagents.elections.sample_batches import (
 )
 from microagents.models.http.batch_wires import TRANSFER_S, BatchWire, Result
 from microagents.models.http.sending import Client, OnLine, Response
-from microagents.models.sample_keys import HEADER, read_key
+from microagents.models.sample_keys import HEADER
 
 T = TypeVar("T")
 
@@ -57,10 +56,8 @@ OUT_S = 7200.0
 """A run stops once a provider has not answered about a batch for so long; no provider's wish to wait is longer."""
 OLDEST_S = 172_800.0
 """A run stops once a batch of this age has not ended: providers end them within a day."""
-ID_BYTES = 8
-"""First bytes of the id of a line, by which it is looked for."""
-UNASKED_S = 30.0
-"""Results that no post asks for within this time are counted and left at the provider: parked work may come again only when it can."""
+HOLD_S = 10.0
+"""Results that no post takes within this time leave memory, and are read again once a post asks: parked work comes again when it can."""
 DURABLE_S = 1.0
 """The sample of a reply that a post has taken is durable after this time: a commit takes a fiftieth of it."""
 UNREAD = 3
@@ -76,25 +73,10 @@ AT_ONCE = 32
 NO_SUCH = 404
 
 
-class _Turn(Enum):
-    """Next act of a post without a response."""
-
-    FAILED = "failed"
-    """Its line failed: it goes in another batch, or singly."""
-    ANEW = "anew"
-    """Its batch is lost: the same line is sent anew."""
-    SINGLY = "singly"
-
-
 class _Lost(Exception):
     """The provider has not known a batch for `LOST_S`."""
 
 
-Answer = Response | MicroagentsError | _Turn
-Post = asyncio.Future[Answer]
-"""The wait for the result of a line."""
-End = asyncio.Future[MicroagentsError | None]
-"""The wait for the end of a batch, with the error that ended it."""
 Prices = Callable[[Mapping[str, Any]], tuple[float | None, float | None]]
 """Cost of a reply, and how much more the same one costs at once; None if a price is unknown."""
 
@@ -119,115 +101,66 @@ class BatchTerms(Struct, frozen=True, kw_only=True):
     """Whether posts do not wait for their batch: they are answered by `Parked`, and come again once it has ended."""
 
 
+class PricedResult(Struct):
+    """The result of a line."""
+
+    response: Response
+    cost_usd: float
+    """Its cost; 0 if unknown."""
+    saved_usd: float | None
+    is_taken: bool = False
+    """Whether a post has taken it."""
+
+
 class FollowedBatch:
-    """A batch, the posts that wait for its lines, and its results.
+    """A batch from its first line on, and its results.
 
     Args:
-        batch: its record.
+        batch: its record; without lines while they are gathered.
         name: its name for posts that are parked.
-        ended: the wait for its end.
-        lines: its lines, if it is new.
     """
 
-    def __init__(self, batch: SampleBatch, name: str, ended: End, lines: Sequence[bytes] = ()) -> None:
+    def __init__(self, batch: SampleBatch, name: str) -> None:
         self.batch, self.name = batch, name
-        self.unsent = lines
-        """Its lines until its creation has ended."""
-        self.waiting: dict[bytes, Post] = {}
+        self.unsent: dict[bytes, tuple[bytes, float | None]] = {}
+        """Its lines and the most that each may cost, by their ids, until its creation has ended."""
+        self.is_single = False
+        """Whether its lines are sent singly, since they are too few."""
         self.task: asyncio.Task[None] | None = None
-        """Waits for its results, or reads them."""
-        self.ended = ended
-        self.asked = asyncio.Event()
-        """Set once a post has asked for a result."""
-        self.results: dict[bytes, PricedResult | None] | None = None
-        """Results that no post has taken, by their lines; None for those that failed. None before they are read."""
-        self.unclaimed_usd = batch.unclaimed_usd
-        """Cost of those that no post has taken."""
+        """Follows it to its results."""
+        self.error: MicroagentsError | None = None
+        """The error that ended this."""
+        self.changed = Notifier()
+        """Notifies posts of results, of the error, and of the loss of the batch."""
+        self.results: dict[bytes, PricedResult | None] = {}
+        """Results in memory, by their lines; None for lines that failed, which are kept."""
         self.left = 0
-        """Number of them."""
-        first_bytes = [batch.keys[place : place + ID_BYTES] for place in range(0, len(batch.keys), LINE_BYTES)]
-        self._numbers = array("Q", [int.from_bytes(each) for each in first_bytes])
-        """The first bytes of its lines as numbers: thousands of lines are looked for in tens of batches."""
-
-    def has(self, line: bytes) -> bool:
-        """Whether it has a line with this id."""
-        number = int.from_bytes(line[:ID_BYTES])
-        place = bisect_left(self._numbers, number)
-        return place < len(self._numbers) and self._numbers[place] == number and self.batch.has(line)
+        """Number of results in memory that no post has taken."""
+        self.unclaimed_usd = batch.unclaimed_usd
+        """Cost of results that no post has taken."""
 
     @property
-    def has_ended(self) -> bool:
-        """Whether the provider has said that it has ended."""
-        return self.ended.done() and self.ended.result() is None
+    def is_over(self) -> bool:
+        """Whether no post need be parked for it any more."""
+        return self.is_single or self.batch.state not in OPEN_STATES
 
     @property
     def is_taken(self) -> bool:
         """Whether it is a window whose reply a post has taken."""
-        return self.batch.kind == "window" and self.results is not None and not self.left
+        return self.batch.kind == "window" and bool(self.results) and not self.left
 
-    @property
-    def lost_as(self) -> bytes:
-        """Key of the count of lost batches: the line of a window, and one for all files."""
-        return self.batch.keys if self.batch.kind == "window" else b""
-
-    def give(self, answer: MicroagentsError | _Turn) -> None:
-        """Give all posts that wait one answer."""
-        waiting, self.waiting = self.waiting, {}
-        for post in waiting.values():
-            _set(post, answer)
-
-    def claim(self, line: bytes) -> Response | _Turn:
-        """Take the result of a line."""
-        assert self.results is not None
-        result = self.results.get(line)
+    def claim(self, line: bytes) -> Response | None:
+        """Take the result of a line; None if it failed."""
+        result = self.results[line]
         if result is None:
-            return _Turn.FAILED
-        del self.results[line]  # a post that comes again reads it again
-        self.left -= 1
-        self.unclaimed_usd = max(0.0, self.unclaimed_usd - result.cost_usd)
+            return None
+        if not result.is_taken:
+            result.is_taken = True
+            self.left -= 1
+            self.unclaimed_usd = max(0.0, self.unclaimed_usd - result.cost_usd)
+            if not self.left:
+                self.changed.notify()
         return result.response
-
-
-class PricedResult(Struct, frozen=True):
-    """A result that no post has taken."""
-
-    response: Response
-    cost_usd: float
-
-
-class Reading:
-    """One reading of the results of a batch.
-
-    Args:
-        batch: the batch.
-        prices: prices of replies.
-    """
-
-    def __init__(self, batch: SampleBatch, prices: Prices) -> None:
-        self.results: dict[bytes, PricedResult | None] = dict.fromkeys(batch.ids())
-        self.saved_usd: float | None = 0.0
-        self._prices = prices
-
-    def take(self, line: bytes, response: Result) -> None:
-        """Take the result of a line, the first of it that comes."""
-        if response is None or self.results.get(line, response) is not None:
-            return
-        cost_usd, saved_usd = self._prices(response.found) if response.is_success else (0.0, 0.0)
-        if saved_usd is None or self.saved_usd is None:
-            self.saved_usd = None
-        else:
-            self.saved_usd += saved_usd
-        self.results[line] = PricedResult(structs.replace(response, found={}), cost_usd or 0.0)
-
-    @property
-    def failed(self) -> int:
-        """Number of lines without a result."""
-        return sum(each is None for each in self.results.values())
-
-    @property
-    def cost_usd(self) -> float:
-        """Cost of all results, as far as it is known."""
-        return sum(each.cost_usd for each in self.results.values() if each is not None)
 
 
 class BatchClient:
@@ -255,28 +188,25 @@ class BatchClient:
         self._ledger: BatchLedger
         self._loop = asyncio.get_running_loop()
         self._scope = TaskScope()
-        self._gathered: dict[bytes, tuple[bytes, float | None, Post]] = {}
-        """Line, most cost and post of each request of the next batch, by its id."""
-        self._gathered_bytes = 0
+        self._held: dict[bytes, FollowedBatch] = {}
+        """The last batch of each line."""
+        self._batches: dict[str, FollowedBatch] = {}
+        """Batches by their names, first made first."""
+        self._names = count(1)
+        self._next: FollowedBatch | None = None
+        """The batch whose lines are gathered."""
+        self._next_bytes = 0
+        self._unsent = 0
+        """Number of batches under creation."""
         self._sent = Notifier()
-        """Notifies requests that wait until fewer batches are unsent."""
+        """Notifies requests that wait until these are fewer."""
         self._due: asyncio.TimerHandle | None = None
         self._quiet = 0
         """Number of ticks since the last line."""
-        self._files: list[FollowedBatch] = []
-        """Batches of many lines, first made first."""
-        self._windows: dict[bytes, FollowedBatch] = {}
-        """Batches of one line, by its id."""
+        self._reading = asyncio.Lock()
+        """One batch of many lines has its results in memory at a time."""
         self.earlier = 0
         """Number of the last batch of earlier sittings."""
-        self._posts: dict[Post, str] = {}
-        """Key of each post that waits."""
-        self._ends: dict[str, End] = {}
-        """The waits for the ends of batches that posts may be parked for, by the name that `Parked` has."""
-        self._next = ""
-        """This name of the next batch; empty before its first line."""
-        self._singly = set[bytes]()
-        """Lines to be sent singly, since too few came together."""
         self._lost = Counter[bytes]()
         """Number of batches in a row that were lost: of windows with this line, or of files."""
         self._largest = 0
@@ -302,37 +232,24 @@ class BatchClient:
                     "another address, key or workspace, which alone can read its results; resume with those, and nothing is lost; if the "
                     "key is gone, begin another run with --reuse and the name of this one, which takes the recorded replies"
                 )
-            name = self._name()
-            self._take(FollowedBatch(batch, name, self._ends[name]))
+            self._held |= dict.fromkeys(batch.ids(), self._named(batch))
+            self._largest = max(self._largest, batch.lines)
             self.earlier = batch.number
 
-    def _name(self) -> str:
+    def _named(self, batch: SampleBatch) -> FollowedBatch:
         """Name one more batch."""
-        name = f"{self._terms.model} {len(self._ends)}"
-        self._ends[name] = self._loop.create_future()
-        return name
-
-    def _take(self, followed: FollowedBatch) -> None:
-        if followed.batch.kind == "window":
-            self._windows[followed.batch.keys] = followed
-        else:
-            self._files.append(followed)
-            self._largest = max(self._largest, followed.batch.lines)
+        name = f"{self._terms.model} {next(self._names)}"
+        followed = self._batches[name] = FollowedBatch(batch, name)
+        return followed
 
     def has_bought(self, key: str) -> bool:
         """Whether a batch has the request with an idempotency key, or it is gathered for one."""
-        line = line_of(key, 0)
-        return line in self._gathered or line in self._singly or self._holding(line) is not None
+        return line_of(key, 0) in self._held
 
     def has_bought_before(self, key: str) -> bool:
         """Whether a batch of an earlier sitting has it."""
-        followed = self._holding(line_of(key, 0)) if self.earlier else None
+        followed = self._held.get(line_of(key, 0)) if self.earlier else None
         return followed is not None and 0 < followed.batch.number <= self.earlier
-
-    def _holding(self, line: bytes) -> FollowedBatch | None:
-        """Return the last batch that has a line; None if none has."""
-        held = (each for each in reversed(self._files) if each.has(line))
-        return self._windows.get(line) or next(held, None)
 
     # -- requests ---------------------------------------------------------------------------------------------------------------------
 
@@ -354,69 +271,74 @@ class BatchClient:
             Parked: its batch takes hours, and the work is to be done again once it has ended.
             Stopped: the provider does not give the results of a batch.
         """
-        key = headers[HEADER]
         turn = 0
         while turn < TURNS:
-            answer: Answer = _Turn.SINGLY
-            if not (turn and self._terms.ends_singly):
-                answer = await self._answer(key, line_of(key, turn), body)
-            if answer is _Turn.SINGLY:
+            if turn and self._terms.ends_singly:
                 return await self._post_singly(path, body, headers)
-            if isinstance(answer, Response):
-                return answer
-            if isinstance(answer, MicroagentsError):
-                raise answer
-            turn += answer is _Turn.FAILED
+            line = line_of(headers[HEADER], turn)
+            followed = await self._with_result(line, body)
+            if followed.is_single:
+                return await self._post_singly(path, body, headers)
+            response = followed.claim(line)
+            if response is not None:
+                return response
+            turn += 1
         return ModelUnavailable("server", f"{TURNS} batches in a row gave no result for a request")
 
-    async def _answer(self, key: str, line: bytes, body: Mapping[str, Any]) -> Answer:
-        while self._is_full and self._holding(line) is None:
-            await self._sent.wait()
-        if self._has_ended:
-            return _not_sent(key)
-        if line in self._singly:
-            return _Turn.SINGLY
-        followed = self._holding(line)
-        if followed is not None and followed.results is not None and line in followed.results:
-            return self._claim(followed, line)
-        if followed is not None and self._terms.parks and not followed.ended.done():
+    async def _with_result(self, line: bytes, body: Mapping[str, Any]) -> FollowedBatch:
+        """Wait for the batch of a line, until it has the result, or is to be sent singly. A line whose batch is lost is sent anew."""
+        while True:
+            while self._is_full and line not in self._held:
+                await self._sent.wait()
+            if self._has_ended:
+                raise NotSent("a sample")
+            followed = self._held.get(line) or self._gather(line, body)
+            if followed.is_single or line in followed.results:
+                return followed
             self._begin(followed)
-            raise Parked(followed.name)
-        post: Post = self._loop.create_future()
-        if followed is None:
-            self._gather(line, body, post)
-        else:
-            followed.waiting[line] = post
-            followed.asked.set()
-            self._begin(followed)
-        if followed is None and self._terms.parks:
-            raise Parked(self._next)
-        self._posts[post] = key
-        try:
-            return await post
-        finally:
-            del self._posts[post]
+            if self._terms.parks and not followed.is_over:
+                raise Parked(followed.name)
+            try:
+                await self._change_of(followed)
+            except asyncio.CancelledError:
+                if followed is self._next:  # it is not wanted any more
+                    followed.unsent.pop(line, None)
+                    self._held.pop(line, None)
+                raise
 
     @property
     def _is_full(self) -> bool:
-        """Whether the next batch gets no more lines, since `MOST_UNSENT` batches are unsent."""
-        return not self._has_ended and sum(bool(each.unsent) for each in self._files) >= MOST_UNSENT
+        """Whether lines have to wait, since `MOST_UNSENT` batches are unsent."""
+        return self._terms.kind == "file" and self._unsent >= MOST_UNSENT and not self._has_ended
 
     def _begin(self, followed: FollowedBatch) -> None:
-        if followed.task is None or followed.task.done():
+        if followed is not self._next and (followed.task is None or followed.task.done()):
+            followed.error = None
             followed.task = self._scope.start(self._follow(followed))
 
-    async def end_of(self, name: str) -> None:
-        """Wait until a batch has ended that posts are parked for; returns at once if it is of another client.
+    async def _change_of(self, followed: FollowedBatch) -> None:
+        """Wait for a change of a batch.
 
         Raises:
             NotSent: the run is ending.
-            MicroagentsError: its end is not found out.
+            MicroagentsError: there are no results.
         """
-        if name in self._ends:
-            error = await asyncio.shield(self._ends[name])
-            if error is not None:
-                raise error
+        await followed.changed.wait()
+        if self._has_ended:
+            raise NotSent("a sample")
+        if followed.error is not None:
+            raise followed.error
+
+    async def end_of(self, name: str) -> None:
+        """Wait until the results of a batch are there that posts are parked for; returns at once if it is of another client.
+
+        Raises:
+            NotSent: the run is ending.
+            MicroagentsError: there are no results.
+        """
+        followed = self._batches.get(name)
+        while followed is not None and not followed.is_over:
+            await self._change_of(followed)
 
     async def _post_singly(
         self, path: str, body: dict[str, Any], headers: Mapping[str, str]
@@ -432,85 +354,77 @@ class BatchClient:
             finally:
                 self.sent_singly -= 1
 
-    def _gather(self, line: bytes, body: Mapping[str, Any], post: Post) -> None:
+    def _gather(self, line: bytes, body: Mapping[str, Any]) -> FollowedBatch:
         """Put a request into the next batch, which is made once no other has come for a moment, or it is full."""
-        text, is_window = self._wire.line(line, body), self._terms.kind == "window"
-        if len(self._gathered) == MOST_LINES or self._gathered_bytes + len(text) > MOST_BYTES:
-            self._make()
-        self._next = self._next or self._name()
-        self._gathered[line] = text, self._most_usd(body), post
-        self._gathered_bytes += len(text)
+        text = self._wire.line(line, body)
+        followed = self._next
+        if followed is not None and (len(followed.unsent) == MOST_LINES or self._next_bytes + len(text) > MOST_BYTES):
+            self._make(followed)
+        if self._next is None:
+            terms = self._terms
+            self._next = self._named(
+                SampleBatch(kind=terms.kind, model=terms.model, path=terms.path, account=terms.account)
+            )
+            self._next_bytes = 0
+        followed = self._held[line] = self._next
+        followed.unsent[line] = text, self._most_usd(body)
+        self._next_bytes += len(text)
         self._quiet = 0
-        if is_window:
-            self._make()
+        if self._terms.kind == "window":
+            self._make(followed)
         elif self._due is None:
             self._due = self._loop.call_later(MOMENT_S / TICKS, self._tick)
+        return followed
 
     def _tick(self) -> None:
         """Make a batch once it was quiet for a moment, in which none had to wait."""
         self._quiet = 0 if self._is_full else self._quiet + 1
         if self._quiet < TICKS:
             self._due = self._loop.call_later(MOMENT_S / TICKS, self._tick)
-        else:
-            self._due = None
-            self._make()
+            return
+        self._due = None
+        if self._next is not None:
+            self._make(self._next)
 
-    def _make(self) -> None:
-        """Make a batch of the gathered requests that are still wanted."""
-        gathered = {line: each for line, each in sorted(self._gathered.items()) if not each[2].done()}
-        self._gathered, self._gathered_bytes = {}, 0
-        name, self._next = self._next, ""
-        ended = self._ends[name]
-        if not gathered:
-            ended.set_result(None)
+    def _make(self, followed: FollowedBatch) -> None:
+        """Make a batch of the gathered requests."""
+        self._next = None
+        lines = dict(sorted(followed.unsent.items()))
+        is_small = self._terms.ends_singly and len(lines) <= SMALL_SHARE * self._largest
+        if is_small or not lines:
+            followed.is_single, followed.unsent = True, {}
+            followed.changed.notify()
             return
-        lines, most, posts = zip(*gathered.values(), strict=True)
-        if self._terms.ends_singly and len(lines) <= SMALL_SHARE * self._largest:
-            self._singly.update(gathered)
-            ended.set_result(None)
-            for post in posts:
-                _set(post, _Turn.SINGLY)
-            return
-        batch = SampleBatch(
-            kind=self._terms.kind,
-            model=self._terms.model,
-            path=self._terms.path,
-            account=self._terms.account,
-            keys=b"".join(gathered),
-            body=blake2b(b"".join(lines), digest_size=16).hexdigest(),
+        texts, most = zip(*lines.values(), strict=True)
+        followed.batch = structs.replace(
+            followed.batch,
+            keys=b"".join(lines),
+            body=blake2b(b"".join(texts), digest_size=16).hexdigest(),
             made_at=time.time(),
             most_usd=None if None in most else sum(most),
         )
-        followed = FollowedBatch(batch, name, ended, lines)
-        if not self._terms.parks:
-            followed.waiting = dict(zip(gathered, posts, strict=True))
-        self._take(followed)
+        followed.unsent = lines
+        self._largest = max(self._largest, len(lines))
+        self._unsent += 1
         self._begin(followed)
 
     # -- one batch --------------------------------------------------------------------------------------------------------------------
 
     async def _follow(self, followed: FollowedBatch) -> None:
-        """Give the results of a batch to waiting posts. Whatever ends this ends them, too."""
+        """Follow a batch to its results. Whatever ends this is told to its posts, too."""
         try:
             try:
                 await self._give_results(followed)
             except _Lost:
                 await self._lose(followed)
         except MicroagentsError as error:
-            self._end(followed, error)
-        except BaseException as error:
-            self._end(
-                followed, _stuck(followed.batch, f"cannot be followed: {described(error)}", "resume to try again")
-            )
-            raise
-
-    def _end(self, followed: FollowedBatch, error: MicroagentsError) -> None:
-        """End all waits for a batch by an error."""
-        followed.give(error)
-        _set(followed.ended, error)
+            followed.error = error
+        except Exception as error:  # noqa: BLE001 - any error must end the posts, not leave them waiting
+            followed.error = _stuck(followed.batch, f"cannot be followed: {described(error)}", "resume to try again")
+        followed.changed.notify()
 
     async def _give_results(self, followed: FollowedBatch) -> None:
-        """Create a new batch, or find a recorded one; wait for its end, and give its results to waiting posts.
+        """Create a new batch, or find a recorded one; wait for its end, and hold its results until posts have taken them.
 
         Raises:
             _Lost: the provider does not know it.
@@ -520,32 +434,39 @@ class BatchClient:
             try:
                 await self._create(followed)
             finally:
-                followed.unsent = ()
+                followed.unsent = {}
+                self._unsent -= 1
                 self._sent.notify()
         if followed.batch.state == "intended":
             await self._find(followed)
-        if followed.batch.state == "waiting" and not followed.has_ended:
+        if followed.batch.state == "waiting":
             await self._wait(followed)
-        _set(followed.ended, None)
-        if self._terms.parks:  # the posts come again; before the first one does, the results would only take memory
-            with suppress(TimeoutError):
-                await asyncio.wait_for(followed.asked.wait(), UNASKED_S)
-        await self._read(followed)
-        while followed.waiting or await self._comes_again(followed):
-            await self._read(followed)
-        if not followed.asked.is_set():
-            followed.results = None
-        if followed.batch.kind == "window":
+        if followed.batch.kind == "file":
+            async with self._reading:
+                await self._hold(followed)
+        else:
+            await self._hold(followed)
+            await asyncio.sleep(DURABLE_S)
             await self._release(followed)
 
-    async def _comes_again(self, followed: FollowedBatch) -> bool:
-        """Wait until the sample of a window is durable; returns whether it was asked for again, as after the death of a role."""
-        if followed.batch.kind == "file":
-            return False
-        followed.asked.clear()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(followed.asked.wait(), DURABLE_S)
-        return followed.asked.is_set()
+    async def _hold(self, followed: FollowedBatch) -> None:
+        """Read the results of a batch, and hold them until all are taken, or none was for a while."""
+        results = followed.results = await self._insist(followed, partial(self._read, followed))
+        given = [each for each in results.values() if each is not None]
+        followed.left = len(given)
+        if followed.batch.state == "waiting":
+            unclaimed_usd = followed.unclaimed_usd = sum(each.cost_usd for each in given)
+            saved_usd, failed = total_usd([each.saved_usd for each in given]), len(results) - len(given)
+            await self._change(followed, "ended", failed=failed, saved_usd=saved_usd, unclaimed_usd=unclaimed_usd)
+        followed.changed.notify()
+        before = -1
+        while 0 < followed.left != before:
+            before = followed.left
+            with suppress(TimeoutError):
+                await asyncio.wait_for(followed.changed.wait(), HOLD_S)
+        if followed.batch.kind == "file":  # the reply of a window is held until it is released
+            followed.results = {line: None for line, each in results.items() if each is None}
+            await self._settle(followed)
 
     async def _release(self, followed: FollowedBatch) -> None:
         """Record that the reply of a window is asked for no more, and delete it at the provider."""
@@ -559,36 +480,25 @@ class BatchClient:
         followed.batch = structs.replace(batch, number=await self._ledger.keep(batch))
 
     async def _create(self, followed: FollowedBatch) -> None:
-        """Create a batch; without an answer it stays intended. The request for it is repeated only if it cannot have arrived."""
+        """Create a batch; without an answer it stays intended. The request for it is repeated only if it cannot have arrived.
+
+        Raises:
+            ModelUnavailable: the provider refuses it, and nothing is bought.
+        """
         await self._change(followed, "intended")
-        request = await self._insist(followed, partial(self._upload, followed))
+        texts = [text for text, _ in followed.unsent.values()]
         try:
+            request = await self._insist(followed, partial(self._wire.prepare, followed.batch, texts))
             async with self._slots:
                 name = await self._insist(followed, partial(self._wire.create, request), ("network", "busy"))
         except ModelUnavailable as error:
-            if error.kind == "refused":
-                await self._refuse(followed, error)
-        else:
-            await self._change(followed, "waiting", id=name)
-
-    async def _upload(self, followed: FollowedBatch) -> bytes:
-        try:
-            return await self._wire.prepare(followed.batch, followed.unsent)
-        except ModelUnavailable as error:
-            if error.kind == "refused":
-                await self._refuse(followed, error)
-            raise
-
-    async def _refuse(self, followed: FollowedBatch, error: ModelUnavailable) -> None:
-        """Record that nothing was bought, and pass on the refusal.
-
-        Raises:
-            ModelUnavailable: the refusal.
-        """
-        await self._change(followed, "refused")
-        self._drop(followed)
-        why = f"{self._terms.model} takes no batch: {error.args[1]}; leave --batch and @batch=... out to send calls singly"
-        raise ModelUnavailable("refused", why, *error.args[2:]) from None
+            if error.kind != "refused":
+                return
+            await self._change(followed, "refused")
+            self._drop(followed)
+            why = f"{self._terms.model} takes no batch: {error.args[1]}; leave --batch and @batch=... out to send calls singly"
+            raise ModelUnavailable("refused", why, *error.args[2:]) from None
+        await self._change(followed, "waiting", id=name)
 
     async def _find(self, followed: FollowedBatch) -> None:
         """Look for a batch whose create had no answer, until it cannot come up any more.
@@ -599,7 +509,7 @@ class BatchClient:
         batch = followed.batch
         until_s = min(time.time(), batch.made_at + TRANSFER_S) + LOST_S
         while batch.kind == "file":
-            others = [each.batch.id for each in self._files if each.batch.id]
+            others = [each.batch.id for each in self._batches.values() if each.batch.id]
             found = await self._insist(followed, partial(self._wire.find, batch, others))
             if found is not None:
                 await self._change(followed, "waiting", id=found)
@@ -620,19 +530,21 @@ class BatchClient:
             lines=batch.lines,
             at_most_usd=batch.most_usd,
         )
-        self._lost[followed.lost_as] += 1
-        if self._lost[followed.lost_as] == MOST_LOST:
+        lost_as = _lost_as(batch)
+        self._lost[lost_as] += 1
+        if self._lost[lost_as] == MOST_LOST:
             raise Stopped(
                 f"{MOST_LOST} batches of {batch.model} in a row were sent without an answer and are not found, so each may be bought; "
                 "all decisions so far are kept; resume once the provider answers"
             )
         await asyncio.sleep(POLL_S[0])
-        followed.give(_Turn.ANEW)
-        _set(followed.ended, None)
 
     def _drop(self, followed: FollowedBatch) -> None:
-        self._windows.pop(followed.batch.keys, None)
-        self._files = [each for each in self._files if each is not followed]
+        """Forget a batch: its lines may go in another one."""
+        self._batches.pop(followed.name, None)
+        for line in followed.batch.ids():
+            if self._held.get(line) is followed:
+                del self._held[line]
 
     async def _insist(
         self, followed: FollowedBatch, asked: Callable[[], Awaitable[T]], kinds: tuple[str, ...] = ()
@@ -645,7 +557,7 @@ class BatchClient:
             kinds: failures after which it may be asked again; empty for all that may pass.
 
         Raises:
-            ModelUnavailable: the failure is none of these.
+            ModelUnavailable: the failure is none of these, or refuses a new batch.
             Stopped: the provider refuses the question, does not answer for `OUT_S`, or gives results that cannot be read.
             _Lost: the provider has not known the batch for `LOST_S`.
         """
@@ -654,7 +566,8 @@ class BatchClient:
             try:
                 return await asked()
             except ModelUnavailable as error:
-                if (kinds and error.kind not in kinds) or followed.batch.state == "refused":
+                is_refused = error.kind == "refused" and followed.unsent
+                if is_refused or (kinds and error.kind not in kinds):
                     raise
                 failed = error
             lasted_s, is_unknown = self._loop.time() - began_s, failed.status == NO_SUCH
@@ -675,7 +588,7 @@ class BatchClient:
             Stopped: it does not end.
         """
         batch, shortest_s, longest_s = followed.batch, *POLL_S
-        self._lost.pop(followed.lost_as, None)
+        self._lost.pop(_lost_as(batch), None)
         most_s, poll = self._terms.within_s, partial(self._wire.poll, followed.batch.id)
         while (wait_s := await self._insist(followed, poll)) is not None:
             age_s = time.time() - batch.made_at
@@ -685,34 +598,18 @@ class BatchClient:
                 raise _stuck(batch, "has not ended after two days", "look after it at the provider, and resume")
             await asyncio.sleep(min(OUT_S, wait_s or min(longest_s, max(shortest_s, age_s / 20))))
 
-    async def _read(self, followed: FollowedBatch) -> None:
-        """Read all results of a batch, record its sums, and give the results to waiting posts; lines without one have failed."""
-        reading = await self._insist(followed, partial(self._read_once, followed))
-        if followed.results is None:
-            followed.results = reading.results
-        else:
-            followed.results |= {line: reading.results[line] for line in followed.waiting}
-        followed.left = sum(each is not None for each in followed.results.values())
-        if followed.batch.state == "waiting":
-            followed.unclaimed_usd = reading.cost_usd
-            await self._change(
-                followed,
-                "ended",
-                failed=reading.failed,
-                saved_usd=reading.saved_usd,
-                unclaimed_usd=followed.unclaimed_usd,
-            )
-        waiting, followed.waiting = followed.waiting, {}
-        for line, post in waiting.items():
-            if not post.done():
-                post.set_result(self._claim(followed, line))
+    async def _read(self, followed: FollowedBatch) -> dict[bytes, PricedResult | None]:
+        """Read all results of a batch once, the first one of each line; lines without one have failed."""
+        results: dict[bytes, PricedResult | None] = dict.fromkeys(followed.batch.ids())
 
-    def _claim(self, followed: FollowedBatch, line: bytes) -> Response | _Turn:
-        """Take the result of a line. Once all are taken, the sums of the batch have no unclaimed cost."""
-        answer = followed.claim(line)
-        if isinstance(answer, Response) and not followed.left:
-            self._scope.start(self._settle(followed))
-        return answer
+        def take(line: bytes, response: Result) -> None:
+            if response is None or results.get(line, response) is not None:
+                return
+            cost_usd, saved_usd = self._prices(response.found) if response.is_success else (0.0, 0.0)
+            results[line] = PricedResult(structs.replace(response, found={}), cost_usd or 0.0, saved_usd)
+
+        await self._wire.results(followed.batch, take)
+        return results
 
     async def _settle(self, followed: FollowedBatch) -> None:
         """Record the cost of results that no post has taken, if it has changed."""
@@ -720,32 +617,26 @@ class BatchClient:
         if batch.state == "ended" and unclaimed_usd != batch.unclaimed_usd:
             await self._change(followed, "ended", unclaimed_usd=unclaimed_usd)
 
-    async def _read_once(self, followed: FollowedBatch) -> Reading:
-        reading = Reading(followed.batch, self._prices)
-        await self._wire.results(followed.batch, reading.take)
-        return reading
-
     # -- the end ----------------------------------------------------------------------------------------------------------------------
 
     def let_go(self, *, cancels: bool) -> None:
         """End all waits, since the run ends; with ``cancels`` cancel the open batches, too."""
         self._has_ended, self._cancels = True, self._cancels or cancels
         self._sent.notify()
-        for post, key in self._posts.items():
-            _set(post, _not_sent(key))
-        for ended in self._ends.values():
-            _set(ended, _not_sent(""))
+        for each in self._batches.values():
+            each.changed.notify()
 
     async def close(self) -> None:
         """End all work on batches, and record the cost of results that no draw took; open ones stay recorded as they are."""
         if self._due is not None:
             self._due.cancel()
-        batches = [*self._files, *self._windows.values()]
+        batches = [*self._batches.values()]
         await self._scope.close()
         for each in batches:
-            await self._settle(each)
             if each.is_taken:
                 await self._release(each)
+            else:
+                await self._settle(each)
         if self._cancels:
             await asyncio.gather(*[self._cancel(each.batch) for each in batches])
         await self._single.close()
@@ -772,15 +663,11 @@ def line_of(key: str, turn: int) -> bytes:
     return blake2b(f"{key}\0{turn}".encode(), digest_size=LINE_BYTES).digest()
 
 
-def _set(waited: asyncio.Future[T], answer: T) -> None:
-    """End a wait, unless it has ended."""
-    if not waited.done():
-        waited.set_result(answer)
-
-
-def _not_sent(key: str) -> NotSent:
-    named = read_key(key)
-    return NotSent("a sample" if named is None else named.id.election.path)
+def _lost_as(batch: SampleBatch) -> bytes:
+    """Return the key of the count of lost batches: the line of a window, and one for all files."""
+    if batch.kind == "window":
+        return batch.keys
+    return b""
 
 
 def _stuck(batch: SampleBatch, why: str, remedy: str) -> Stopped:
