@@ -43,7 +43,7 @@ class Commits:
         """Called when commits may have fallen behind, and after each."""
         self._on_durable = on_durable
         self.account = Account()
-        """Account as of the last commit."""
+        """Account as of the last commit, or of the opening."""
         self._queue: list[Written] = []
         self.received = 0
         """Number of records received."""
@@ -58,10 +58,6 @@ class Commits:
         """Notifies of commits."""
         self.failure: MicroagentsError | None = None
         """Why the journal cannot be written any more."""
-
-    def begin(self, account: Account) -> None:
-        """Continue from the account of the journal."""
-        self.account = account
 
     @property
     def is_behind(self) -> bool:

@@ -50,9 +50,9 @@ class Transactions:
         if not self._epoch:
             return False
         try:
-            with self._transaction():
+            with self.write():
                 self._write_lease(None)
-        except sqlite3.Error:
+        except (Stopped, InvalidUsage):
             abandon(self._path, self._epoch, self._holder)
             return False
         except TakenOver:
@@ -88,12 +88,7 @@ class Transactions:
             TakenOver: another process has taken the lease. Nothing is written.
             Stopped: the journal cannot be written. Nothing is written.
         """
-        with self.translating_errors(), self._transaction():
-            yield
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with writing(self._rows.db):
+        with self.translating_errors(), writing(self._rows.db):
             # A process that was suspended for longer than SILENT_S may have lost the lease without noticing.
             lease = read_lease(self._rows, self._path)
             if lease.epoch != self._epoch:

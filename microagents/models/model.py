@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from difflib import get_close_matches
 from importlib.util import find_spec
 from inspect import iscoroutinefunction
@@ -27,7 +28,7 @@ from microagents.replies.chat import Prompt, Reply, Sample, Usage
 from microagents.replies.masses import Mass
 from microagents.replies.media import Media
 from microagents.replies.turns import without_files
-from microagents.tools.effect_keys import KeyedBy
+from microagents.tools.effect_keys import keyed_by
 
 TEMPLATE_TOKENS = 512
 """Tokens that a server may add to a prompt: the marks of messages, and instructions of its own."""
@@ -104,10 +105,10 @@ class Most(Struct, frozen=True, kw_only=True):
         return self.cost_usd * max(1.0, self.tokens_of(usage) / max(1, self.tokens))
 
 
-def keyed_by_sample(call: Call, run_id: str | None = None) -> KeyedBy:
+def keyed_by_sample(call: Call, run_id: str | None = None) -> AbstractContextManager[None]:
     """A block in which a model takes a sample: its key is the same in every attempt."""
     election = call.id.election
-    return KeyedBy(run_id, election.path, (election.question_digest, call.id.seq, call.rejected))
+    return keyed_by(run_id, election.path, (election.question_digest, call.id.seq, call.rejected))
 
 
 def most_tokens(prompt: Prompt) -> int:

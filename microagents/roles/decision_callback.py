@@ -13,7 +13,7 @@ from microagents.base.user_code import role_failed
 from microagents.elections.election import OPEN_OUTCOMES
 from microagents.journal.messages import RecordDecision, RecordedDecision, recorded_decision
 from microagents.task import Task
-from microagents.tools.effect_keys import KeyedBy
+from microagents.tools.effect_keys import keyed_by
 
 OnDecision = Callable[[RecordedDecision], Awaitable[None] | None]
 """Gets each decision once it is durable. A plain function or an async one. What it does happens once under `current_effect_key`."""
@@ -56,7 +56,7 @@ class DecisionCallback:
             try:
                 while self._waiting and self._on_decision is not None:
                     decision, value = self._waiting[0]
-                    with KeyedBy(self._run_id, decision.path, value):
+                    with keyed_by(self._run_id, decision.path, value):
                         called = self._on_decision(decision)
                         if called is not None:
                             await called

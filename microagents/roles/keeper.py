@@ -146,7 +146,7 @@ class Keeper(Role):
         await self._writer.open()
         account = await self._writer.do(self._take_up)
         self._batches = account.batches.made
-        self._commits.begin(account)
+        self._commits.account = account
         self._of_models = account.doubted, account.refused
         self._limiter.begin(self._account(account))
         self._admission.pause(said_by(await self._writer.do(lambda store: store.pause())))

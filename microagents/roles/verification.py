@@ -27,7 +27,7 @@ from microagents.replies.chat import Prompt, Reply, Sample, decoder_of, feedback
 from microagents.replies.turns import ToolCall, Turn
 from microagents.roles.sampler import Screened
 from microagents.task import Task, feedback_on, verifies
-from microagents.tools.effect_keys import KeyedBy
+from microagents.tools.effect_keys import keyed_by
 
 TOO_MANY_ROUNDS = "too_many_rounds"
 """The red flag of a sample that wants to look things up more often than it may."""
@@ -157,7 +157,7 @@ class Verification:
 
     async def _verified(self, value: bytes) -> str | None:
         reply = decoder_of(resolve(self._question.reply, Reply)).decode(value)
-        with KeyedBy(self._run_id, self._election.path, value):
+        with keyed_by(self._run_id, self._election.path, value):
             return await feedback_on(self._task, reply, self._question.state)
 
     def _rejecting(self, sample: Sample, ballot: Ballot, feedback: str) -> tuple[Turn, ...]:

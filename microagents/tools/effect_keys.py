@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from hashlib import blake2b
-from types import TracebackType
 
 import msgspec
 
@@ -49,19 +50,12 @@ def current_effect_key(what: str = "") -> EffectKey:
     )
 
 
-class KeyedBy:
-    """A block in which user code is called for one reply at one place, by default of the run of the block around it."""
-
-    __slots__ = ("_around", "_given")
-
-    def __init__(self, run_id: str | None, path: str, value: object) -> None:
-        self._around = _at.get()
-        self._given = (run_id or (self._around[0] if self._around else ""), path, value)
-
-    def __enter__(self) -> None:
-        _at.set(self._given)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        _at.set(self._around)  # not by a token: a coroutine that began with its first step continues in another context
+@contextmanager
+def keyed_by(run_id: str | None, path: str, value: object) -> Iterator[None]:
+    """Mark a block in which user code is called for one reply at one place, by default of the run of the block around it."""
+    around = _at.get()
+    _at.set((run_id or (around[0] if around else ""), path, value))
+    try:
+        yield
+    finally:
+        _at.set(around)  # not by a token: a coroutine that began with its first step continues in another context

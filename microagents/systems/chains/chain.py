@@ -33,7 +33,7 @@ from microagents.replies.chat import Prompt, Sampling, decoder_of
 from microagents.replies.model_replies import as_reply
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
 from microagents.task import ChainTask, chain_types, state_class
-from microagents.tools.effect_keys import KeyedBy
+from microagents.tools.effect_keys import keyed_by
 from microagents.work.conductor import Conductor
 from microagents.work.durable import Work
 from microagents.work.elections import Resolution, decision_of
@@ -128,7 +128,7 @@ class Chain:
         Raises:
             TaskFailed: the task changed the state that it was given. After a guess, the decided reply would lead on from another state.
         """
-        with KeyedBy(self.work.role.context.run_id, step.election.path, reply):
+        with keyed_by(self.work.role.context.run_id, step.election.path, reply):
             state = self.next_state(step.state, reply, step.number)
         if self._kept.encode(step.state) != step.question.state:
             raise TaskFailed(
