@@ -41,10 +41,8 @@ class MicroagentsError(Exception):
     sentence: ClassVar[str] = "{0}"
     """The message, with the args in braces."""
 
-    @property
-    def traceback(self) -> str:
-        """Traceback of a user's code, as Python prints it; empty for other errors. It survives the way between processes."""
-        return ""
+    traceback: str = ""
+    """Traceback of a user's code, as Python prints it; empty for other errors. It survives the way between processes."""
 
     def __str__(self) -> str:
         return self.sentence.format(*self.args) if self.args else type(self).__name__
@@ -77,11 +75,7 @@ class RoleFailed(MicroagentsError):
 
     def __init__(self, role: str, message: str, cause: str, traceback: str = "") -> None:
         super().__init__(role, message, cause, traceback)
-
-    @property
-    def traceback(self) -> str:
-        """Traceback of the handler; empty if it did not raise."""
-        return str(self.args[3])
+        self.traceback = traceback
 
 
 class Aborted(RoleFailed):
@@ -113,11 +107,7 @@ class TaskFailed(MicroagentsError):
 
     def __init__(self, method: str, failure: str, traceback: str = "") -> None:
         super().__init__(method, failure, traceback)
-
-    @property
-    def traceback(self) -> str:
-        """Traceback of the method; empty if it returned a wrong value."""
-        return str(self.args[2])
+        self.traceback = traceback
 
 
 class DeadlinePassed(MicroagentsError):
@@ -155,17 +145,12 @@ class ModelUnavailable(MicroagentsError):
         address: str | None = None,
     ) -> None:
         super().__init__(kind, message, status, retry_after_s, request_id, address)
-
-    @property
-    def kind(self) -> str:
+        self.kind = kind
         """Kind of failure: busy, server, network, timeout, garbled or refused."""
-        return str(self.args[0])
-
-    @property
-    def status(self) -> int | None:
+        self.status = status
         """HTTP status; None if no response arrived."""
-        status: int | None = self.args[2]
-        return status
+        self.retry_after_s = retry_after_s
+        """Seconds that the provider asks to wait; None if it asks for none."""
 
     @property
     def retryable(self) -> bool:
@@ -189,12 +174,6 @@ class ModelUnavailable(MicroagentsError):
         notes = [f"HTTP {status}"] * (status is not None) + [address] * (address is not None)
         notes += [f"request {request_id}"] * (request_id is not None)
         return str(message) + (f" ({', '.join(notes)})" if notes else "")
-
-    @property
-    def retry_after_s(self) -> float | None:
-        """Seconds that the provider asks to wait; None if it asks for none."""
-        wait_s: float | None = self.args[3]
-        return wait_s
 
     def __str__(self) -> str:
         return f"the model's provider answered {self.kind!r}: {self.words}"

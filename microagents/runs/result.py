@@ -26,9 +26,7 @@ from microagents.journal.sharded import open_run
 from microagents.replies.persons import PERSON_REPLIES, PersonReply
 from microagents.replies.tool_calls import Calls, ToolCall
 from microagents.runs.cells import OURS, TrustColumns
-from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
-from microagents.runs.words.money import specs_in
 from microagents.runs.words.summary import facts_of, summary, summary_rows
 from microagents.runs.words.verdict import RunFacts, counted, progress_text, verdict_on
 from microagents.task import Task, V
@@ -73,7 +71,6 @@ def calls_waiting_in(reader: Reader) -> Iterator[WaitingCall]:
 class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
     """Outcome, value and account of a run, over all its sittings."""
 
-    settings: Settings
     source: type[Task] | str = ""
     """The class of the task; or a reference to it, which is followed only if its module is imported already."""
     created_at: str | None = None
@@ -95,16 +92,6 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
         with suppress(InvalidUsage, ValueError), without_code_of(self.run_id):
             return TASKS.find(self.source, Task)
         return None
-
-    @property
-    def models(self) -> Sequence[str]:
-        """Specs of all models of the run."""
-        return specs_in(self.settings["models"])
-
-    @property
-    def most(self) -> tuple[float | None, int | None]:
-        """Limits of cost and of tokens."""
-        return self.settings["max_cost_usd"], self.settings["max_tokens"]
 
     @property
     def calls(self) -> int:

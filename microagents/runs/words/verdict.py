@@ -16,7 +16,8 @@ from microagents.journal.messages import Account, InputEnding, RunOutcome, verdi
 from microagents.journal.requests import PersonDecision
 from microagents.replies.persons import ANSWERED
 from microagents.runs.accuracy import Accuracy
-from microagents.runs.words.money import Price, prices_of
+from microagents.runs.settings import Settings
+from microagents.runs.words.money import Price, prices_of, specs_in
 
 RUNS_DIR = Path("runs")
 """Folder of journals by default."""
@@ -65,6 +66,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     run_id: str
     task: str
     strategy: str
+    settings: Settings
     account: Account
     """Its totals; ``paused`` lasts until `ctl resume`, so a run that has ended may be paused, too."""
     k: int | None = None
@@ -97,7 +99,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     @property
     def models(self) -> Sequence[str]:
         """Specs of all models of the run."""
-        raise NotImplementedError
+        return specs_in(self.settings["models"])
 
     @property
     def price(self) -> Price:
@@ -107,7 +109,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     @property
     def most(self) -> tuple[float | None, int | None]:
         """The limits of cost, in US dollars, and of tokens; None for none."""
-        raise NotImplementedError
+        return self.settings["max_cost_usd"], self.settings["max_tokens"]
 
     @property
     def right(self) -> bool | None:
