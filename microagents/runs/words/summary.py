@@ -356,32 +356,6 @@ def _by_name(counts: Mapping[str, int], what: str) -> str:
     return f"{sum(counts.values()):,} {what}" + (f" ({names})" if names else "")
 
 
-class _Picks(Struct):
-    """Part of a result of Atom of Thoughts."""
-
-    transitions: list[int]
-    endings: list[str]
-
-
-def _picks_in(value: object) -> _Picks | None:
-    """Read the judge's pick from a result; None from the result of something else."""
-    try:
-        return msgspec.convert(value, _Picks)
-    except msgspec.ValidationError:
-        return None
-
-
-def _picks_text(result: RunFacts) -> str | None:
-    """Say how often the judge of Atom of Thoughts picked the answer of the contracted question; None for other work."""
-    recorded = result.recorded if isinstance(result.recorded, list) else [result.recorded]
-    chains = list(filter(None, map(_picks_in, recorded)))
-    picked = sum(sum(each.transitions) for each in chains)
-    judged = picked + sum(each.endings.count("not picked") for each in chains)
-    if not judged:
-        return None
-    return f"picked the contracted question's answer at {picked:,} of {counted(judged, 'transition')}"
-
-
 def _voting_text(result: RunFacts) -> str | None:
     """Count the outvoted replies, and how often one sample in its place would have been wrong; None without a vote."""
     account = result.account
@@ -585,7 +559,6 @@ FACTS: dict[str, Said] = {
     "certified": _certified_text,
     "contested": _contested_text,
     "climbed": _climbed_text,
-    "judge": _picks_text,
     "model": _model_text,
     "promised": _promised_text,
     "promise": lambda result: result.promise,
