@@ -58,6 +58,8 @@ class Context(Struct, frozen=True, kw_only=True):
     """Models that the caller gave as objects, by their spec in the pools."""
     settings: Mapping[str, Any] = {}
     """Settings of the run that roles read, such as ``max_outage_s``."""
+    sharers: int = 1
+    """Number of runs that share the limits of providers: this one, and others with journals in the same folder."""
     tracing: Tracing | None = None
     """None unless the driver's process has a provider of OpenTelemetry."""
     options: Mapping[str, Any] = {}

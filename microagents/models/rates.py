@@ -17,6 +17,10 @@ class Rate(Struct, frozen=True, kw_only=True):
     left: int
     """The part of it that is left now."""
 
+    def shared(self, runs: int) -> Rate:
+        """Return the part of one of so many runs."""
+        return Rate(each_minute=max(1, self.each_minute // runs), left=self.left // runs)
+
 
 REQUESTS, TOKENS, INPUT_TOKENS, OUTPUT_TOKENS = "requests", "tokens", "input tokens", "output tokens"
 HEADERS = {

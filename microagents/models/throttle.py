@@ -34,10 +34,14 @@ PROBE_S = (1.0, 30.0)
 
 
 class Throttle:
-    """Limit of calls in flight to one model."""
+    """Limit of calls in flight to one model.
 
-    def __init__(self) -> None:
-        self._limit = float(START)
+    Args:
+        start: its first value.
+    """
+
+    def __init__(self, start: int = START) -> None:
+        self._limit = float(start)
         self._refused_at: float | None = None
         """The limit at the last refusal; None while it doubles."""
         self._refusals = 0.0
@@ -116,13 +120,26 @@ class Throttle:
         self._cuts = self._cuts + 1 if self._replies < self._limit / 10 else 0
         self._refused_at = self._limit
         if now_s >= self._next_cut_s:
-            self._limit *= CUT
-            self._next_cut_s = now_s + (CUT_EVERY_S if wait_s is None else wait_s)
+            self._cut(now_s, wait_s)
         elif not self._cuts:  # it has grown back to what the provider takes
             self._limit -= 2
             self._is_frozen = True
         else:
             self._limit *= CUT if self._cuts == 1 else DEEP_CUT
+        self._begin_epoch()
+
+    def follow(self, now_s: float, wait_s: float | None = None) -> None:
+        """Cut as another run has, which shares the provider; later refusals are this run's own."""
+        if now_s >= self._next_cut_s:
+            self._refused_at = self._limit
+            self._cut(now_s, wait_s)
+            self._begin_epoch()
+
+    def _cut(self, now_s: float, wait_s: float | None) -> None:
+        self._limit *= CUT
+        self._next_cut_s = now_s + (CUT_EVERY_S if wait_s is None else wait_s)
+
+    def _begin_epoch(self) -> None:
         self._limit = max(1.0, self._limit)
         self._refusals, self._replies, self._pause = 0.0, 0, 0
         self.epoch += 1

@@ -43,6 +43,7 @@ from microagents.roles.decision_callback import DecisionCallback, OnDecision
 from microagents.roles.first_replies import FirstReplies
 from microagents.roles.limits.leases import Acquire
 from microagents.roles.limits.limiter import Limiter
+from microagents.roles.limits.shared_cuts import SharedCuts
 from microagents.roles.live_requests import LiveRequests
 from microagents.roles.run_admission import MAX_DRAIN_S, RunAdmission
 
@@ -59,6 +60,10 @@ class End(Request[None], frozen=True, kw_only=True):
     """The result, as JSON."""
     traceback: str = ""
     """Traceback of a user's code; empty if it did not raise."""
+
+
+CUTS = "cuts"
+"""Name of the file beside the journals of runs that share providers."""
 
 
 class Silence:
@@ -89,12 +94,17 @@ class Keeper(Role):
         self._outlives_process = self._journaling is not None and self._journaling.path is not None
         """Whether the store is a file, and not in memory."""
         self._admission: RunAdmission
+        cuts = None
+        if self._journaling is not None and context.sharers > 1:
+            cuts = SharedCuts(self._journaling.location.with_name(CUTS))
         self._limiter = Limiter(
             context.settings,
             on_stop=self._stop,
             on_outage=self._note_change,
             on_settled=self._settle,
             on_short=self._commit_soon if self._outlives_process else None,
+            sharers=context.sharers,
+            cuts=cuts,
         )
         self._mark = Lost()
         """The mark of the last commit."""

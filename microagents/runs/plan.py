@@ -56,6 +56,8 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     """Number of the runs that do the inputs; 0 for this one."""
     of_inputs: int | None = None
     """Of one of these: the number of the inputs of all."""
+    sharers: int = 1
+    """Number of runs that share the limits of providers."""
 
     def __post_init__(self) -> None:
         given = {name: self.settings[name] for name in FORM}
@@ -74,6 +76,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
             models={**pools_of(settings), "ladder": named} if named else pools_of(settings),
             model_objects=self.model_objects,
             settings=dumped(settings),
+            sharers=self.sharers,
         )
 
 

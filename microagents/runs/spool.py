@@ -10,15 +10,27 @@ from weakref import finalize
 from microagents.base.errors import InvalidUsage
 
 
+def temporary_table(owner: object, made: str) -> sqlite3.Connection:
+    """Make a table in a database without a name, which ends with its owner.
+
+    SQLite keeps 2 MB of it in memory, and the rest in a file that it removes.
+
+    Args:
+        owner: the object that uses the table.
+        made: its name and its columns.
+    """
+    db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+    finalize(owner, db.close)
+    db.execute("PRAGMA journal_mode = OFF")
+    db.execute(f"CREATE TABLE {made}")
+    return db
+
+
 class Spool(Sequence[str]):
     """Texts in the order in which they were added. Several threads may read them once all are added."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
-        # Of a database without a name SQLite keeps 2 MB in memory, and the rest in a file that it removes.
-        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        finalize(self, self._db.close)
-        self._db.execute("PRAGMA journal_mode = OFF")
-        self._db.execute("CREATE TABLE spooled (number INTEGER PRIMARY KEY, text BLOB)")
+        self._db = temporary_table(self, "spooled (number INTEGER PRIMARY KEY, text BLOB)")
         self._count = 0
         self.extend(texts)
 

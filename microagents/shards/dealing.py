@@ -18,5 +18,8 @@ def dealt(plan: RunPlan) -> array[int]:
     questions, found = SharedQuestions(plan.tasks), array("H")
     for number in numbers:
         digest = questions.digest(number)
-        found.append((number if digest is None else digest) % shards)
+        if digest is None:
+            found.append(number % shards)
+        else:
+            found.append(int.from_bytes(digest) % shards)
     return found

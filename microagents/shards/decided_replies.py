@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -15,13 +14,13 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.files import replacing
 from microagents.base.logs import log
 from microagents.journal.reading import SUFFIX, Reader
-from microagents.runs.driver.shared_questions import SharedQuestions
+from microagents.runs.driver.shared_questions import DIGEST_BYTES, SharedQuestions
+from microagents.runs.spool import temporary_table
 from microagents.shards.file_locks import LOCK, locked_if_free
 from microagents.systems.chains.row_task import RowTask
 
 REPLIES = ".replies"
 """Ending of the file beside a journal that holds the decided replies of its run, once that has ended."""
-KEY_BYTES = 12
 Reply = tuple[bytes, str]
 """The key of a question, and the decided reply as JSON."""
 
@@ -34,9 +33,8 @@ def question_keys(tasks: Sequence[RowTask[Any]]) -> list[bytes]:
         digest = questions.digest(number)
         if digest is None:
             columns = msgspec.json.encode(task.row, order="deterministic")
-            keys.append(blake2b(columns, digest_size=KEY_BYTES).digest())
-        else:
-            keys.append(digest.to_bytes(KEY_BYTES))
+            digest = blake2b(columns, digest_size=DIGEST_BYTES).digest()
+        keys.append(digest)
     return keys
 
 
@@ -54,8 +52,7 @@ class DecidedReplies:
         self._folder, self._kind = folder, kind
         self._seen: set[str] = set()
         """Names of the files that were read."""
-        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        self._db.execute("CREATE TABLE replies (question BLOB PRIMARY KEY, reply TEXT NOT NULL) WITHOUT ROWID")
+        self._db = temporary_table(self, "replies (question BLOB PRIMARY KEY, reply TEXT NOT NULL) WITHOUT ROWID")
 
     def of(self, keys: Iterable[bytes]) -> dict[bytes, str]:
         """Return the decided replies to questions, after a look for new files.

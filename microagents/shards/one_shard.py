@@ -103,7 +103,7 @@ def shard_plan(whole: Path, shard: int) -> RunPlan:
         "deploy": {},
         "address": None,
     }
-    return structs.replace(plan, tasks=tasks, settings=settings, shards=0, of_inputs=inputs)
+    return structs.replace(plan, tasks=tasks, settings=settings, shards=0, of_inputs=inputs, sharers=plan.shards)
 
 
 async def _sit(plan: RunPlan, journal: Path, ended: threading.Event) -> Result:

@@ -3,16 +3,18 @@
 - digest: the decisions and the output of one process and of 1, 2, 4 and 8 shards, with duplicates among the rows.
 - kills: shards and drivers are killed with SIGKILL amid their calls, and resumed: the same decisions, the cap, calls bought again.
 - lanes: calls a second of 1 and 4 shards by turns, with 50 ms of latency and 20 calls in flight each.
+- throttle: a server that refuses more than so many requests at a time, asked by one process and by 4 shards, which share its limit.
 - million: short inputs of a simulated model in one shard a CPU: wall time, processor time, memory of all processes.
 
 Exit code 1 if decisions DIFFER, the cap is passed, more is bought again than twice the calls in flight, four shards are less than 3.5 times
-as fast as one, memory grows by half from the first third of the inputs on, or the wall time is above 1.2 times the processor time over the
+as fast as one, the server is not used to 0.7 of its limit or refuses more than 0.03 of the requests of shards, memory grows by half from the first third of the inputs on, or the wall time is above 1.2 times the processor time over the
 CPUs.
 """
 
 from __future__ import annotations
 
 import csv
+import multiprocessing
 import os
 import resource
 import signal
@@ -29,6 +31,7 @@ from pathlib import Path
 from microagents import Result
 from microagents.runs.inspection.runs import inspect_run
 from tests.benchmarks.harness import options_of, until
+from tests.benchmarks.throttle import serve
 from tests.shards.towns import SPEC, asked
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +41,9 @@ IN_FLIGHT = 20
 SHARDS = 3
 """Shards of a run that is killed."""
 SIMULATED = "sim:gpt-4.1-mini@error=0.1"
-PARTS = ("digest", "kills", "lanes", "million")
+PARTS = ("digest", "kills", "lanes", "throttle", "million")
+SERVER_LIMIT, SERVER_LATENCY_S, SERVED_S = 60, 1.0, 75.0
+LEAST_IN_USE, MOST_REFUSED = 0.7, 0.03
 TREE_EVERY_S = 1.0
 MOST_GROWTH, MOST_WALL = 1.5, 1.2
 
@@ -168,6 +173,34 @@ def is_shared(log: Path, processes: int) -> bool:
     return len({line.partition(" ")[0] for line in lines}) >= processes
 
 
+def throttle(folder: Path) -> bool:
+    """Let one process, then four shards follow the limit of a server."""
+    holds = []
+    for shards in (0, 4):
+        place = folder / str(shards)
+        place.mkdir(parents=True)
+        (place / "walks.jsonl").write_text('{"length": 100000}\n' * 200, encoding="utf-8")
+        ours, theirs = multiprocessing.get_context("spawn").Pipe()
+        served = (theirs, [SERVER_LIMIT], SERVED_S, SERVER_LATENCY_S)
+        server = multiprocessing.get_context("spawn").Process(target=serve, args=served, daemon=True)
+        server.start()
+        words = ["run", "drift", "--inputs", str(place / "walks.jsonl"), "--runs-dir", str(place), "--yes", "-k", "2"]
+        words += ["--model", f"openai:m@base_url=http://127.0.0.1:{ours.recv()}/v1"]
+        run = begun([sys.executable, "-m", "microagents", *words, *(["--shards", str(shards)] if shards else [])])
+        limit, mean, _, refusals, _ = ours.recv()
+        share = ours.recv()
+        run.send_signal(signal.SIGINT)
+        run.wait()
+        ours.send(None)
+        server.join()
+        print(
+            f"throttle: {shards or 'no'} shards: {mean:.1f} of {limit} requests in flight after {SERVED_S - 45:.0f} s; {refusals} refused, "
+            f"{share:.2%} of all"
+        )
+        holds.append(mean >= LEAST_IN_USE * limit and share <= MOST_REFUSED)
+    return all(holds)
+
+
 def million(inputs: int, folder: Path) -> bool:
     """Do many short inputs, one shard a CPU."""
     table(folder, inputs)
@@ -223,6 +256,7 @@ def main() -> None:
             "digest": lambda: digest(options.rows, folder / "digest"),
             "kills": lambda: kills(options.rows, folder / "kills", options.kills),
             "lanes": lambda: lanes(options.rows, folder / "lanes"),
+            "throttle": lambda: throttle(folder / "throttle"),
             "million": lambda: million(options.inputs, folder / "million"),
         }
         for part in options.part:

@@ -17,6 +17,7 @@ from microagents.roles.limits.held_leases import UNPRICED, HeldLease, LeaseHolde
 from microagents.roles.limits.leases import Acquire
 from microagents.roles.limits.loss_marks import Marks, lost_of
 from microagents.roles.limits.reservations import CALLS, CONCURRENCY, COST, TOKENS, UNITS_PER_USD, units
+from microagents.roles.limits.shared_cuts import SharedCuts
 from microagents.roles.limits.unread import Unread
 
 REPLIES_S = 0.2
@@ -84,6 +85,8 @@ class Limiter:
         on_outage: called when a provider is out, or delivers again.
         on_settled: called with the cost in US dollars that is counted for so many calls which no price was known for.
         on_short: called when calls wait for a commit that raises the marks; None without a journal that outlives the process.
+        sharers: number of runs that share the providers.
+        cuts: tells these of cuts; None without others.
     """
 
     def __init__(
@@ -94,8 +97,11 @@ class Limiter:
         on_outage: Callable[[], None],
         on_settled: Callable[[float, int], None],
         on_short: Callable[[], None] | None,
+        sharers: int = 1,
+        cuts: SharedCuts | None = None,
     ) -> None:
         self._on_stop, self._on_outage, self._on_settled = on_stop, on_outage, on_settled
+        self._start, self._cuts = max(1, START // sharers), cuts
         self._bounds: dict[str, Bound] = {}
         self._queue = Queue(self._bounds)
         self.marks = Marks(self._bounds, on_short)
@@ -245,8 +251,8 @@ class Limiter:
             if name in request.rates:
                 self._bounds[name] = RateBound(request.rates[name], self._loop.time())
             else:
-                self._bounds[name] = Bound(START, renews=True)
-                self._throttles[name] = Throttle()
+                self._bounds[name] = Bound(self._start, renews=True)
+                self._throttles[name] = Throttle(self._start)
                 self._unread[name] = Unread()
 
     def change(self, settings: Mapping[str, Any], account: Account) -> None:
@@ -324,6 +330,8 @@ class Limiter:
         self._count_replies(name)
         if ended.outcome == "refused":
             throttle.refuse(self._loop.time(), ended.wait_s)
+            if self._cuts is not None and held.epoch != throttle.epoch:
+                self._cuts.tell(name, ended.wait_s)
         else:
             throttle.fail(self._loop.time())
         self._report_outage(name, throttle)
@@ -338,13 +346,21 @@ class Limiter:
             self._stop(unread.said, "correct the server or the address, and resume")
 
     def _count_replies(self, name: str) -> None:
-        """Let a throttle grow by the replies since it last could."""
+        """Let a throttle grow by the replies since it last could, after the cuts of other runs."""
+        if self._cuts is not None:
+            self._follow(self._cuts)
         if replied := self._replied.pop(name, 0):
             bound, throttle = self._bounds[name], self._throttles[name]
             throttle.reply(replied, bound.most_held, self._loop.time())
             bound.most_held = bound.held
             self._report_outage(name, throttle)
             self._deal_soon()
+
+    def _follow(self, cuts: SharedCuts) -> None:
+        for cut in cuts.heard():
+            throttle = self._throttles.get(cut.throttle)
+            if throttle is not None:
+                throttle.follow(self._loop.time(), cut.wait_s)
 
     def _report_outage(self, name: str, throttle: Throttle) -> None:
         """Report that a provider is out, or delivers again."""

@@ -12,7 +12,7 @@ from microagents.base.errors import ModelUnavailable, NotSent
 from microagents.elections.election import total_usd
 from microagents.journal.messages import Ended, Outcome
 from microagents.models.model import Call, Most
-from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
+from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS, Rate
 from microagents.replies.chat import Sample, Usage
 from microagents.roles.limits.leases import Acquire, Leases
 from microagents.roles.limits.reservations import CALLS, Reservation, Reservations
@@ -108,9 +108,11 @@ class Permits:
     Args:
         settings: settings of the run.
         leases: leases of the solver.
+        sharers: number of runs that share that allowance.
     """
 
-    def __init__(self, settings: Mapping[str, Any], leases: Leases) -> None:
+    def __init__(self, settings: Mapping[str, Any], leases: Leases, sharers: int = 1) -> None:
+        self._sharers = sharers
         self.reservations = Reservations(settings)
         self._leases = leases
         self._block: Block | None = None
@@ -187,8 +189,9 @@ class Permits:
                 reserved = self._reserved(backend, call)
                 attempt.most, attempt.permit = reserved.most, Permit(number=0, counted={}, reserved=reserved)
             return
+        rates = {kind: each.shared(self._sharers) for kind, each in backend.model.rates.items()}
         in_flight = {} if throttle is None else {throttle: 1}
-        reserved, counted = self._reserved(backend, call), _counted_by_provider(backend, call)
+        reserved, counted = self._reserved(backend, call), _counted_by_provider(backend, call, rates)
         if call.samples == 1:
             least = reserved
         else:
@@ -202,7 +205,7 @@ class Permits:
             samples=call.samples,
             unstated=reserved.unstated,
             throttle=throttle,
-            rates={_bound_of(backend, kind): rate for kind, rate in backend.model.rates.items()},
+            rates={_bound_of(backend, kind): rate for kind, rate in rates.items()},
             is_marked=not backend.model.is_patient,
         )
         number, held = await self._leases.acquire(wanted)
@@ -210,7 +213,7 @@ class Permits:
             held[name] < amount for name, amount in reserved.amounts.items()
         ):  # the limits lack room for all samples
             call = structs.replace(call, samples=call.samples - 1)
-            reserved, counted = self._reserved(backend, call), _counted_by_provider(backend, call)
+            reserved, counted = self._reserved(backend, call), _counted_by_provider(backend, call, rates)
         reserved = reserved.granted(held)
         attempt.call, attempt.most = call, reserved.most
         attempt.permit = Permit(number=number, counted=counted, reserved=reserved)
@@ -252,9 +255,8 @@ def _bound_of(backend: Backend, kind: str) -> str:
     return f"{backend.throttled_as}, {kind}{A_MINUTE}"
 
 
-def _counted_by_provider(backend: Backend, call: Call) -> dict[str, int]:
+def _counted_by_provider(backend: Backend, call: Call, rates: Mapping[str, Rate]) -> dict[str, int]:
     """Estimated share of a call in the requests and tokens that its provider allows each minute."""
-    rates = backend.model.rates
     if not rates:
         return {}
     read = call.prompt.size // CHARS_PER_TOKEN

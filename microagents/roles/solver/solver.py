@@ -69,7 +69,7 @@ class Solver(Role):
         self._loop = asyncio.get_running_loop()
         self._outages = OutageReports(self._max_outage_s, self._record)
         self._leases = Leases(self.ask, self._accounts.end_lease)
-        self._permits = Permits(context.settings, self._leases)
+        self._permits = Permits(context.settings, self._leases, context.sharers)
         self._attempts = Attempts(context, self._accounts, self._permits, self.content)
         self._conditions = Conditions()
 

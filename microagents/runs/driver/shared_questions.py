@@ -14,9 +14,11 @@ from microagents.journal.messages import InputEnding
 from microagents.replies.chat import Prompt
 from microagents.runs.cells import SHARED
 from microagents.runs.plan import RunPlan
+from microagents.runs.spool import temporary_table
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import Task
 
+DIGEST_BYTES = 12
 _BY_ROW = ("flag", "verify", "oracle", "correct", "advance", "result", "done", "start")
 """Methods that may look at columns that the prompt does not show."""
 
@@ -45,15 +47,14 @@ class SharedQuestions:
     """For each row the first one that asks the same question, and the rows that wait for the end of another.
 
     Args:
-        tasks: the rows. The digests of their questions are kept, so each row takes some hundred bytes.
+        tasks: the rows. The digests of their questions are in an unnamed temporary file, so that memory does not grow with the rows.
     """
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._tasks = tasks
         kind = type(tasks[0])
         self._needs_row = any(getattr(kind, name) is not getattr(RowTask, name) for name in _BY_ROW)
-        self._firsts: dict[int, int] = {}
-        """The first row of each question, by the digest of the question."""
+        self._firsts = temporary_table(self, "firsts (question BLOB PRIMARY KEY, number INTEGER) WITHOUT ROWID")
         self._later: dict[int, int] = {}
         """The first row of the question of a row, if that is another one."""
         self._waiting: dict[int, list[int]] = {}
@@ -64,7 +65,12 @@ class SharedQuestions:
     def note(self, number: int) -> None:
         """Take note of the question of the next row. Rows are noted in their order."""
         digest = self.digest(number)
-        if digest is not None and (first := self._firsts.setdefault(digest, number)) != number:
+        if digest is None:
+            return
+        if self._firsts.execute("INSERT OR IGNORE INTO firsts VALUES (?, ?)", (digest, number)).rowcount:
+            return
+        (first,) = self._firsts.execute("SELECT number FROM firsts WHERE question = ?", (digest,)).fetchone()
+        if first != number:
             self._later[number] = first
 
     def first_of(self, number: int) -> int | None:
@@ -87,7 +93,7 @@ class SharedQuestions:
             self._unsolved.setdefault(ending.input, []).extend(found)
         return found
 
-    def digest(self, number: int) -> int | None:
+    def digest(self, number: int) -> bytes | None:
         """Return the digest of the question of a row; None if it cannot be asked."""
         task = self._tasks[number]
         assert isinstance(task, RowTask)
@@ -97,4 +103,4 @@ class SharedQuestions:
             terms = msgspec.json.encode((asked, task.row if self._needs_row else judged_by), order="deterministic")
         except (MicroagentsError, TypeError, ValueError):  # the row fails by itself, in the words of its own error
             return None
-        return int.from_bytes(blake2b(terms, digest_size=12).digest())
+        return blake2b(terms, digest_size=DIGEST_BYTES).digest()
