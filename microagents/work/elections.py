@@ -216,16 +216,16 @@ class Elections(Generic[T, G]):
 
     def _completed_by(self, reply: type[Reply]) -> Callable[[Prompt], Prompt]:
         """How a prompt is completed: by the form of the reply, and by the tools for looking things up."""
-        task = self.task
+        task, weighs = self.task, self.weighs  # `self` in the function would be a cycle of references
 
         def with_form(prompt: Prompt) -> Prompt:
-            if issubclass(reply, Calls) and prompt.tools and not self.weighs:
+            if issubclass(reply, Calls) and prompt.tools and not weighs:
                 form = system_with_instructions(prompt.calls_as_text, reply, task.format, task.reasoning)
                 return structs.replace(prompt, calls_as_text=form)
             system = system_with_instructions(prompt.system, reply, task.format, task.reasoning)
             return structs.replace(prompt, system=system)
 
-        if not task.looks_up or self.weighs:
+        if not task.looks_up or weighs:
             return with_form
         specs = task.toolbox.specs.values()
         tools, lines = described(

@@ -7,8 +7,8 @@
 - million: short inputs of a simulated model in one shard a CPU: wall time, processor time, memory of all processes.
 
 Exit code 1 if decisions DIFFER, the cap is passed, more is bought again than twice the calls in flight, four shards are less than 3.5 times
-as fast as one, the server is not used to 0.7 of its limit or refuses more than 0.03 of the requests of shards, memory grows by half from the first third of the inputs on, or the wall time is above 1.2 times the processor time over the
-CPUs.
+as fast as one, the server is not used to 0.7 of its limit or refuses more than 0.03 of the requests, memory grows by half from the first
+third of the inputs on, or the wall time is above 1.2 times the processor time over the CPUs.
 """
 
 from __future__ import annotations

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+from collections import Counter
+
 import pytest
 
+from microagents import run_sync
+from microagents.roles.limits.held_leases import HeldLease
+from microagents.roles.voter import RunningElection
+from microagents.work.durable import Work
 from tests.benchmarks.soak import soak
+from tests.shards.towns import Towns
 
 AGAIN = """
 import tempfile, threading, time
@@ -20,6 +28,18 @@ LEAKS = {
     "view": "kept.append(open('/dev/null'))",
     "double": "tempfile.NamedTemporaryFile(delete=False).write(bytes(100_000))",
 }
+
+
+def test_what_an_input_has_used_is_freed_without_the_garbage_collector() -> None:
+    rows = Towns.rows([{"town": f"town {number}", "id": str(number)} for number in range(30)])
+    before = Counter(map(type, gc.get_objects()))
+    gc.disable()
+    try:
+        run_sync(rows, models="sim:perfect", k=1, runs_dir=None, max_calls=100)
+        after = Counter(map(type, gc.get_objects()))
+    finally:
+        gc.enable()
+    assert [after[each] - before[each] for each in (RunningElection, Work, HeldLease)] == [0, 0, 0]
 
 
 @pytest.mark.slow
