@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 import typer
 from msgspec import structs
@@ -21,6 +21,7 @@ from microagents.cli.options import ASKED_FROM_USD
 from microagents.cli.reporting import EXIT_CODES, WRONG, echo, json_text
 from microagents.cli.trusting import has_terminal
 from microagents.journal.messages import InputEnding
+from microagents.runs.driver.begin import resume
 from microagents.runs.driver.forecast import Forecast
 from microagents.runs.driver.keywords import RunControl
 from microagents.runs.inspection.runs import calls_waiting, decide
@@ -85,10 +86,8 @@ def run_in_terminal(
     return asyncio.run(_run_with_display(watched, start, stream=stream, ask=ask))
 
 
-def answered_in_terminal(
-    watched: Watched, result: Result, runs_dir: Path, again: Callable[..., Any], *, stream: bool = False
-) -> Result:
-    """Ask the person at a terminal about the calls that wait, and go on with the run by ``again``, until none is left."""
+def answered_in_terminal(watched: Watched, result: Result, runs_dir: Path, *, stream: bool = False) -> Result:
+    """Ask the person at a terminal about the calls that wait, and go on with the run, until none is left."""
     run_id = result.run_id
     while result.outcome == "undecided" and result.journal is not None and has_terminal():
         said = [_ask_person(each, run_id, runs_dir) for each in calls_waiting(runs_dir, run_id)]
@@ -96,7 +95,7 @@ def answered_in_terminal(
             break
         result = run_in_terminal(
             watched,
-            lambda control, _: again(run_id, runs_dir=runs_dir, **control),
+            lambda control, _: resume(run_id, runs_dir=runs_dir, **control),
             stream=stream,
             yes=True,
         )

@@ -28,7 +28,7 @@ from microagents.journal.digests import in_order
 from microagents.journal.messages import Account, InputEnding, OpenElection, Recalled
 from microagents.journal.opening import holds_nothing, watch_unclear
 from microagents.journal.queries import Row
-from microagents.journal.reading import SUFFIX, KeptText, Reader, journal_of
+from microagents.journal.reading import SUFFIX, Reader, journal_of
 from microagents.journal.requests import PersonDecision
 from microagents.journal.seals import broken_seals, is_sealed
 from microagents.journal.shard_sums import with_shards
@@ -250,14 +250,6 @@ class ShardedReader(Reader):
 
     # -- one place --------------------------------------------------------------------------------------------------------------------
 
-    def overview(self, of_input: int, start: int = 0) -> bytes:
-        """Return a byte for each step of an input from a number on."""
-        return self.holding(str(of_input)).overview(of_input, start)
-
-    def differences(self, other: Reader, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
-        """Yield the paths at which another run decided otherwise, and both values as JSON; None for no decision."""
-        return self.holding(str(of_input)).differences(other, of_input)
-
     def input_ending(self, number: int) -> InputEnding | None:
         """Return how one of many inputs ended; None if it has not."""
         return self.holding(str(number)).input_ending(number)
@@ -269,18 +261,6 @@ class ShardedReader(Reader):
     def decision_at(self, path: str) -> Recalled | None:
         """Return the decision or the answer at a path; None if there is none."""
         return self.holding(path).decision_at(path)
-
-    def texts_at(self, path: str) -> list[KeptText]:
-        """Return the texts of replies at a path, as far as they are kept, in launch order."""
-        return self.holding(path).texts_at(path)
-
-    def ended_at(self, number: int) -> str | None:
-        """Return the time at which an input ended, in UTC; None if it has not."""
-        return self.holding(str(number)).ended_at(number)
-
-    def of_input(self, number: int) -> tuple[dict[str, Recalled], list[OpenElection]]:
-        """Return the decisions of one input by path, and its open elections, from one state of the journal."""
-        return self.holding(str(number)).of_input(number)
 
 
 def _problems_of(shard: Path) -> list[str]:

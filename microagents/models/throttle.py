@@ -120,7 +120,8 @@ class Throttle:
         self._cuts = self._cuts + 1 if self._replies < self._limit / 10 else 0
         self._refused_at = self._limit
         if now_s >= self._next_cut_s:
-            self._cut(now_s, wait_s)
+            self._limit *= CUT
+            self._next_cut_s = now_s + (CUT_EVERY_S if wait_s is None else wait_s)
         elif not self._cuts:  # it has grown back to what the provider takes
             self._limit -= 2
             self._is_frozen = True
@@ -128,16 +129,13 @@ class Throttle:
             self._limit *= CUT if self._cuts == 1 else DEEP_CUT
         self._begin_epoch()
 
-    def follow(self, now_s: float, wait_s: float | None = None) -> None:
-        """Cut as another run has, which shares the provider; later refusals are this run's own."""
+    def follow(self, now_s: float) -> None:
+        """Cut as another run has, which shares the provider, unless this one has cut of late."""
         if now_s >= self._next_cut_s:
             self._refused_at = self._limit
-            self._cut(now_s, wait_s)
+            self._limit *= CUT
+            self._next_cut_s = now_s + CUT_EVERY_S
             self._begin_epoch()
-
-    def _cut(self, now_s: float, wait_s: float | None) -> None:
-        self._limit *= CUT
-        self._next_cut_s = now_s + (CUT_EVERY_S if wait_s is None else wait_s)
 
     def _begin_epoch(self) -> None:
         self._limit = max(1.0, self._limit)

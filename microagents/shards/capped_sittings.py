@@ -12,7 +12,7 @@ from microagents.base.errors import MicroagentsError
 from microagents.journal.messages import Account
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
-from microagents.shards.file_locks import LOCK, locked_if_free
+from microagents.shards.file_locks import LOCK, locked
 from microagents.shards.shared_cap import SharedCap
 
 CAP = "cap.marks"
@@ -70,14 +70,14 @@ class CappedSittings:
             if after.calls > before.calls:
                 continue
             if part.is_last:
-                return f"the cap of all runs, {cap.text}, is reached: do it again with a higher one"
+                return f"{cap.text} is reached over all runs that share it"
             self._settle_dead(cap)
             time.sleep(WAIT_S)
 
     def _settle_dead(self, cap: SharedCap) -> None:
         """Give back the parts of runs whose process has died."""
         for place in cap.holders():
-            with suppress(MicroagentsError, OSError), locked_if_free(self._folder / f"{place}{LOCK}") as is_free:
+            with suppress(MicroagentsError, OSError), locked(self._folder / f"{place}{LOCK}", waits=False) as is_free:
                 if is_free:
                     cap.settle(place, self._account(place))
 

@@ -16,7 +16,7 @@ from microagents.base.logs import log
 from microagents.journal.reading import SUFFIX, Reader
 from microagents.runs.driver.shared_questions import DIGEST_BYTES, SharedQuestions
 from microagents.runs.spool import temporary_table
-from microagents.shards.file_locks import LOCK, locked_if_free
+from microagents.shards.file_locks import LOCK, locked
 from microagents.systems.chains.row_task import RowTask
 
 REPLIES = ".replies"
@@ -103,7 +103,7 @@ class DecidedReplies:
 
     def _read_journal(self, path: Path) -> None:
         """Read the replies of a run whose process has died. One under way is read once it has ended."""
-        with locked_if_free(path.with_suffix(LOCK)) as is_free:
+        with locked(path.with_suffix(LOCK), waits=False) as is_free:
             if is_free:
                 with suppress(InvalidUsage):  # it was begun and nothing is recorded, or it is damaged
                     self._add(list(self._decided_in(path)))

@@ -13,25 +13,21 @@ LOCK = ".lock"
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file that is made for it and removed after it; wait for another process or thread that holds it.
+def locked(path: Path, *, waits: bool = True) -> Iterator[bool]:
+    """Hold the lock of a file that is made for it and removed after it; yields whether it is held.
+
+    Args:
+        path: the file.
+        waits: whether to wait for another process or thread that holds it.
 
     Raises:
         OSError: the file cannot be made, or its file system has no locks.
     """
-    file = _taken(path, fcntl.LOCK_EX)
+    how = fcntl.LOCK_EX
+    if not waits:
+        how |= fcntl.LOCK_NB
     try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(file)
-
-
-@contextmanager
-def locked_if_free(path: Path) -> Iterator[bool]:
-    """Hold the same lock if it is free; yields whether it was."""
-    try:
-        file = _taken(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file = _taken(path, how)
     except BlockingIOError:
         yield False
         return

@@ -9,7 +9,7 @@ import sys
 import threading
 from array import array
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -40,8 +40,8 @@ class ShardEnding(Struct, frozen=True, kw_only=True):
 
     outcome: RunOutcome
     reason: str | None = None
-    by: Literal["itself", "cap", "error"] = "itself"
-    """What ended it: its work or its outcome, the cap of the whole, or an error."""
+    is_error: bool = False
+    """Whether its process failed, and not its inputs."""
 
 
 def do_shard(whole: Path, shard: int, ended: threading.Event) -> ShardEnding:
@@ -68,11 +68,11 @@ def do_shard(whole: Path, shard: int, ended: threading.Event) -> ShardEnding:
             if found and found[-1].outcome == "completed":
                 seal(journal)
     except MicroagentsError as error:
-        return ShardEnding(outcome="failed", reason=str(error), by="error")
+        return ShardEnding(outcome="failed", reason=str(error), is_error=True)
     except (OSError, sqlite3.Error) as error:
         return ShardEnding(outcome="stopped", reason=f"{error}; all decisions so far are kept")
-    if not found or found[-1].reason != reason:
-        return ShardEnding(outcome="stopped", reason=reason, by="cap")
+    if not found or found[-1].reason != reason:  # the cap is reached
+        return ShardEnding(outcome="stopped", reason=reason)
     return ShardEnding(outcome=found[-1].outcome, reason=reason)
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
+from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, nullcontext
-from functools import partial
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Unpack
 
 from msgspec import structs
 
@@ -23,103 +21,75 @@ from microagents.journal.messages import Account, RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, request_of, said_by
 from microagents.journal.seals import is_sealed
-from microagents.journal.sharded import FOLDER, MOST_SHARDS, open_run, read_dealt, shard_journal, write_dealt
+from microagents.journal.sharded import FOLDER, open_run, read_dealt, shard_journal, write_dealt
 from microagents.journal.sitting import JournalConfig
 from microagents.journal.writer import Writer
 from microagents.roles.live_requests import LiveRequests
 from microagents.roles.solver.backends import Backends
 from microagents.runs.driver.batch import UNSOLVED, outcome_of
-from microagents.runs.driver.begin import RunKeywords, begin, resume, run
 from microagents.runs.driver.conducting import INTERRUPTED
-from microagents.runs.driver.execute import check_plan, completed_result, told_forecast
+from microagents.runs.driver.execute import told_forecast
 from microagents.runs.driver.keywords import RunControl
+from microagents.runs.driver.shared_questions import SharedQuestions, may_share
 from microagents.runs.inspection.runs import recorded_result
-from microagents.runs.plan import RunPlan, experiment_of
+from microagents.runs.plan import RunPlan
 from microagents.runs.result import Result
 from microagents.runs.settings import option_of
-from microagents.runs.strategies import Models
-from microagents.shards.dealing import dealt
 from microagents.shards.one_shard import ShardEnding, do_shard
 from microagents.shards.shard_processes import ShardPool, ShardProcesses
-from microagents.task import Task
 
 PROGRESS_EVERY_S = 1.0
 """Interval between sums of the accounts of all shards."""
 MOST_DEATHS = 3
 """Deaths of a shard's process in a row, without a call between them, after which the run fails."""
 Ending = tuple[RunOutcome, str | None]
-Begin = Callable[..., Coroutine[None, None, Result]]
-"""Begins or continues a run."""
-
-
-async def run_in_shards(
-    task: Task | Sequence[Task], *, shards: int, models: Models, **given: Unpack[RunKeywords]
-) -> Result:
-    """Do many inputs in shards, each a run with a journal of its own; or continue that.
-
-    Args:
-        task: the inputs.
-        shards: their number.
-        models: as for `run`.
-        given: keywords of `run`.
-
-    Raises:
-        InvalidUsage: an argument is wrong, or does not go with shards; nothing was started.
-    """
-    return await begin(task, models, given, shards=shards, execute=execute_in_shards)
-
-
-async def resume_in_shards(run_id: str, **given: Any) -> Result:
-    """Continue a run in shards; see `microagents.resume`."""
-    return await resume(run_id, execute=execute_in_shards, **given)
 
 
 async def execute_in_shards(
     plan: RunPlan,
     journal: Path | None,
+    experiment: Experiment,
+    own: Sequence[str],
     *,
-    only: Sequence[int] | None = None,
-    accepted: Sequence[str] = (),
+    only: Sequence[int] | None,
+    accepted: Sequence[str],
     control: RunControl,
-    pool: ShardPool | None = None,
 ) -> Result:
     """Begin a run in shards or continue it, until it ends.
 
     Args:
         plan: its plan, with the number of shards.
         journal: the journal of the whole.
+        experiment: the experiment of the plan.
+        own: options of each input that differ from the first one's, as JSON.
         only: None, since shards do all inputs.
         accepted: fields that may differ from the recorded experiment.
         control: of the caller.
-        pool: does the shards; by default processes of this machine, or Ray actors as the runtime says.
 
     Raises:
         InvalidUsage: the plan cannot be done in shards.
     """
-    experiment, own = experiment_of(plan)
-    _check(plan, experiment, journal, control)
+    if journal is None:
+        raise InvalidUsage("each shard has a journal: leave --no-journal or --shards out")
+    _check(plan, experiment, control)
     if only is not None or accepted:
         raise InvalidUsage(
             "shards do all inputs that are not completed, and accept no change of the run; leave --input and --accept-change out"
         )
-    assert journal is not None
-    if (completed := completed_result(journal, experiment, own, accepted)) is not None:
-        return structs.replace(completed, source=type(plan.tasks[0]))
-    check_plan(plan, journal)
     make_folder(journal.parent)
     if plan.settings["runtime"] != "ray":  # there keys are where the shards are
         await _try_models(plan)
     told_forecast(plan, journal, control)
     make_folder(journal.with_suffix(FOLDER))
     if holds_nothing(journal):
-        write_dealt(journal, await asyncio.to_thread(dealt, plan))
+        write_dealt(journal, await asyncio.to_thread(_dealt, plan))
     writer = Writer(JournalConfig(path=journal, experiment=experiment, own=own))
-    async with nullcontext(pool) if pool is not None else _pool_of(plan) as found:
+    async with _pool_of(plan) as pool:
         await writer.open()
         try:
             await writer.do(lambda store: store.records.begin_work())
             await writer.do(lambda store: store.commit([]))
-            outcome, reason = await _Shards(plan, journal, writer, found, control).conduct()
+            outcome, reason = await _Shards(plan, journal, writer, pool, control).conduct()
             await writer.do(lambda store: store.end(outcome, reason, "", None))
         finally:
             await writer.close()
@@ -155,24 +125,24 @@ async def _pool_of(plan: RunPlan) -> AsyncIterator[ShardPool]:
         yield pool
 
 
-def _check(plan: RunPlan, experiment: Experiment, journal: Path | None, control: RunControl) -> None:
+def _check(plan: RunPlan, experiment: Experiment, control: RunControl) -> None:
     settings = plan.settings
     if not plan.listed:
         raise InvalidUsage(
             "--shards deals many inputs to runs, and this is one task, whose steps follow each other: give --inputs FILE, or leave "
             "--shards out"
         )
-    if journal is None:
-        raise InvalidUsage("each shard has a journal: leave --no-journal or --shards out")
     if plan.model_objects or experiment.recipe.needs_program:
         raise InvalidUsage(
             "a shard is a process of its own, which must find task, strategy and models by name; leave --shards out"
         )
-    for name in ("max_tokens", "reuse", "batch"):
+    for name, why in (("max_tokens", "share --max-calls and --max-cost alone"), ("reuse", "take over no replies")):
         if settings[name] is not None:
-            raise InvalidUsage(
-                f"{option_of(name)} does not go with --shards, which share --max-calls and --max-cost; leave one out"
-            )
+            raise InvalidUsage(f"{option_of(name)} does not go with --shards, which {why}; leave one out")
+    if plan.context().is_in_batches:
+        raise InvalidUsage(
+            "--batch and @batch do not go with --shards, since a part of the cap may end before a batch does; leave one out"
+        )
     for name in ("on_decision", "on_ask", "on_ending", "on_solution"):
         if control.get(name) is not None:
             raise InvalidUsage(
@@ -180,24 +150,17 @@ def _check(plan: RunPlan, experiment: Experiment, journal: Path | None, control:
             )
 
 
-def engine_of(shards: str | None) -> tuple[Begin, Begin]:
-    """Return the functions that begin and that continue a run.
-
-    Args:
-        shards: the word of the command line: a number, or `auto`; None for one process.
-
-    Raises:
-        InvalidUsage: it is another word.
-    """
-    if shards is None:
-        return run, resume
-    if shards == "auto":
-        number = os.cpu_count() or 1
-    elif shards.isdecimal() and 1 <= int(shards) <= MOST_SHARDS:
-        number = int(shards)
-    else:
-        raise InvalidUsage(f"--shards is a number from 1 to {MOST_SHARDS:,} or `auto`, not {shards!r:.100}")
-    return partial(run_in_shards, shards=number), resume_in_shards
+def _dealt(plan: RunPlan) -> array[int]:
+    """Return the shard of each input: by its number, or by the digest of its question if rows that ask the same share a reply."""
+    shards = plan.shards
+    numbers = range(len(plan.tasks))
+    if not may_share(plan):
+        return array("H", (number % shards for number in numbers))
+    questions, found = SharedQuestions(plan.tasks), array("H")
+    for number in numbers:
+        key = questions.digest(number) or number.to_bytes(8)
+        found.append(int.from_bytes(key) % shards)
+    return found
 
 
 class _Shards:
@@ -259,7 +222,7 @@ class _Shards:
                 calls = account.calls
                 if deaths == MOST_DEATHS:
                     reason = f"{error}, {deaths} times without a call between"
-                    return ShardEnding(outcome="failed", reason=reason, by="error")
+                    return ShardEnding(outcome="failed", reason=reason, is_error=True)
                 log().warning(f"{error}; it continues from its journal")
             finally:
                 self._open.discard(shard)
@@ -320,13 +283,9 @@ class _Shards:
             return "completed", None
         if self._ending is not None:
             return self._ending
-        by = {each.by: each for each in endings if each.outcome != "completed"}
-        if "error" in by:
-            return "failed", by["error"].reason
-        if "cap" in by:
-            caps = {name: self._plan.settings[name] for name in ("max_calls", "max_cost_usd")}
-            texts = [f"{option_of(name)} {value:g} is reached" for name, value in caps.items() if value is not None]
-            return "stopped", f"{' or '.join(texts)} over all shards"
+        for each in endings:
+            if each.is_error:
+                return "failed", each.reason
         for each in endings:
             if each.outcome in ("stopped", "interrupted"):
                 return "stopped", each.reason

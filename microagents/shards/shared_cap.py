@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,8 +12,10 @@ from microagents.journal.messages import Account
 from microagents.journal.opening import BUSY_S
 from microagents.roles.limits.loss_marks import part_of
 from microagents.roles.limits.reservations import UNITS_PER_USD, units
+from microagents.runs.settings import option_of
 
 MAX_CALLS, MAX_COST = "max_calls", "max_cost_usd"
+UNITS = {MAX_CALLS: 1, MAX_COST: UNITS_PER_USD}
 _TABLE = """
 CREATE TABLE IF NOT EXISTS marks (
     run TEXT, cap TEXT, used INTEGER NOT NULL, mark INTEGER NOT NULL, PRIMARY KEY (run, cap)
@@ -48,11 +50,10 @@ class SharedCap:
 
     def __init__(self, path: Path, *, max_calls: int | None, max_cost_usd: float | None) -> None:
         self._path = path
-        self._totals: dict[str, int] = {}
-        if max_calls is not None:
-            self._totals[MAX_CALLS] = max_calls
-        if max_cost_usd is not None:
-            self._totals[MAX_COST] = int(max_cost_usd * UNITS_PER_USD)
+        self._caps = {
+            name: most for name, most in ((MAX_CALLS, max_calls), (MAX_COST, max_cost_usd)) if most is not None
+        }
+        self._totals = {name: int(most * UNITS[name]) for name, most in self._caps.items()}
 
     def take(self, run: str, account: Account) -> CapPart:
         """Take a part for a run that has used up the amounts of its account, and holds nothing else.
@@ -68,11 +69,10 @@ class SharedCap:
                 free = max(0, total - used[cap] - reserved)
                 taken = free if others is None else part_of(free)
                 marks[cap] = used[cap] + taken
-            if any(mark == used[cap] for cap, mark in marks.items()):
-                marks = {cap: used[cap] for cap in marks}
+            is_free = all(mark > used[cap] for cap, mark in marks.items())
             for cap, mark in marks.items():
-                db.execute(_SET, (run, cap, used[cap], mark))
-        if marks == {cap: used[cap] for cap in marks}:
+                db.execute(_SET, (run, cap, used[cap], mark if is_free else used[cap]))
+        if not is_free:
             return CapPart({}, others is None)
         limits: dict[str, Any] = dict(marks)
         if MAX_COST in marks:
@@ -103,10 +103,7 @@ class SharedCap:
     @property
     def text(self) -> str:
         """The cap, for people."""
-        totals: Mapping[str, object] = self._totals
-        if MAX_COST in totals:
-            totals = {**totals, MAX_COST: f"{self._totals[MAX_COST] / UNITS_PER_USD:g}"}
-        return ", ".join(f"{cap}={total}" for cap, total in totals.items())
+        return " or ".join(f"{option_of(name)} {most:g}" for name, most in self._caps.items())
 
     @staticmethod
     def _used(account: Account) -> dict[str, int]:

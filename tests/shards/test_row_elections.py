@@ -12,7 +12,7 @@ import pytest
 from microagents.journal.messages import Account
 from microagents.runs.inspection.runs import inspect_run
 from microagents.shards.capped_sittings import CAP
-from microagents.shards.file_locks import locked, locked_if_free
+from microagents.shards.file_locks import locked
 from microagents.shards.row_elections import RowElections
 from microagents.shards.shared_cap import SharedCap
 from tests.shards.towns import SPEC, Towns, asked
@@ -73,7 +73,7 @@ def test_one_cap_bounds_all_runs_and_a_higher_one_continues_them(tmp_path: Path)
     assert len(asked(tmp_path / "log")) <= 20
     assert {each.state for each in first} == {"decided"}
     assert {(each.state, each.why) for each in second} >= {
-        ("not done", "the cap of all runs, max_calls=20, is reached: do it again with a higher one")
+        ("not done", "--max-calls 20 is reached over all runs that share it")
     }
     calls = len(asked(tmp_path / "log"))
     assert {each.state for each in elections(tmp_path, max_cost_usd=1.0).decide(rows(4, 20))} == {"decided"}
@@ -118,8 +118,8 @@ def test_a_second_attempt_waits_for_the_first_and_asks_nothing(tmp_path: Path) -
 
 
 def test_a_lock_ends_with_its_file_and_is_taken_by_one(tmp_path: Path) -> None:
-    with locked(tmp_path / "a.lock"), locked_if_free(tmp_path / "a.lock") as is_free:
+    with locked(tmp_path / "a.lock"), locked(tmp_path / "a.lock", waits=False) as is_free:
         assert not is_free
     assert [*tmp_path.iterdir()] == []
-    with locked_if_free(tmp_path / "a.lock") as is_free:
+    with locked(tmp_path / "a.lock", waits=False) as is_free:
         assert is_free

@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from msgspec import structs
 
-from microagents import InvalidUsage, Result, run_sync
+from microagents import InvalidUsage, Result, resume, run_sync
 from microagents.base.errors import PeerLost
 from microagents.journal.seals import broken_seals, seal
 from microagents.journal.sharded import reader_of, shard_journal
-from microagents.runs.driver.begin import begin, resume
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import decide, inspect_run
+from microagents.shards import sharded_run
 from microagents.shards.one_shard import ShardEnding, do_shard
-from microagents.shards.sharded_run import execute_in_shards
 from microagents.studies.audits import drawn
 from tests.cli.commands import microagents
 from tests.shards.towns import SPEC, Seller, Towns, asked
@@ -51,13 +50,13 @@ def towns(number: int, *, equal: int = 0) -> list[Towns]:
 
 def sharded(tasks: Any, folder: Path, shards: int, pool: InTurns | None = None, **given: Any) -> Result[Any]:
     named: Any = {"k": 2, "run_id": "whole", "runs_dir": folder, **given}
-    execute = partial(execute_in_shards, pool=pool or InTurns())
-    return asyncio.run(begin(tasks, SPEC.format(log=folder / "log"), named, shards=shards, execute=execute))
+    with patch.object(sharded_run, "ShardProcesses", lambda: pool or InTurns()):
+        return run_sync(tasks, models=SPEC.format(log=folder / "log"), shards=shards, **named)
 
 
 def again(folder: Path, **given: Any) -> Result[Any]:
-    execute = partial(execute_in_shards, pool=InTurns())
-    return asyncio.run(resume("whole", runs_dir=folder, execute=execute, **given))
+    with patch.object(sharded_run, "ShardProcesses", InTurns):
+        return asyncio.run(resume("whole", runs_dir=folder, **given))
 
 
 def alone(tasks: Sequence[Towns], folder: Path, **given: Any) -> Result[Any]:
@@ -102,7 +101,7 @@ def test_a_shard_that_dies_without_a_call_again_and_again_ends_the_run(tmp_path:
 @pytest.mark.slow
 def test_one_cap_bounds_all_shards_and_resume_goes_on_with_a_higher_one(tmp_path: Path) -> None:
     found = sharded(towns(12), tmp_path, 3, max_calls=9)
-    assert (found.outcome, found.reason) == ("stopped", "--max-calls 9 is reached over all shards")
+    assert (found.outcome, found.reason) == ("stopped", "--max-calls 9 is reached over all runs that share it")
     assert found.calls == len(asked(tmp_path / "log")) <= 9
     assert found.go_on == f"microagents resume whole --runs-dir {tmp_path} --max-calls 18"
     assert sharded(towns(12), tmp_path, 3).outcome == "stopped"  # it keeps its cap
@@ -116,20 +115,23 @@ def test_one_cap_bounds_all_shards_and_resume_goes_on_with_a_higher_one(tmp_path
     [
         ({"runs_dir": None}, "each shard has a journal"),
         ({"max_tokens": 100}, "--max-tokens does not go with --shards"),
+        ({"reuse": "earlier"}, "--reuse does not go with --shards"),
+        ({"batch": "file"}, "--batch and @batch do not go with --shards"),
+        ({"shards": 0}, "a number from 1 to 1,024"),
         ({"inputs": [0]}, "shards do all inputs"),
         ({"on_decision": print}, "on_decision"),
     ],
 )
 def test_options_of_one_process_are_refused(given: dict[str, Any], said: str, tmp_path: Path) -> None:
-    named: Any = {"runs_dir": tmp_path, **given}
+    named: Any = {"runs_dir": tmp_path, "shards": 2, **given}
     with pytest.raises(InvalidUsage, match=said):
-        asyncio.run(begin(towns(2), "sim:perfect", named, shards=2, execute=execute_in_shards))
+        run_sync(towns(2), models="sim:perfect", **named)
 
 
 def test_a_model_that_cannot_be_asked_is_refused_before_inputs_are_dealt(tmp_path: Path) -> None:
     named: Any = {"runs_dir": tmp_path}
     with pytest.raises(InvalidUsage, match="has no option 'delay'"):
-        asyncio.run(begin(towns(2), "sim:perfect@delay=1", named, shards=2, execute=execute_in_shards))
+        run_sync(towns(2), models="sim:perfect@delay=1", shards=2, **named)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -207,7 +209,7 @@ def test_each_page_of_a_run_in_shards_is_the_page_of_one_process(tmp_path: Path)
             found[run] = [
                 reader.inputs_overview(),
                 reader.input_sums()[: 2 * 4 * 9],
-                [reader.overview(number) for number in range(9)],
+                [reader.holding(str(number)).overview(number) for number in range(9)],
                 [(path, row.value, row.ballots) for path, row in reader.decisions()],
                 [row.value for _, row in reader.decisions(4)],
                 sorted((number, row and row.value) for number, row in reader.row_elections()),
@@ -217,7 +219,7 @@ def test_each_page_of_a_run_in_shards_is_the_page_of_one_process(tmp_path: Path)
                 [ending is None for _, _, ending in reader.inputs()],
                 sum(decisions for _, decisions, _, _ in reader.series(10)),
                 inspect_decision(reader, "4/step/0").value,
-                list(reader.differences(reader, 4)),
+                list(reader.holding("4").differences(reader, 4)),
             ]
     assert found["whole"] == found["one"]
 

@@ -77,7 +77,6 @@ def command(
     from microagents.runs.driver.begin import resume
     from microagents.runs.plan import settings_of, what_stranger_names
     from microagents.runs.words.money import specs_in
-    from microagents.shards.sharded_run import resume_in_shards
 
     of_experiment = with_output(of_experiment, output, changed)
     if of_experiment:
@@ -91,7 +90,6 @@ def command(
             reader.trust()
         experiment, journals = reader.experiment, reader.journals()
         check_stream(stream, as_json=as_json, is_listed=experiment.listed)
-        again = resume_in_shards if experiment.shards else resume
         options_of_strategy = options.fitting(experiment.recipe.strategy_options.__contains__)
         watched = Watched(run, experiment.unit, specs_in(settings_of(experiment)["models"]), kept_in(run, runs_dir))
 
@@ -106,7 +104,7 @@ def command(
         typer.echo(printable(said), err=True)
     result = run_in_terminal(
         watched,
-        lambda control, _: again(
+        lambda control, _: resume(
             run,
             runs_dir=runs_dir,
             inputs=only or None,
@@ -118,5 +116,5 @@ def command(
         stream=stream,
         yes=yes,
     )
-    result = answered_in_terminal(watched, result, runs_dir, again, stream=stream)
+    result = answered_in_terminal(watched, result, runs_dir, stream=stream)
     show_and_exit(result, as_json=as_json, stream=stream)

@@ -136,14 +136,14 @@ def command(
         run_in_terminal,
         show_and_exit,
     )
-    from microagents.runs.driver.begin import new_run_id
+    from microagents.runs.driver.begin import new_run_id, run
     from microagents.runs.words.money import specs_in
-    from microagents.shards.sharded_run import engine_of
     from microagents.studies.promised import WantedPromise
     from microagents.systems.chains.row_task import FIRST_ROWS, RowTask
 
-    begin, again = engine_of(shards)
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
+    if label is not None and wrong_at_most is None:
+        raise InvalidUsage("--label goes with --wrong-at-most; give both, or neither")
     option = with_output(option, output, changed)
     given = given_by(task, with_tools(option, tool), inputs, gold, is_labelled=wrong_at_most is None)
     if reuse is not None:
@@ -185,7 +185,7 @@ def command(
         watched = Watched(task, type(given.first).progress_unit, specs_in(models), kept)
 
         def start(only: Sequence[int] | None, control: RunControl) -> Coroutine[None, None, Result]:
-            return begin(
+            return run(
                 given.work,
                 models=models,
                 strategy=chosen,
@@ -194,6 +194,7 @@ def command(
                 run_id=named,
                 accept_changes=accept_change,
                 inputs=only,
+                shards=shards,
                 **control,
                 **changed,
             )
@@ -210,7 +211,7 @@ def command(
             )
             _show_first_rows(result, given, runs_dir)
             result = run_in_terminal(watched, lambda control, _: start(None, control), stream=stream)
-    result = answered_in_terminal(watched, result, runs_dir, again, stream=stream)
+    result = answered_in_terminal(watched, result, runs_dir, stream=stream)
     show_and_exit(result, as_json=as_json, stream=stream)
 
 

@@ -331,7 +331,7 @@ class Limiter:
         if ended.outcome == "refused":
             throttle.refuse(self._loop.time(), ended.wait_s)
             if self._cuts is not None and held.epoch != throttle.epoch:
-                self._cuts.tell(name, ended.wait_s)
+                self._cuts.tell(name)
         else:
             throttle.fail(self._loop.time())
         self._report_outage(name, throttle)
@@ -347,20 +347,15 @@ class Limiter:
 
     def _count_replies(self, name: str) -> None:
         """Let a throttle grow by the replies since it last could, after the cuts of other runs."""
-        if self._cuts is not None:
-            self._follow(self._cuts)
+        for cut in self._cuts.heard() if self._cuts is not None else ():
+            if cut in self._throttles:
+                self._throttles[cut].follow(self._loop.time())
         if replied := self._replied.pop(name, 0):
             bound, throttle = self._bounds[name], self._throttles[name]
             throttle.reply(replied, bound.most_held, self._loop.time())
             bound.most_held = bound.held
             self._report_outage(name, throttle)
             self._deal_soon()
-
-    def _follow(self, cuts: SharedCuts) -> None:
-        for cut in cuts.heard():
-            throttle = self._throttles.get(cut.throttle)
-            if throttle is not None:
-                throttle.follow(self._loop.time(), cut.wait_s)
 
     def _report_outage(self, name: str, throttle: Throttle) -> None:
         """Report that a provider is out, or delivers again."""

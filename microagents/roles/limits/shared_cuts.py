@@ -3,22 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-
-import msgspec
-from msgspec import Struct
-
-
-class Cut(Struct, frozen=True, kw_only=True):
-    """One cut of a throttle."""
-
-    run: str
-    """Random name of the sitting that was refused."""
-    throttle: str
-    wait_s: float | None = None
-    """Wait that the provider asked for."""
 
 
 class SharedCuts:
@@ -31,28 +17,19 @@ class SharedCuts:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._run = secrets.token_hex(8)
-        self._read = self._bytes()
+        self._end = 0
+        self.heard()
 
-    def tell(self, throttle: str, wait_s: float | None) -> None:
+    def tell(self, throttle: str) -> None:
         """Add a cut of this run."""
-        line = msgspec.json.encode(Cut(run=self._run, throttle=throttle, wait_s=wait_s)) + b"\n"
-        with suppress(OSError), self._path.open("ab", buffering=0) as stream:  # one write, so that lines do not mix
-            stream.write(line)
+        with suppress(OSError), self._path.open("a", encoding="utf-8") as stream:
+            stream.write(f"{self._run} {throttle}\n")  # at once, so that lines of two runs do not mix
 
-    def heard(self) -> Iterator[Cut]:
-        """Yield the cuts of other runs since this was last asked."""
-        if self._bytes() <= self._read:
-            return
-        with suppress(OSError), self._path.open("rb") as stream:
-            stream.seek(self._read)
-            for line in stream:
-                self._read += len(line)
-                with suppress(msgspec.MsgspecError):
-                    cut = msgspec.json.decode(line, type=Cut)
-                    if cut.run != self._run:
-                        yield cut
-
-    def _bytes(self) -> int:
-        with suppress(OSError):
-            return self._path.stat().st_size
-        return 0
+    def heard(self) -> list[str]:
+        """Return the throttles that other runs have cut since this was last asked."""
+        lines = list[str]()
+        with suppress(OSError), self._path.open(encoding="utf-8", errors="replace") as stream:
+            stream.seek(self._end)
+            lines = stream.read().splitlines()
+            self._end = stream.tell()
+        return [line.partition(" ")[2] for line in lines if not line.startswith(self._run)]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import secrets
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -26,7 +26,7 @@ from microagents.base.messages import address_of
 from microagents.base.trust import JOURNALS
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
-from microagents.journal.sharded import reader_of
+from microagents.journal.sharded import MOST_SHARDS, reader_of
 from microagents.runs.driver.conducting import unless_ended
 from microagents.runs.driver.execute import execute_plan
 from microagents.runs.driver.keywords import RunControl, SharedKeywords, check_arguments, without_control
@@ -46,8 +46,6 @@ from microagents.systems.agents.agent import AgentTask
 from microagents.systems.documents.document import text_in
 from microagents.task import Task, V
 
-Engine = Callable[..., Coroutine[Any, Any, Result]]
-"""Executes a plan until its run ends, as `execute_plan` does: in this process, or in shards."""
 NOTHING_NEW = (
     "it was undecided before, and nothing was asked again, because nothing is new: change one of these, or resume with "
     "a higher -s max_draws=N"
@@ -71,6 +69,8 @@ class RunKeywords(ResumeKeywords, total=False):
     """Names of fields that may differ from the recorded experiment."""
     inputs: Sequence[int] | None
     """Numbers of the inputs to do in this sitting, from 0; None for all."""
+    shards: int | str | None
+    """Number of runs that the inputs are dealt to, each with a journal of its own; ``auto`` is one a CPU; None for one run."""
 
 
 @overload
@@ -95,28 +95,8 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
         PeerLost: a role's process died too often, or it finds no room.
         ModelUnavailable: a provider refuses the request for good.
     """
-    return await begin(task, models, given)
-
-
-async def begin(
-    task: Task | Sequence[Task],
-    models: Models,
-    given: RunKeywords,
-    *,
-    shards: int = 0,
-    execute: Engine = execute_plan,
-) -> Result:
-    """Begin a run, or continue it with its recorded limits, as `run` says.
-
-    Args:
-        task: as for `run`.
-        models: as for `run`.
-        given: keywords of `run`.
-        shards: number of the runs that do the inputs; 0 for this one.
-        execute: `execute_in_shards` for a run in shards.
-    """
     check_arguments({name: value for name, value in given.items() if value is not None})
-    plan, runs_dir = structs.replace(new_plan(task, models, given), shards=shards), given.get("runs_dir", "runs")
+    plan, runs_dir = new_plan(task, models, given), given.get("runs_dir", "runs")
     if runs_dir is not None and given.get("run_id") is not None:
         recorded = recorded_limits(Path(runs_dir), plan.settings["run_id"])
         kept = {name: value for name, value in recorded.items() if name not in given}
@@ -127,7 +107,7 @@ async def begin(
         raise InvalidUsage(
             f"inputs must be numbers of a list of tasks, counted from 0, not {only!r:.100}; nothing was started"
         )
-    return await _carry_out(plan, given, runs_dir=runs_dir, only=only, accepted=accepted, execute=execute)
+    return await _carry_out(plan, given, runs_dir=runs_dir, only=only, accepted=accepted)
 
 
 def new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> RunPlan:
@@ -152,8 +132,24 @@ def new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) ->
     own = validated(Settings, "the run", {**settings, **named})
     check_for_ray(settings, own["runtime"])
     return RunPlan(
-        tasks=tasks, listed=not isinstance(task, Task), strategy=chosen, settings=own, model_objects=pools.objects
+        tasks=tasks,
+        listed=not isinstance(task, Task),
+        strategy=chosen,
+        settings=own,
+        model_objects=pools.objects,
+        shards=_shards_in(given.get("shards")),
     )
+
+
+def _shards_in(wanted: int | str | None) -> int:
+    """Return the number of shards; 0 of a run without shards."""
+    if wanted is None:
+        return 0
+    if wanted == "auto":
+        return os.cpu_count() or 1
+    if str(wanted).isdecimal() and 1 <= int(wanted) <= MOST_SHARDS:
+        return int(wanted)
+    raise InvalidUsage(f"--shards is a number from 1 to {MOST_SHARDS:,} or `auto`, not {wanted!r:.100}")
 
 
 async def resume(
@@ -164,7 +160,6 @@ async def resume(
     accept_changes: Sequence[str] = (),
     trust_journal: bool = False,
     answers: Mapping[str, str] | None = None,
-    execute: Engine = execute_plan,
     **changed: Unpack[ResumeKeywords],
 ) -> Result:
     """Continue a run from nothing but its journal.
@@ -176,7 +171,6 @@ async def resume(
         accept_changes: names of fields that may differ from the recorded experiment.
         trust_journal: whether the journal of a run that this user did not begin here may name the code and the hosts to use.
         answers: customers' answers by the places that wait for them (`Result.waiting`). One that was given before is no second one.
-        execute: `execute_in_shards` for a run in shards.
         changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; options of the strategy;
             and callbacks, as for `run`.
 
@@ -219,7 +213,7 @@ async def resume(
         else:
             calls_before = None
         plan = _changed_plan(plan_of(reader, whole=True), changed)
-    result = await _carry_out(plan, changed, runs_dir=runs_dir, only=inputs, accepted=accept_changes, execute=execute)
+    result = await _carry_out(plan, changed, runs_dir=runs_dir, only=inputs, accepted=accept_changes)
     if result.outcome in WAITS and result.calls == calls_before:
         return structs.replace(result, reason=f"{result.reason}; {NOTHING_NEW}")
     return result
@@ -251,7 +245,6 @@ async def _carry_out(
     runs_dir: str | Path | None,
     only: Sequence[int] | None = None,
     accepted: Sequence[str],
-    execute: Engine = execute_plan,
 ) -> Result:
     """Execute a run. In a notebook its progress is shown, unless the caller has a callback for it."""
     listed = await unless_ended(with_tools_of_servers(plan), control)
@@ -272,7 +265,7 @@ async def _carry_out(
             raise InvalidUsage("an output of rows is read from the journal; give a runs_dir, or leave the output out")
         if holds_nothing(journal):
             check_new(Path(table))
-    result = await execute(plan, journal, only=only, accepted=accepted, control=outputs.listening(control))
+    result = await execute_plan(plan, journal, only=only, accepted=accepted, control=outputs.listening(control))
     if show is not None:
         show(result.account)
     result = outputs.finished(result)

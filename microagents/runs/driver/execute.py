@@ -59,6 +59,7 @@ from microagents.task import near_misses
 from microagents.telemetry.providers import telemetry_of
 
 CANCELLED = "the program that did it cancelled it; all decisions so far are kept"
+IN_SHARDS = "microagents.shards.sharded_run:execute_in_shards"
 YOUNG_OBJECTS = 50_000
 """New objects after which Python's garbage collector runs while a run of this process is open."""
 _thresholds: list[tuple[int, int, int]] = []
@@ -77,14 +78,14 @@ async def execute_plan(
 
     Among many inputs it does those that are not completed, or ``only`` some; ``accepted`` fields may differ from the recorded experiment.
     """
-    if plan.shards:
-        raise InvalidUsage(
-            f"run {plan.settings['run_id']} is in {plan.shards} shards; `microagents resume` continues it, or `resume_in_shards`"
-        )
     experiment, own = experiment_of(plan)
     if journal is not None and (completed := completed_result(journal, experiment, own, accepted)) is not None:
         return structs.replace(completed, source=type(plan.tasks[0]))
     check_plan(plan, journal)
+    if plan.shards:
+        in_shards = RUNTIMES.find_function(IN_SHARDS)  # on a higher floor
+        found: Result = await in_shards(plan, journal, experiment, own, only=only, accepted=accepted, control=control)
+        return found
     forecast = told_forecast(plan, journal, control)
     if plan.listed:
         batch = Batch(plan, journal, only=only, on_ending=control.get("on_ending"))

@@ -173,7 +173,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         voted = _count(election, ballots, asked.question).verdict()
     if inferred is not None:  # its votes are read, and its value is judged, as replies to the question of the step
         asked = asked_at_step(reader, path)
-    texts = reader.texts_at(path)
+    texts = reader.holding(path).texts_at(path)
     settled_by, settled_at = settlement(path, reader.settled_at(), reader.persons())
     own_texts = [each for each in texts if each.question_digest == digest]
     replies = _replies(election, ballots, value, own_texts, asked, is_vote=row is not None and row.outcome != "sampled")
@@ -215,7 +215,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         cached=_cached_of(ballots),
         price=prices_of(specs_in(settings_of(reader.experiment)["models"])).mark,
         began_at=reader.created_at,
-        ended_at=reader.ended_at(input_of(path)),
+        ended_at=reader.holding(path).ended_at(input_of(path)),
         person=reader.persons().get(path) if path in reader.undecided() else None,
         settled_at=settled_at,
         decided_by=_decided_by(reader, path) if row is not None and row.outcome == "climbed" else None,

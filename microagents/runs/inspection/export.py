@@ -57,7 +57,7 @@ def decision_rows(reader: Reader) -> Iterator[DecisionRow]:
     for path, row in reader.decisions():
         if input_of(path) != of_input:
             of_input = input_of(path)
-            ended_at = reader.ended_at(of_input)
+            ended_at = reader.holding(str(of_input)).ended_at(of_input)
         flags = Counter(ballot.flag for ballot in row.ballots if isinstance(ballot, Flagged))
         votes = [ballot.value for ballot in row.ballots if not isinstance(ballot, Flagged)]
         settled_by, settled_at = settlement(path, settled, persons)

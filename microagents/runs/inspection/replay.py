@@ -67,7 +67,7 @@ def drawn_work(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
     Raises:
         InvalidUsage: the code as it is now asks other questions than the recorded ones, or its conductor notes nothing.
     """
-    rows, open_elections = reader.of_input(of_input)
+    rows, open_elections = reader.holding(str(of_input)).of_input(of_input)
     notes = list[Note]()
     replay = Replay(plan, rows.get, is_changed=bool(reader.changes()), listener=notes.append)
 

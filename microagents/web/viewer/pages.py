@@ -102,7 +102,7 @@ def first_steps(reader: Reader, of_input: int) -> dict[str, Any]:
     """Return the decisions of the first steps of a chain; none of an agent, whose actions the work has."""
     if reader.experiment.unit == "action":
         return {"steps": []}
-    count = len(reader.overview(of_input))
+    count = len(reader.holding(str(of_input)).overview(of_input))
     paths = [f"{of_input}/step/{number}" for number in range(count)]
     return {"steps": decisions_at(reader, paths, MAX_LISTED)}
 
@@ -167,7 +167,7 @@ def differences(reader: Reader, other: Reader, of_input: int, within_s: float) -
     found: list[dict[str, Any]] = []
     ranges: list[list[int]] = []
     steps = f"{of_input}/step/"
-    for path, *values in reader.differences(other, of_input):
+    for path, *values in reader.holding(str(of_input)).differences(other, of_input):
         count += 1
         if len(found) < MAX_LISTED:
             decoded = [msgspec.json.decode(each or b"null") for each in values]

@@ -36,7 +36,7 @@ def strip(reader: Reader, query: Query) -> bytes:
     """Read one byte for each step of an input, from a number on."""
     of_input = input_in(query)
     reader.experiment.check_there([of_input])
-    return pages.packed(reader.overview(of_input, input_in(query, "start")))
+    return pages.packed(reader.holding(str(of_input)).overview(of_input, input_in(query, "start")))
 
 
 def _inputs(reader: Reader, _: Query) -> bytes:
