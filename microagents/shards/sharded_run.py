@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -126,7 +126,7 @@ async def _pool_of(plan: RunPlan) -> AsyncIterator[ShardPool]:
 
 
 def _check(plan: RunPlan, experiment: Experiment, control: RunControl) -> None:
-    settings = plan.settings
+    settings: Mapping[str, object] = plan.settings
     if not plan.listed:
         raise InvalidUsage(
             "--shards deals many inputs to runs, and this is one task, whose steps follow each other: give --inputs FILE, or leave "
