@@ -98,6 +98,11 @@ class Hosts:
         """Take down the link of a host."""
         _ip("-n", self.names[host], "link", "set", "eth0", "down")
 
+    def kill(self, host: int) -> None:
+        """Kill all processes of a host."""
+        for pid in self.processes(self.names[host]):
+            kill(pid)
+
     def stop(self, host: int) -> None:
         """Stop all processes of a host."""
         for pid in self.processes(self.names[host]):
@@ -186,20 +191,25 @@ class Run:
 
 
 def start_nodes(hosts: Hosts, folder: Path) -> None:
-    """Start a node of Ray on each host."""
-    small = ["--num-cpus=1", "--object-store-memory=80000000", "--include-log-monitor=false", "--disable-usage-stats"]
+    """Start a node of Ray on each host, which need a token."""
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32), RAY_raylet_start_wait_time_s="200")
     for number in range(3):
-        at = ["--head", "--port=6379", "--include-dashboard=false"] if number == HEAD else [f"--address={GCS}"]
-        # With --block, as in a container, all of a node's Ray ends with its raylet.
-        words = ["start", "--block", *at, f"--node-ip-address=10.77.0.{number + 1}", f"--temp-dir={folder}/{number}"]
-        started = hosts.start(number, "-m", "ray.scripts.scripts", *words, *small, stdout=subprocess.PIPE)
-        assert started.stdout is not None
-        assert any("Ray runtime started" in line for line in started.stdout), "a node does not start"
+        start_node(hosts, folder, number)
+
+
+def start_node(hosts: Hosts, folder: Path, number: int) -> None:
+    """Start a node of Ray on a host."""
+    small = ["--num-cpus=1", "--object-store-memory=80000000", "--include-log-monitor=false", "--disable-usage-stats"]
+    at = ["--head", "--port=6379", "--include-dashboard=false"] if number == HEAD else [f"--address={GCS}"]
+    # With --block, as in a container, all of a node's Ray ends with its raylet.
+    words = ["start", "--block", *at, f"--node-ip-address=10.77.0.{number + 1}", f"--temp-dir={folder}/{number}"]
+    started = hosts.start(number, "-m", "ray.scripts.scripts", *words, *small, stdout=subprocess.PIPE)
+    assert started.stdout is not None
+    assert any("Ray runtime started" in line for line in started.stdout), "a node does not start"
 
 
 def faults(wanted: Sequence[str]) -> tuple[list[Told], bool]:
     """Cause faults; returns what became of each, and whether the run has the digests of an undisturbed one."""
-    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32), RAY_raylet_start_wait_time_s="200")
     # Short: a socket's path in it has a hundred characters at most.
     folder = Path(tempfile.mkdtemp(prefix="h-", dir="/tmp"))
     try:

@@ -3,12 +3,15 @@
 - digest: the decisions and the output of one process and of 1, 2, 4 and 8 shards, with duplicates among the rows.
 - kills: shards and drivers are killed with SIGKILL amid their calls, and resumed: the same decisions, the cap, calls bought again.
 - lanes: calls a second of 1 and 4 shards by turns, with 50 ms of latency and 20 calls in flight each.
+- nodes: a run in Ray actors on three hosts, which are network namespaces, of which two are killed by turns and come back; it needs root.
+- limiter: processor time of 4 shards by turns without a cap, under a wide one, which each takes a part of once, and under a tight one.
 - throttle: a server that refuses more than so many requests at a time, asked by one process and by 4 shards, which share its limit.
 - million: short inputs of a simulated model in one shard a CPU: wall time, processor time, memory of all processes.
 
 Exit code 1 if decisions DIFFER, the cap is passed, more is bought again than twice the calls in flight, four shards are less than 3.5 times
-as fast as one, the server is not used to 0.7 of its limit or refuses more than 0.03 of the requests, memory grows by half from the first
-third of the inputs on, or the wall time is above 1.2 times the processor time over the CPUs.
+as fast as one, sharing a cap takes more than 0.03 of a core for 1,000 calls a second, the server is not used to 0.7 of its limit or refuses
+more than 0.03 of the requests, memory grows by half from the first third of the inputs on, or the wall time is above 1.2 times the
+processor time over the CPUs.
 """
 
 from __future__ import annotations
@@ -27,10 +30,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 from microagents import Result
 from microagents.runs.inspection.runs import inspect_run
 from tests.benchmarks.harness import options_of, until
+from tests.benchmarks.hosts import GCS, HEAD, Hosts, may_make_hosts, start_node, start_nodes
 from tests.benchmarks.throttle import serve
 from tests.shards.towns import SPEC, asked
 
@@ -41,10 +46,13 @@ IN_FLIGHT = 20
 SHARDS = 3
 """Shards of a run that is killed."""
 SIMULATED = "sim:gpt-4.1-mini@error=0.1"
-PARTS = ("digest", "kills", "lanes", "throttle", "million")
+PARTS = ("digest", "kills", "nodes", "lanes", "limiter", "throttle", "million")
 SERVER_LIMIT, SERVER_LATENCY_S, SERVED_S = 60, 1.0, 75.0
+NODES_LATENCY_S = 0.5
+"""A node takes some seconds to come back."""
+MOST_OF_A_CORE, TURNS = 0.03, 3
 LEAST_IN_USE, MOST_REFUSED = 0.7, 0.03
-TREE_EVERY_S = 1.0
+TREE_EVERY_S = 5.0
 MOST_GROWTH, MOST_WALL = 1.5, 1.2
 
 
@@ -173,6 +181,76 @@ def is_shared(log: Path, processes: int) -> bool:
     return len({line.partition(" ")[0] for line in lines}) >= processes
 
 
+def nodes(rows: int, folder: Path, number: int) -> bool:
+    """Kill the nodes beside the driver's by turns, amid the calls of all shards."""
+    if not may_make_hosts():
+        print("nodes: skipped, since network namespaces need root and `ip`")
+        return True
+    table(folder, rows)
+    log = folder / "log"
+    done(command(folder, "undisturbed", 0, "--concurrency", str(SHARDS * IN_FLIGHT)))
+    undisturbed = len(asked(log))
+    log.unlink()
+    slow = f"{SPEC.format(log=log)},latency={NODES_LATENCY_S}"
+    words = command(folder, "nodes", SHARDS, "--concurrency", str(SHARDS * IN_FLIGHT), model=slow)
+    words += ["--runtime", "ray", "--address", GCS]
+    killed_nodes = 0
+    with tempfile.TemporaryDirectory(prefix="h-", dir="/tmp") as short, Hosts() as hosts:  # a socket's path is short
+        start_nodes(hosts, Path(short))
+        driver = hosts.start(HEAD, *words[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for each in range(number):
+            until(partial(are_at_work, log, SHARDS, driver), "calls of all shards")
+            killed_nodes += driver.poll() is None
+            host = 1 + each % 2
+            hosts.kill(host)
+            start_node(hosts, Path(short), host)
+        code = driver.wait()
+    account, calls = inspect_run(folder, "nodes").account, len(asked(log))
+    is_equal = decisions(folder, "nodes") == decisions(folder, "undisturbed")
+    again, in_flight = calls - undisturbed, killed_nodes * IN_FLIGHT
+    print(
+        f"nodes: {killed_nodes} killed, exit code {code}: decisions {'equal' if is_equal else 'DIFFER'}; {calls} calls where one process "
+        f"makes {undisturbed}: {again} more, where at most {in_flight} were in flight, and the journals count up to "
+        f"{account.lost_in_flight} lost"
+    )
+    return code == 0 and is_equal and calls <= account.calls + account.lost_in_flight and again <= 2 * in_flight
+
+
+def are_at_work(log: Path, processes: int, driver: subprocess.Popen[str]) -> bool:
+    """Whether the last calls are of so many processes, or the driver has ended."""
+    lines = log.read_text(encoding="utf-8").splitlines()[-4 * processes * IN_FLIGHT :] if log.exists() else []
+    return len({line.partition(" ")[0] for line in lines}) >= processes or driver.poll() is not None
+
+
+def limiter(rows: int, folder: Path) -> bool:
+    """Compare the processor time of shards without a cap and under two caps, by turns."""
+    caps = {"no": [], "wide": ["--max-calls", str(1000 * rows)], "tight": ["--max-calls", str(4 * rows)]}
+    used_s: dict[str, list[float]] = {name: [] for name in caps}
+    calls = 0
+    for turn in range(TURNS):
+        for name, words in caps.items():
+            place = folder / f"{name}-{turn}"
+            table(place, rows)
+            before_s = children_s()
+            done(command(place, "limited", 4, *words, "--concurrency", str(4 * IN_FLIGHT)))
+            used_s[name].append(children_s() - before_s)
+            calls = inspect_run(place, "limited").calls
+    no, wide, tight = (median(each) for each in used_s.values())
+    bounds, parts = ((more - less) * 1000 / calls for more, less in ((wide, no), (tight, wide)))
+    turns = "; ".join(f"{name}: {', '.join(f'{each:.1f}' for each in found)}" for name, found in used_s.items())
+    print(
+        f"limiter: {calls:,} calls of 4 shards; seconds of processor by cap: {turns}; for 1,000 calls a second each shard's own bounds "
+        f"take {bounds:.1%} of a core, and sharing the cap {parts:.1%}"
+    )
+    return parts <= MOST_OF_A_CORE
+
+
+def children_s() -> float:
+    """Return the processor time of all commands so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def throttle(folder: Path) -> bool:
     """Let one process, then four shards follow the limit of a server."""
     holds = []
@@ -204,7 +282,7 @@ def throttle(folder: Path) -> bool:
 def million(inputs: int, folder: Path) -> bool:
     """Do many short inputs, one shard a CPU."""
     table(folder, inputs)
-    cpus, before = os.cpu_count() or 1, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpus, before_s = os.cpu_count() or 1, children_s()
     words = command(folder, "many", cpus, "-o", str(folder / "out.csv"), model="sim:perfect")
     words[words.index("-k") + 1] = "1"
     began_s, sizes = time.monotonic(), list[tuple[int, int]]()
@@ -212,8 +290,7 @@ def million(inputs: int, folder: Path) -> bool:
         while process.poll() is None:
             time.sleep(TREE_EVERY_S)
             sizes.append((steps(folder), resident_mb(str(folder))))
-    wall_s, after = time.monotonic() - began_s, resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    wall_s, cpu_s = time.monotonic() - began_s, children_s() - before_s
     early = max([size for done_steps, size in sizes if done_steps <= inputs / 3], default=0)
     most = max(size for _, size in sizes)
     result = inspect_run(folder, "many")
@@ -256,6 +333,8 @@ def main() -> None:
             "digest": lambda: digest(options.rows, folder / "digest"),
             "kills": lambda: kills(options.rows, folder / "kills", options.kills),
             "lanes": lambda: lanes(options.rows, folder / "lanes"),
+            "nodes": lambda: nodes(options.rows, folder / "nodes", options.kills),
+            "limiter": lambda: limiter(options.rows, folder / "limiter"),
             "throttle": lambda: throttle(folder / "throttle"),
             "million": lambda: million(options.inputs, folder / "million"),
         }
