@@ -96,11 +96,15 @@ class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
         """Whether it has turns or tools."""
         return bool(self.turns or self.tools)
 
-    @cached_property
+    @property
     def flat(self) -> Prompt:
         """The same question as one text of the user, for a model that takes no turns."""
         if not self.is_conversation:
-            return self
+            return self  # kept, it would be a reference to itself, and never freed
+        return self._flat
+
+    @cached_property
+    def _flat(self) -> Prompt:
         system, user = "\n\n".join(filter(None, (self.system, self.calls_as_text))), self.user + flat_text(self.turns)
         return Prompt(system=system, user=user, static_chars=self.static_chars, files=self.all_files)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections import Counter
 
 import pytest
 
-from microagents import run_sync
+from microagents import Prompt, run_sync
 from microagents.roles.limits.held_leases import HeldLease
 from microagents.roles.voter import RunningElection
 from microagents.work.durable import Work
@@ -40,6 +41,13 @@ def test_what_an_input_has_used_is_freed_without_the_garbage_collector() -> None
     finally:
         gc.enable()
     assert [after[each] - before[each] for each in (RunningElection, Work, HeldLease)] == [0, 0, 0]
+
+
+def test_a_question_of_texts_alone_keeps_no_reference_to_itself() -> None:
+    asked = Prompt(user="Which town is Bern?")
+    before = sys.getrefcount(asked)
+    assert asked.flat is asked
+    assert sys.getrefcount(asked) == before
 
 
 @pytest.mark.slow
