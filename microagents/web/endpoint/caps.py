@@ -18,8 +18,8 @@ from microagents.web.endpoint.wires import Withheld
 class Reserved(Struct):
     """A reservation of one sample, until its cost is known."""
 
-    spent: int
-    """Units that it has used up: all, unless its reply or its refusal says otherwise."""
+    spent: int = 0
+    """Units that it has used up: none until it has room, then all, unless its reply or its refusal says otherwise."""
 
 
 class Cap:
@@ -39,13 +39,12 @@ class Cap:
         self._settled = asyncio.Event()
 
     @asynccontextmanager
-    async def held(self, reserved: Reserved) -> AsyncIterator[None]:
-        """Hold a reservation as long as the block, once there is room, and give back what it has not spent.
+    async def held(self, amount: int, reserved: Reserved) -> AsyncIterator[None]:
+        """Hold an amount as long as the block, once there is room, and give back what its reservation has not spent.
 
         Raises:
             Withheld: there will be none, though all other samples give back what they hold.
         """
-        amount = reserved.spent
         self._lacks_room(amount)  # refused at once, if it ever is
         async with self._turn:
             while self._lacks_room(amount):
@@ -107,19 +106,19 @@ class Caps:
             Withheld: a cap has no room for it, and will have none.
             ModelUnavailable: the cost cannot be kept.
         """
-        amount = max(1, units(most_usd))
-        reserved = Reserved(amount)
+        amount, reserved = max(1, units(most_usd)), Reserved()
         async with AsyncExitStack() as stack:
             for name in dict.fromkeys((caller, EVERYONE)):
                 if name in self._caps:
-                    await stack.enter_async_context(self._caps[name].held(reserved))
+                    await stack.enter_async_context(self._caps[name].held(amount, reserved))
             if self.are_set:
                 day = today()
                 self._ledger.spend(day, caller, amount)
                 stack.callback(lambda: self._ledger.spend(day, caller, reserved.spent - amount))
+            reserved.spent = amount
             yield reserved
 
 
 def today() -> str:
     """Return the day, in UTC."""
-    return f"{datetime.now(UTC):%Y-%m-%d}"
+    return datetime.now(UTC).date().isoformat()

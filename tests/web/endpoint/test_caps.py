@@ -198,3 +198,11 @@ def test_wrong_tokens_are_refused_in_one_sentence(text: str, said: str) -> None:
     write("tokens.toml", text)
     with pytest.raises(InvalidUsage, match=said):
         read_callers("tokens.toml", Policy())
+
+
+async def test_a_sample_that_one_cap_has_no_room_for_costs_nothing_of_another() -> None:
+    caps = Caps({"": CostLimit(0.5), "ann": CostLimit(1.0)}, Ledger(None))
+    with pytest.raises(Withheld, match=r"the cap of \$0.5 is reached"):
+        await caps.reserved("ann", 0.9).__aenter__()
+    async with caps.reserved("ann", 0.5) as reserved:
+        assert reserved.spent == 500_000_000
