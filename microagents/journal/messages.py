@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field, structs
 
-from microagents.base.messages import Batched, Request, Stream
+from microagents.base.messages import Batched, Request, Stream, address_of
 from microagents.base.plain_values import reply_in
 from microagents.elections.admission import Admission
 from microagents.elections.certainty import MassAudit
@@ -25,6 +25,7 @@ from microagents.elections.election import (
 from microagents.elections.sample_batches import BatchSums, SampleBatch
 from microagents.replies.chat import Prompt, Usage
 from microagents.replies.media import Media
+from microagents.replies.persons import PersonReply
 
 NO_DECISION = (*OPEN_OUTCOMES, "sampled", "climbed", "once")
 """Outcomes that are not counted as decided."""
@@ -233,6 +234,24 @@ def answered(place: ElectionId, value: bytes) -> RecordDecision:
     """
     verdict = Verdict(outcome="once", leader=0, tally=((value, 0),), ballots=())
     return RecordDecision(id=place, verdict=verdict, correct=None)
+
+
+def put_to_person(
+    path: str, reply: type[PersonReply], said: bytes | None = None, by: Literal["person", "leader"] = "person"
+) -> RecordDecision:
+    """Return the record of a place that a person decides.
+
+    Args:
+        path: the place.
+        reply: class of the decision.
+        said: the decision, as JSON; None while there is none.
+        by: ``leader`` for one that was taken since no person has decided in time.
+    """
+    verdict, settled = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0), None
+    if said is not None:
+        verdict, settled = structs.replace(verdict.won_by(said), outcome=by), by
+    place = ElectionId(path=path, question_digest=bytes(16))
+    return RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(reply), settled=settled)
 
 
 class RecordProgress(Struct, frozen=True, kw_only=True, tag=True):

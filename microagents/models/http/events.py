@@ -36,10 +36,15 @@ def found_in(body: bytes, number: int) -> Any:
     """
     if not is_streamed(body):
         return decode(body)
+    return streamed_reply(body, number).whole()
+
+
+def streamed_reply(body: bytes, number: int) -> StreamedReply:
+    """Read all events of a body with this number of choices; raises as `found_in`."""
     reply = StreamedReply(number)
     for line in body.split(b"\n"):
         reply.read(line)
-    return reply.whole()
+    return reply
 
 
 def is_streamed(body: bytes) -> bool:

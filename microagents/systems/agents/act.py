@@ -16,11 +16,10 @@ from pydantic import Field, field_validator, model_validator
 from microagents.actors.role import Deployment
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidDefinition, NeedsPerson, TaskFailed, Undecided
-from microagents.base.messages import address_of
 from microagents.base.user_code import called
-from microagents.elections.election import ElectionId, Verdict
+from microagents.elections.election import Verdict
 from microagents.elections.rules import AheadByHarm, Rule
-from microagents.journal.messages import RecordDecision
+from microagents.journal.messages import put_to_person
 from microagents.replies.chat import Prompt, decoder_of
 from microagents.replies.persons import ANSWERED, Approval, CustomerAnswer, FoundOutcome, PersonReply, SecondApproval
 from microagents.replies.tool_calls import ToolCall
@@ -398,17 +397,10 @@ class Acting:
 
     async def _ask_person(self, at: str, reply: type[P], why: str) -> P:
         """Return a person's word at a place; raise `NeedsPerson` without one."""
-        said = await self._said(at)
-        place = ElectionId(path=self._work.path_of(at), question_digest=b"\0" * 16)
-        verdict, settled = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0), None
-        if said is not None:
-            settled = "person"
-            verdict = structs.replace(verdict.won_by(said), outcome=settled)
-        self._work.record(
-            RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(reply), settled=settled)
-        )
+        said, path = await self._said(at), self._work.path_of(at)
+        self._work.record(put_to_person(path, reply, said))
         if said is None:
-            raise NeedsPerson(place.path, why, *reply.words)
+            raise NeedsPerson(path, why, *reply.words)
         given: P = decoder_of(reply).decode(said)
         return given
 

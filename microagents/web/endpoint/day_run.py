@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from microagents.base.aio import Notifier
 from microagents.base.logs import log
-from microagents.base.messages import address_of
-from microagents.elections.election import ElectionId, Verdict
-from microagents.journal.messages import Recall, Record, RecordDecision, Report, Subscribe
+from microagents.journal.messages import Recall, Record, RecordDecision, Report, Subscribe, put_to_person
 from microagents.replies.chat import decoder_of, encode_reply
 from microagents.replies.persons import Approval
 from microagents.roles.keeper import End
@@ -61,18 +59,17 @@ class DayRun(Struct, eq=False, kw_only=True):
         Raises:
             Withheld: it is rejected, or nobody has answered in time.
         """
-        verdict = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
-        await self._record(path, verdict)
+        await self.record(put_to_person(path, Approval))
         log().warning(
             "a call waits for an approval", tool=tool, decide=f"microagents decide {self.run_id} {path} approve"
         )
         try:
             answer = await self._decision_at(path)
-            settled = structs.replace(verdict, outcome="person")
+            settled = put_to_person(path, Approval, answer)
         except TimeoutError:
             answer = encode_reply(UNANSWERED)
-            settled = structs.replace(verdict, outcome="leader")
-        await self._record(path, settled.won_by(answer))
+            settled = put_to_person(path, Approval, answer, by="leader")
+        await self.record(settled)
         approval = decoder_of(Approval).decode(answer)
         if not approval.approved:
             raise Withheld(403, f"a call of {tool} was not approved: {approval.text or 'a person has rejected it'}")
@@ -86,13 +83,6 @@ class DayRun(Struct, eq=False, kw_only=True):
         messenger = self.runtime.messenger
         messenger.tell(Record.of(decision))
         await messenger.ask(Report(when="durable"))
-
-    async def _record(self, path: str, verdict: Verdict) -> None:
-        place = ElectionId(path=path, question_digest=bytes(16))
-        settled = None if verdict.outcome == "undecided" else verdict.outcome
-        await self.record(
-            RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(Approval), settled=settled)
-        )
 
     async def _decision_at(self, path: str) -> bytes:
         """Wait for the decision of a person at a place; `TimeoutError` if there is none in time."""

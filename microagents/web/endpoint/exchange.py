@@ -13,7 +13,7 @@ from msgspec import Struct, field, structs
 from microagents.base.aio import TaskScope
 from microagents.base.errors import ModelUnavailable
 from microagents.elections.election import total_usd
-from microagents.models.http.events import StreamedReply, is_streamed
+from microagents.models.http.events import is_streamed, streamed_reply
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.refusals import failure_kind, plain, retry_after_s, status_told, words_in
 from microagents.models.http.replies import UNREADABLE, decode, name_in, object_in
@@ -42,7 +42,6 @@ class ForwardedReply(Struct, frozen=True, kw_only=True):
     body: bytes
     id: str
     """Id that it names; empty for none."""
-    is_streamed: bool
     is_bare: bool = False
     """Whether its log-probabilities are not for the client."""
     acts: str
@@ -112,7 +111,6 @@ class Exchange(Struct, eq=False, dict=True):
         return ForwardedReply(
             body=answer.content,
             id=name_in(found.get("id")),
-            is_streamed=is_streamed(answer.content),
             is_bare=law is not None and not self.asked.has_logprobs,
             acts=acts,
             usage=usage,
@@ -125,9 +123,7 @@ def _read(answer: Response) -> tuple[dict[str, Any], bool]:
     if not is_streamed(answer.content):
         found = object_in(decode(answer.content))
         return found, any(isinstance(found.get(name), list) for name in ("choices", "output", "content"))
-    reply = StreamedReply(1)
-    for line in answer.content.split(b"\n"):
-        reply.read(line)
+    reply = streamed_reply(answer.content, 1)
     whole = object_in(reply.whole())
     # A stream of responses may end without saying so once all items are whole.
     is_ended = reply.is_done or whole.get("status") == "completed"

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from microagents.models.http.events import is_streamed
 from microagents.models.http.replies import decode
 from microagents.web.endpoint.asked import EMPTY, NULL
 from microagents.web.endpoint.exchange import ForwardedReply
@@ -32,7 +33,7 @@ def headers_of(sums: dict[str, Any]) -> dict[str, str]:
 def marked(elected: Sequence[ElectedReply]) -> bytes:
     """Return the bytes of a reply with its marks; of a chat that asks for several choices the first reply, with the choices of all."""
     bodies = [_marked(elected, index) for index in range(len(elected))]
-    if len(bodies) == 1 or elected[0].reply.is_streamed:
+    if len(bodies) == 1 or is_streamed(elected[0].reply.body):
         return b"".join(bodies)
     replies = [_object.decode(each) for each in bodies]
     choices = [_list.decode(each["choices"]) for each in replies]
@@ -54,7 +55,7 @@ def _marked(elected: Sequence[ElectedReply], index: int) -> bytes:
             edited["choices"] = [{**each, "index": index} for each in choices]
         if fields.get("usage", NULL) == NULL:
             return edited
-        is_alone = reply.is_streamed and asked.wire is CHAT and fields.get("choices") in (None, EMPTY)
+        is_alone = is_streamed(reply.body) and asked.wire is CHAT and fields.get("choices") in (None, EMPTY)
         if is_alone and not (asked.wants_usage and is_last):
             return {}
         edited["usage"] = {**msgspec.json.decode(fields["usage"], type=dict[str, Any]), EXTRAS: one.sums}
@@ -95,7 +96,7 @@ def _edited(reply: ForwardedReply, edit: Callable[[Fields], Fields], *, is_chang
         return msgspec.json.encode(fields)
 
     plain = reply.body.removeprefix(codecs.BOM_UTF8)
-    if not reply.is_streamed:
+    if not is_streamed(reply.body):
         return edited(plain)
     lines = []
     for line in plain.split(b"\n"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ import pytest
 from aiohttp import web
 
 from microagents.base.errors import InvalidUsage, Stopped
+from microagents.journal.messages import Account, RecordDecision, Written
 from microagents.journal.reading import Reader, journal_of
+from microagents.journal.store import Store
 from microagents.web.endpoint.ledger import LEDGER, Ledger
 from microagents.web.endpoint.server import Serving
 from tests.doubles.acting import Acting
@@ -135,18 +138,25 @@ async def test_a_reply_is_answered_once_its_decision_is_durable(
 async def test_no_reply_is_answered_whose_decision_cannot_be_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise Stopped("the disk is full")
+    commit = Store.commit
+
+    def full(self: Store, records: Sequence[Written]) -> Account:
+        if any(isinstance(each, RecordDecision) for each in records):
+            raise Stopped("the disk is full")
+        return commit(self, records)
+
+    found: list[tuple[int, str]] = []
 
     async def answered() -> None:
         async with voted(saying("x"), runs_dir=tmp_path) as (_, served):
             assert (await posted(served, "chat/completions", ASKED))[0] == 200
-            monkeypatch.setattr("microagents.journal.store.Store.commit", full)
+            monkeypatch.setattr(Store, "commit", full)
             status, reply, _ = await posted(served, "chat/completions", ASKED)
-            assert (status, reply["error"]["message"]) == (502, "the disk is full")
+            found.append((status, reply["error"]["message"]))
 
     with pytest.raises(Stopped, match="the disk is full"):  # the server cannot end its journal
         await answered()
+    assert found == [(502, "the disk is full")]
 
 
 async def test_a_delivered_reply_is_not_owed_after_a_restart(tmp_path: Path) -> None:
