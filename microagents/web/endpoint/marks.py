@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -11,7 +12,6 @@ import msgspec
 from msgspec import Raw
 
 from microagents.models.http.events import is_streamed
-from microagents.models.http.replies import decode
 from microagents.web.endpoint.asked import EMPTY, NULL
 from microagents.web.endpoint.exchange import ForwardedReply
 from microagents.web.endpoint.served_elections import ElectedReply
@@ -110,15 +110,10 @@ def _edited(reply: ForwardedReply, edit: Callable[[Fields], Fields], *, is_chang
 def _without_logprobs(data: bytes) -> bytes:
     if b'"logprobs"' not in data:
         return data
-    return msgspec.json.encode(_emptied(decode(data)))
+    return msgspec.json.encode(json.loads(data, object_hook=_emptied))
 
 
-def _emptied(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_emptied(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    found = {name: _emptied(each) for name, each in value.items()}
+def _emptied(found: dict[str, Any]) -> dict[str, Any]:
     if found.get("logprobs"):
         found["logprobs"] = [] if isinstance(found["logprobs"], list) else None
     return found

@@ -173,7 +173,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """Name of the run of the first day; the name of a later run ends with its day."""
     runs_dir: Path | None = None
     """Folder of the journals; None for none."""
-    settings: Mapping[str, object] = {}
+    settings: Mapping[str, Any] = {}
     """Settings of the runs."""
     host: str = "127.0.0.1"
     port: int = 0
@@ -347,7 +347,7 @@ def _led(election: ElectionId, question: Question, exchange: Exchange) -> Verdic
     return count.verdict()
 
 
-def _provider_of(spec: str, settings: Mapping[str, object]) -> HttpModel:
+def _provider_of(spec: str, settings: Mapping[str, Any]) -> HttpModel:
     parsed = ModelSpec.parse(spec)
     if parsed.provider not in PROVIDERS:
         raise InvalidUsage(
@@ -358,10 +358,9 @@ def _provider_of(spec: str, settings: Mapping[str, object]) -> HttpModel:
         if option in parsed.options:
             raise InvalidUsage(f"{option} in {spec!r} shapes requests, and these go on as they came; leave it out")
     parsed.options.setdefault("timeout_s", CALL_S)
-    kind, prices = MODELS.find(parsed.provider, Model), settings.get("prices", {})
+    kind = MODELS.find(parsed.provider, Model)
     assert issubclass(kind, HttpModel)
-    assert isinstance(prices, Mapping)
-    return kind(parsed, prices)
+    return kind(parsed, settings.get("prices", {}))
 
 
 _ACTS = address_of(Acts)
