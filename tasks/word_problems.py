@@ -14,7 +14,6 @@ from msgspec import Struct
 from pydantic import Field
 
 from microagents.replies.chat import Prompt, Reply
-from microagents.replies.data_prompts import prompt_of
 from microagents.replies.trajectories import Trajectory
 from microagents.systems.documents.questions import REPLIES, Segment
 from microagents.systems.documents.reasoned_text import WrittenProblem
@@ -29,7 +28,6 @@ from microagents.systems.questions.questions import (
     ToConclude,
     ToContract,
     ToCriticize,
-    ToEnsemble,
     ToFollow,
     ToRevise,
     ToSolve,
@@ -281,7 +279,7 @@ class WordProblem(WrittenProblem[Total]):
             return super().mistake(prompt, right, rng)
         asked = asked_in(prompt)
         match asked:
-            case ToSolve() | ToFollow() | ToConclude() | ToEnsemble() | ToRevise():
+            case ToSolve() | ToFollow() | ToConclude() | ToRevise():
                 story = Story.read(self.left_of(asked))
                 fact = rng.choice(story.steps() or story.order())
                 wrong = story.values((fact.name, _slip(rng)))
@@ -311,11 +309,6 @@ class WordProblem(WrittenProblem[Total]):
                 return 1 - exp(-a * self.steps_of(self.left_of(asked)) ** b)
             case ToThink():
                 return FOLLOWED_ERROR
-            case ToEnsemble():
-                right = self.expert_answer(asked.problem)
-                alone = self.difficulty(prompt_of("", ToSolve(problem=asked.problem)), reply)
-                solutions = [msgspec.json.decode(each.answer, type=Total) for each in asked.solutions]
-                return JUDGE_ERROR if right in solutions else alone
             case ToFollow():
                 return 1 - (1 - FOLLOWED_ERROR) ** len(asked.subquestions)
             case ToTrace():

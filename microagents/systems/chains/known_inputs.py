@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from typing import Any
 
 from msgspec import Struct
 
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
-from microagents.elections.election import Ballot, Verdict
+from microagents.elections.election import Verdict
 from microagents.systems.chains.chain import Chain, ChainStep
 from microagents.task import ChainTask, Task
 
 
 class KnownInputs(Struct, frozen=True, kw_only=True):
-    """Result of a run with known inputs: numbers of steps, and the curves of MAKER's figure 8."""
+    """Result of a run with known inputs: numbers of steps."""
 
     steps: int
     wrong: int
     """Number of decisions that the oracle calls wrong."""
     undecided: int
     """Number of steps that ended undecided."""
-    sampling_rounds: list[int]
-    """Number of undecided steps before the first round of samples and after each; flagged samples count (figure 8a)."""
-    voting_rounds: list[int]
-    """The same for rounds of valid ballots (figure 8b)."""
 
 
 async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
     """Hold the elections of all steps in the oracle's states, with at most ``window`` of them open at a time."""
     state, total, launched = chain.start(), chain.total, 0
     open_steps: deque[tuple[ChainStep, asyncio.Task[Verdict]]] = deque()
-    # The numbers of steps that their vote decided, by the number of counted samples and by the number of valid ballots.
-    samples, ballots = Counter[int](), Counter[int]()
     wrong = undecided = 0
     chain.work.progress(0, total)
     async with TaskScope() as scope:
@@ -45,22 +39,12 @@ async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
                 state, launched = chain.advance(step, _oracle_reply(chain, state, launched)), launched + 1
             # Verdicts are committed in step order: the digest of decisions is a chain over the steps.
             step, election = open_steps.popleft()
-            verdict = await election
-            decision = await chain.commit(step, verdict, checkpoint=False)
+            decision = await chain.commit(step, await election, checkpoint=False)
             chain.go_on(step, _oracle_reply(chain, step.state, step.number))
             wrong += decision.decided and chain.correct(step.state, decision.require(), step.number) is False
             undecided += not decision.decided
-            if verdict.outcome == "decided":
-                samples[len(verdict.ballots)] += 1
-                ballots[sum(isinstance(ballot, Ballot) for ballot in verdict.ballots)] += 1
             chain.work.progress(launched - len(open_steps), total)
-    return KnownInputs(
-        steps=launched,
-        wrong=wrong,
-        undecided=undecided,
-        sampling_rounds=_left_after(launched, samples),
-        voting_rounds=_left_after(launched, ballots),
-    )
+    return KnownInputs(steps=launched, wrong=wrong, undecided=undecided)
 
 
 def check_oracle(task: Task) -> None:
@@ -80,11 +64,3 @@ def _unknown_inputs(task: Task, why: str) -> InvalidUsage:
     return InvalidUsage(
         f"{type(task).__name__} {why}, so its inputs are not known; define oracle(state), or run it without known_inputs"
     )
-
-
-def _left_after(steps: int, decided: Counter[int]) -> list[int]:
-    """Number of undecided steps at first and after each round, of the numbers of steps that each round decided."""
-    left = [steps]
-    for after in range(1, max(decided, default=0) + 1):
-        left.append(left[-1] - decided[after])
-    return left

@@ -12,30 +12,26 @@ from collections.abc import Coroutine, Sequence
 from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-import msgspec
 from msgspec import Raw, Struct, structs
 from pydantic import Field, field_validator, model_validator
 
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
-from microagents.replies.chat import Prompt, Reply, decoder_of, encode_reply
+from microagents.replies.chat import Prompt, Reply, encode_reply
 from microagents.replies.trajectories import Trajectory, trajectory_of
-from microagents.systems.questions.candidates import merged
 from microagents.systems.questions.chain_of_thought import REASONED
 from microagents.systems.questions.contractor import Contract, Contractor
 from microagents.systems.questions.decomposer import TRACE_SYSTEM, Decomposer, Trace
-from microagents.systems.questions.discriminator import Discriminate, Discriminator, Ensemble
+from microagents.systems.questions.discriminator import Discriminate, Discriminator
 from microagents.systems.questions.problem import Problem, answer_type_of, text_of
 from microagents.systems.questions.problem_conductor import ProblemConductor
 from microagents.systems.questions.questions import (
     Known,
     Planned,
-    ReasonedAnswer,
     Subquestion,
     Subquestions,
     ToConclude,
     ToContract,
-    ToEnsemble,
     ToFollow,
     ToSolve,
     ToTrace,
@@ -134,7 +130,7 @@ class ReducedSolution(Solution, frozen=True, kw_only=True):
 class AotConductor(ProblemConductor["Aot"]):
     """Leads a question through its states."""
 
-    asks = (Trace, Contract, Discriminate, Ensemble)
+    asks = (Trace, Contract, Discriminate)
 
     async def conduct(self, work: AotWork) -> ReducedSolution:
         """Follow all chains from the problem to their ends, and take the most frequent answer."""
@@ -167,10 +163,6 @@ class AotConductor(ProblemConductor["Aot"]):
             endings=tuple(each.ending for each in ended),
             question=best.question,
         )
-
-
-def _hash_of(solution: ReasonedAnswer) -> bytes:
-    return problem_id(msgspec.json.encode(solution).decode())
 
 
 class _Chains:
@@ -265,28 +257,12 @@ class _Chains:
         answers: list[Reply] = [each.answer for each in (solved, followed) if each is not None]
         asked = ToSolve(problem=self._question)
         answers, at = [*answers, tried.state.answer], f"{tried.node.at}/{TurnKind.JUDGE}"
-        if self._strategy.judge == "writes" and len(merged(answers)) > 1:
-            ways = [*(each.reasoning for each in (solved, followed) if each is not None), tried.state.reasoning]
-            ask = Ensemble(at=at, asked=self._ensemble(ways, answers), **self._draws)
-            written = await self._turns.take(tried.asker, ask, asked)
-            assert written is not None
-            chosen = decoder_of(ask.reply_class(self._turns.task)).decode(written).answer
-        else:
-            chosen = await self._turns.elect(tried.asker, at, asked, answers)
+        chosen = await self._turns.elect(tried.asker, at, asked, answers)
         if solved is None or chosen.vote() != solved.vote():
             return _ended(tried.state, tried.node, chosen, "not picked")
         self._done += 1
         self._turns.progress(self._done)
         return _state(tried.node, structs.replace(solved, answer=chosen), left - 1, tried.state.transitions + 1)
-
-    def _ensemble(self, ways: Sequence[str], answers: Sequence[Reply]) -> ToEnsemble:
-        """Return the question for a judge that writes, with the solutions in an order that does not depend on the origin of each."""
-        encoded = map(encode_reply, answers)
-        solutions = [
-            ReasonedAnswer(reasoning=way, answer=Raw(answer)) for way, answer in zip(ways, encoded, strict=True)
-        ]
-        by_hash = sorted(solutions, key=_hash_of)
-        return ToEnsemble(problem=self._question, solutions=tuple(by_hash))
 
     async def _follow(self, tried: Transition, graph: Subquestions | None) -> Trajectory | None:
         """Return the elected answer to a state along its graph; None without a graph, or if no reply is valid."""
@@ -366,8 +342,6 @@ class Aot(Strategy):
     """Maximum number of transitions; `adaptive`: the longest path of the first graph of subquestions."""
     k: Annotated[int, Field(ge=1, le=100)] = 1
     """Number of votes that decide. With k = 1, as in the paper, there is one candidate at each turn, and one ballot of the judge."""
-    judge: Literal["picks", "writes"] = "picks"
-    """`picks`: the judge picks one of the answers. `writes`: if they differ it sees their reasoning too, and may write a better one."""
     without: Literal["nothing", "decomposition", "guidance"] = "nothing"
     """Ablations of the paper: contract the reasoning without a graph of subquestions, or with its first subquestion only."""
     max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 20

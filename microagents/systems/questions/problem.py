@@ -30,7 +30,6 @@ from microagents.systems.questions.questions import (
     ToContract,
     ToCriticize,
     ToDecompose,
-    ToEnsemble,
     ToFollow,
     ToRevise,
     ToSolve,
@@ -166,7 +165,7 @@ class WorkedProblem(Problem[A], Generic[A]):
         """A wrong reply: in a vote another candidate; for a decomposition the opposite choice; for an answer as in `Task.mistake`."""
         asked = asked_in(prompt)
         match asked:
-            case ToSolve() | ToFollow() | ToConclude() | ToEnsemble() | ToRevise() if isinstance(right, Trajectory):
+            case ToSolve() | ToFollow() | ToConclude() | ToRevise() if isinstance(right, Trajectory):
                 return msgspec.structs.replace(right, answer=self.mistake(prompt, right.answer, rng))
             case ToTrace():
                 assert isinstance(right, Subquestions)
@@ -189,11 +188,11 @@ class WorkedProblem(Problem[A], Generic[A]):
                 return super().mistake(prompt, right, rng)
 
     def _right_reply(
-        self, asked: Votable | ToFollow | ToConclude | ToEnsemble | ToCriticize | ToRevise, reply: type[Reply]
+        self, asked: Votable | ToFollow | ToConclude | ToCriticize | ToRevise, reply: type[Reply]
     ) -> Reply:
         right: Reply
         match asked:
-            case ToSolve() | ToFollow() | ToConclude() | ToEnsemble() | ToRevise():
+            case ToSolve() | ToFollow() | ToConclude() | ToRevise():
                 problem = self.left_of(asked)
                 right = called(self.expert_answer, problem, gives=self.reply_type())
                 if issubclass(reply, Trajectory):
@@ -239,7 +238,7 @@ class WorkedProblem(Problem[A], Generic[A]):
 
         return Choice(choice=min(map(fault, candidates))[2])
 
-    def left_of(self, asked: ToSolve | ToFollow | ToConclude | ToEnsemble | ToRevise | ToThink) -> str:
+    def left_of(self, asked: ToSolve | ToFollow | ToConclude | ToRevise | ToThink) -> str:
         """Return what a question leaves to be solved: the problem, or the text of it after thoughts."""
         if not isinstance(asked, ToConclude | ToThink) or not asked.thoughts:
             return asked.problem

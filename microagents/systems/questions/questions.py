@@ -237,20 +237,6 @@ class ToConclude(Struct, frozen=True, tag_field="wanted", tag="answer_after_thou
     thoughts: tuple[str, ...]
 
 
-class ReasonedAnswer(Struct, frozen=True):
-    """An answer with the way to it."""
-
-    reasoning: str
-    answer: Raw
-
-
-class ToEnsemble(Struct, frozen=True, tag_field="wanted", tag="answer_from_solutions"):
-    """Answer a problem after solutions of others."""
-
-    problem: str
-    solutions: tuple[ReasonedAnswer, ...]
-
-
 class ToCriticize(Struct, frozen=True, tag_field="wanted", tag="critique"):
     """Find what is wrong with an answer."""
 
@@ -288,7 +274,7 @@ class ToChoose(Struct, frozen=True, tag_field="wanted", tag="choice"):
     candidates: tuple[Labelled, ...]
 
 
-Asked = Votable | ToFollow | ToConclude | ToEnsemble | ToCriticize | ToRevise | ToChoose
+Asked = Votable | ToFollow | ToConclude | ToCriticize | ToRevise | ToChoose
 _decoder: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)
 
 

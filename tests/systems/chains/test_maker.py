@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from itertools import pairwise
 from statistics import NormalDist
 from typing import ClassVar
 
@@ -131,20 +130,11 @@ async def test_votes_that_agree_on_a_wrong_reply_are_counted() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["linked"])
-async def test_the_curves_of_known_inputs_start_with_all_steps_never_rise_and_end_with_none(runtime: str) -> None:
+async def test_the_result_of_known_inputs_counts_its_steps(runtime: str) -> None:
     result = await run(Drift(length=300), models="sim:perfect@error=0.2,flag=0.2", known_inputs=True, runtime=runtime)
     shown, account = result.recorded, result.account
     assert result.outcome == "completed"
     assert (shown["steps"], shown["wrong"], shown["undecided"]) == (300, account.errors, 0)
-    sampling, voting = shown["sampling_rounds"], shown["voting_rounds"]
-    for curve in (sampling, voting):
-        assert (curve[0], curve[3] > 0, curve[-1]) == (300, True, 0)
-        assert all(before >= after for before, after in pairwise(curve))
-    assert len(sampling) > len(voting)
-    assert all(by_samples >= by_votes for by_samples, by_votes in zip(sampling, voting, strict=False))
-    # Every round takes one sample, or one valid one, of each step that is undecided before it.
-    assert sum(voting) == account.valid
-    assert sum(sampling) == account.valid + sum(account.flagged.values())
 
 
 async def test_known_inputs_ask_every_step_from_the_right_state_however_wrong_the_decisions() -> None:

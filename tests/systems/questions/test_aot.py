@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec import Struct
 
@@ -23,14 +21,11 @@ from microagents.systems.questions.questions import (
     Contraction,
     Subquestion,
     Subquestions,
-    ToEnsemble,
-    asked_in,
-    problem_id,
 )
 from microagents.systems.questions.tree import ProblemNode
 from microagents.tasks.ask import Answer, Ask
 from microagents.tasks.word_problems import WordProblem
-from tests.systems.scripted import Script, four, label, noted_draws, scripted
+from tests.systems.scripted import Script, four, label, scripted
 
 Way = trajectory_of(Answer)
 QUESTION = "How many limbs are left?"
@@ -214,37 +209,6 @@ async def test_with_k_2_every_turn_has_three_candidates_and_a_vote_where_they_di
     assert states() == [QUESTION, LAST]
 
 
-# -- a judge that writes -------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_writing_judge_sees_the_reasoning_and_may_answer_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = noted_draws(monkeypatch)
-    first: dict[str, Any] = {"solve/answer": [way("5")], "solve/1/judge": [way("4")]}
-    script = first | {**transition("solve/1", NEXT, followed="6", solved="7")}
-    result = await reduced(script, transitions=1, judge="writes")
-    assert answer_of(result) == ("4", [0], ["not picked"])
-    (asked,) = [asked_in(each.prompt) for each in drawn if each.id.election.path == "0/solve/1/judge"]
-    assert isinstance(asked, ToEnsemble)
-    assert asked.problem == QUESTION
-    given = [
-        msgspec.json.encode({"reasoning": f"It is {each}.", "answer": {"answer": each}}).decode() for each in "567"
-    ]
-    by_hash = [json.loads(each)["reasoning"] for each in sorted(given, key=problem_id)]
-    assert [each.reasoning for each in asked.solutions] == by_hash, (
-        "an order that tells nothing, and the same each time"
-    )
-
-
-async def test_a_judge_that_writes_the_next_states_answer_goes_on_and_is_not_asked_where_all_agree() -> None:
-    first: dict[str, Any] = {"solve/answer": [way("5")], "solve/1/judge": [way("4")]}
-    script = first | {
-        **transition("solve/1", NEXT, followed="4", solved="4"),
-        **transition("solve/1/1", LAST, followed="4", solved="4"),
-    }
-    result = await reduced(script, transitions=2, judge="writes")
-    assert (answer_of(result), states()) == (("4", [2], ["transitions"]), [QUESTION, NEXT, LAST])
-
-
 # -- trees -----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -309,8 +273,8 @@ def digests(result: Result) -> tuple[str, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",
-    [Aot(), Aot(k=2), ForestOfTrees(), AotTree(judge="writes")],
-    ids=["chain", "voted", "forest", "tree and written"],
+    [Aot(), Aot(k=2), ForestOfTrees(), AotTree()],
+    ids=["chain", "voted", "forest", "tree"],
 )
 def test_decisions_do_not_depend_on_time_nor_on_where_roles_run(strategy: Aot) -> None:
     how: dict[str, Any] = {"models": f"{MODEL},latency=1", "strategy": strategy, "runs_dir": None}
