@@ -15,7 +15,7 @@ from microagents.base.errors import MicroagentsError
 from microagents.elections.election import Ballot, ElectionId
 from microagents.elections.groups import Groups
 from microagents.replies.chat import CheckedReply, Prompt, ProseByTool, Reply, decoder_of, vote_of
-from microagents.roles.matcher import Match, MeanTheSame, ToMatch
+from microagents.roles.matcher import MeanTheSame, ToMatch
 
 
 class FieldMeanings:
@@ -71,7 +71,7 @@ class Meanings:
         reply: type[Reply],
         prose: ProseByTool,
         *,
-        ask: Callable[[MeanTheSame], Awaitable[tuple[Match, ...]]],
+        ask: Callable[[MeanTheSame], Awaitable[bool]],
         on_found: Callable[[bool], None],
         on_failure: Callable[[MicroagentsError], None],
     ) -> None:
@@ -129,5 +129,4 @@ class Meanings:
         )
         at = f"{self._election.path.partition('/')[2]}/same/{asked_of.hexdigest()}/{pair}"
         asked = ToMatch(system=self._prompt.system, user=self._prompt.user, replies=(Raw(one), Raw(other)))
-        matches = await self._ask(MeanTheSame(at=at, input=self._election.input, asked=asked))
-        return any(match.same for match in matches)
+        return await self._ask(MeanTheSame(at=at, input=self._election.input, asked=asked))

@@ -10,9 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 from msgspec import Raw, Struct
 
 from microagents.base.messages import reply_type
-from microagents.elections.rules import FirstTo
 from microagents.replies.chat import Reply, Sampling, encode_reply
-from microagents.replies.data_prompts import prompt_of
 from microagents.task import Task, prompt_about
 from microagents.work.absence import flush_if_slow
 from microagents.work.durable import DurableRequest, DurableRole, Work
@@ -22,14 +20,12 @@ A = TypeVar("A")
 
 
 class Consult(DurableRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only=True):
-    """Put a question to models; the answer is the valid replies in launch order, or with ``k`` the one that a vote decides for.
+    """Put a question to models; the answer is the valid replies in launch order.
 
     A subclass names the question's data and the class of replies, or `Raw` for answers to the problem as JSON.
     """
 
     as_json = True
-    shows_background: ClassVar[bool] = True
-    """Whether its prompts show the background of a problem; False if the data hold another prompt, which shows it."""
     asked: Q
     """The data of the question."""
     needed: bool = False
@@ -38,15 +34,13 @@ class Consult(DurableRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only
     """Number of valid replies that is aimed at."""
     at_least: int | None = None
     """Draw all samples at once, and more only if fewer than this are valid; None: draw until ``samples`` are valid."""
-    k: int | None = None
-    """Number of votes that decide; None for samples without a vote."""
     max_draws: int
-    """Cap of all samples, or of the vote."""
+    """Cap of all samples."""
     sampling: Sampling
     model: str | None = None
     """Spec of the model that is asked; None for the pool of the role."""
-    manners: tuple[str, ...] = ("",)
-    """What the system text says to each of several authors, such as their personas: one prompt each."""
+    manner: str = ""
+    """What the system text says to this author beside all others."""
 
     def kept(self, replies: Sequence[Any]) -> Sequence[Any]:
         """Return the replies that lead anywhere; by default all."""
@@ -79,27 +73,16 @@ async def consulted(
     """Put a question to models.
 
     Raises:
-        Undecided: a needed valid reply is missing, or too many ballots were flagged.
+        Undecided: a needed valid reply is missing.
     """
     reply = request.reply_class(work.task)
-    systems = [system.replace("{manner}", manner) for manner in request.manners]
-    if request.shows_background:
-        prompts = [prompt_about(work.task, said, request.asked) for said in systems]
+    prompt = prompt_about(work.task, system.replace("{manner}", request.manner), request.asked)
+    given: dict[str, Any] = {"n": request.samples, "max_draws": request.max_draws}
+    given |= {"sampling": request.sampling, "needed": request.needed}
+    if request.at_least is None:
+        replies = await work.sample(request.at, prompt, reply, model=request.model, choices=choices, **given)
     else:
-        prompts = [prompt_of(said, request.asked) for said in systems]
-    given: dict[str, Any] = {"max_draws": request.max_draws, "sampling": request.sampling}
-    replies: Sequence[Any]
-    if request.k is not None:
-        decision = await work.elect(
-            request.at, prompts, reply, rule=FirstTo(request.k), model=request.model, choices=choices, **given
-        )
-        replies = [decision.require()] if request.needed or decision.decided else []
-    elif request.at_least is not None:
-        given |= {"n": request.samples, "at_least": request.at_least, "needed": request.needed}
-        replies = await work.propose(request.at, prompts[0], reply, keep=request.kept, **given)
-    else:
-        given |= {"n": request.samples, "model": request.model, "needed": request.needed}
-        replies = await work.sample(request.at, prompts, reply, choices=choices, **given)
+        replies = await work.propose(request.at, prompt, reply, keep=request.kept, at_least=request.at_least, **given)
     return request.answered(replies)
 
 

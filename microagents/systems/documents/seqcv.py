@@ -47,7 +47,7 @@ class SeqCVConductor(DocumentConductor):
         request: Any
         match ask.asked:
             case ToValidate() as asked:
-                request = Validate(at=ask.at, asked=asked, manners=(agent.manner,), **judged)
+                request = Validate(at=ask.at, asked=asked, manner=agent.manner, **judged)
             case ToSplit() as asked:
                 request = Split(
                     at=ask.at, asked=asked, max_draws=1, sampling=sampling_at(work.task, strategy.temperature)
