@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeVar, get_args
@@ -12,7 +11,6 @@ from msgspec import Raw, Struct
 from microagents.base.messages import reply_type
 from microagents.replies.chat import Reply, Sampling, encode_reply
 from microagents.task import Task, prompt_about
-from microagents.work.absence import flush_if_slow
 from microagents.work.durable import DurableRequest, DurableRole, Work
 
 Q = TypeVar("Q", bound=Struct)
@@ -37,10 +35,6 @@ class Consult(DurableRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only
     max_draws: int
     """Cap of all samples."""
     sampling: Sampling
-    model: str | None = None
-    """Spec of the model that is asked; None for the pool of the role."""
-    manner: str = ""
-    """What the system text says to this author beside all others."""
 
     def kept(self, replies: Sequence[Any]) -> Sequence[Any]:
         """Return the replies that lead anywhere; by default all."""
@@ -67,20 +61,18 @@ def named_reply(message: type[Consult[Any, Any]]) -> Any:
     return get_args(reply_type(message))[0]
 
 
-async def consulted(
-    work: Work[Any, Any], request: Consult[Any, A], system: str, choices: Sequence[str] = ()
-) -> tuple[A, ...]:
+async def consulted(work: Work[Any, Any], request: Consult[Any, A], system: str) -> tuple[A, ...]:
     """Put a question to models.
 
     Raises:
         Undecided: a needed valid reply is missing.
     """
     reply = request.reply_class(work.task)
-    prompt = prompt_about(work.task, system.replace("{manner}", request.manner), request.asked)
+    prompt = prompt_about(work.task, system, request.asked)
     given: dict[str, Any] = {"n": request.samples, "max_draws": request.max_draws}
     given |= {"sampling": request.sampling, "needed": request.needed}
     if request.at_least is None:
-        replies = await work.sample(request.at, prompt, reply, model=request.model, choices=choices, **given)
+        replies = await work.sample(request.at, prompt, reply, **given)
     else:
         replies = await work.propose(request.at, prompt, reply, keep=request.kept, at_least=request.at_least, **given)
     return request.answered(replies)
@@ -91,7 +83,7 @@ class AskingRole(DurableRole):
 
     handles_no_message = ("put",)
     systems: ClassVar[Mapping[type[Consult[Any, Any]], str]] = {}
-    """The messages that it handles, each with the system text of its prompts, in which ``{manner}`` is filled in."""
+    """The messages that it handles, each with the system text of its prompts."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -101,22 +93,7 @@ class AskingRole(DurableRole):
         """Return the system text for a question."""
         return self.systems[type(request)]
 
-    def choices(self, request: Consult[Any, Any]) -> Sequence[str]:  # noqa: ARG002 - as above
-        """Return the votes that a reply may cast; none, the default, for any."""
-        return ()
-
     async def put(self, request: Consult[Any, A]) -> tuple[A, ...]:
         """Put a question to models: `consulted` with its system text."""
         work = self.work_on(request)
-        return await consulted(work, request, self.system(request, work.task), self.choices(request))
-
-
-class PanelMember(AskingRole):
-    """A role that asks for a member of a panel, which may go on without a slow one."""
-
-    async def put(self, request: Consult[Any, A]) -> tuple[A, ...]:
-        """Put a question to models, and make slow replies safe before they are given."""
-        began_s = asyncio.get_running_loop().time()
-        replies = await super().put(request)
-        await flush_if_slow(self.work_on(request), began_s)
-        return replies
+        return await consulted(work, request, self.system(request, work.task))
