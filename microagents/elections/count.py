@@ -169,7 +169,7 @@ class Count:
     def _composed(self) -> bytes | None:
         """Compose the leading reply of the fields of several, each of the first launched that has it; None if the fields do not fit.
 
-        Fields without a vote are those of the reply that shares most parts with it.
+        Fields without a vote are taken from the reply that shares most parts with it.
         """
         assert isinstance(self._question.rule, ByField)
         winner = cast("tuple[Hashable, ...]", self.tally.winner)

@@ -368,7 +368,7 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
     flagged: int
     """Number of flagged replies."""
     probability: float | None = None
-    """Probability of the value, as that of a verdict; None after a vote."""
+    """Probability of the value, as in a verdict; None after a vote."""
     rungs: tuple[Decision[A], ...] = ()
     """The rungs of a ladder that did not decide it either."""
     prose: ProseByTool = {}

@@ -271,7 +271,7 @@ class Weighed(Rule, frozen=True):
 class Certain(Rule, frozen=True):
     """Decided once the masses of the replies say which vote is cast most often, else by another rule.
 
-    The masses of the texts that were seen bound the probability of every vote. The leader's is greater than that of any other, so any
+    The masses of the texts that were seen bound the probability of every vote. The leader has more of it than any other vote, so any
     longer vote of the same draws would end there. It need not be right.
     """
 

@@ -24,7 +24,7 @@ DRAWS = 1_000
 LEAST = 1e-300
 """Least likelihood of which a logarithm is taken."""
 _TRIED, _REFINED, _ROUNDS = 2_000, 1_000, (8.0, 15.0, 25.0, 40.0)
-"""Parameters of a form that are tried, first from its prior, then around those that fit; how many count, by round."""
+"""Parameters of a form that are tried, first from its prior, then around the fitting ones; how many count, by round."""
 _KERNELS, _DEGREES, _NARROWER, _BROAD = 50, 5, 0.3, 0.1
 """Of these rounds: points around which is drawn, degrees of freedom, part of the whole variance, and share from the prior."""
 _WIDTH = float(LOGITS[1] - LOGITS[0])
@@ -154,7 +154,7 @@ def likelihood(wrong: Counts, valid: Counts) -> Array:
 
 
 def _fitted(form: _Form, likely: Array, number: Counts, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Weigh parameters of a form by importance, drawn around those that fit (population Monte Carlo, Cappé 2004).
+    """Weigh parameters of a form by importance, drawn around the fitting ones (population Monte Carlo, Cappé 2004).
 
     Returns parameters, each between 0 and 1, of the shape (tries, parameters), and logarithms of their shares in all forms' posterior.
     """

@@ -321,7 +321,7 @@ class StepRates:
         )
 
     def _bound_hard(self, hard: Array, own: Array, rng: np.random.Generator) -> Array:
-        """Draw the number of hard steps, without a condition: those that no sample shows are as frequent as the samples leave open."""
+        """Draw the number of hard steps, without a condition: hidden ones are as frequent as the samples leave open."""
         share = rng.beta(hard + 1, np.maximum(self.sampled - hard, LEAST))
         among, unseen = self._sum((self._errors >= HARD).astype(float)), rng.binomial(self.unseen, share)
         self.unseen_hard = int(np.quantile(unseen, 0.95))

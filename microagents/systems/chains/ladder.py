@@ -210,7 +210,7 @@ or `discard` it."""
         return UntilImprobable(rule, p=self.p, alpha=alpha_of(number, steps, self.false_alarms), at_most=half)
 
     def drawing(self) -> list[str]:
-        """Name the roles of an election, and those of the ladder's rungs."""
+        """Name the roles of an election, and the models of the ladder's rungs."""
         rungs = {"paraphrase": PARAPHRASER, "judge": JUDGE}
         return [*super().drawing(), *(name for rung, name in rungs.items() if rung in rungs_in(self.ladder))]
 

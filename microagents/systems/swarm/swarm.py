@@ -310,7 +310,7 @@ class Swarm(Strategy):
         return True
 
     def drawing(self) -> list[str]:
-        """Name the roles of an election, and those that the swarm asks."""
+        """Name the roles of an election, and the parts of the swarm."""
         return [*super().drawing(), *(name for name, _ in ASKED_OF.values()), JUDGE, VERIFIER, COMPRESSOR]
 
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
