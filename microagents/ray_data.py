@@ -37,6 +37,7 @@ REFUSED = {
     "run_id": "each batch is a run of its own, named by its questions",
     "runs_dir": "the journals are in the output",
     "inputs": "choose rows of the dataset",
+    "shards": "batches are spread over actors already",
     "runtime": "each batch runs inside an actor of Ray Data",
     "max_tokens": "it would bound each batch; max_calls and max_cost_usd bound all together",
     "max_time_s": "it would bound each batch",

@@ -146,6 +146,26 @@ def test_models_are_closed_after_the_driver_has_tried_them(tmp_path: Path, monke
     assert len(closed) == 2  # one is the shard's
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--wrong-at-most", "0.05"), "leave out --strategy, --no-journal, --detach and --shards"),
+        (("--label", "terminal"), "--label goes with --wrong-at-most"),
+    ],
+)
+def test_a_promise_for_a_table_is_refused_in_shards(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    (tmp_path / "towns.csv").write_text("id,town\n1,Bern\n2,Basel\n")
+    given = ("run", "tests.shards.towns:Towns", "--inputs", "towns.csv", "--model", "sim:perfect", "--shards", "2")
+    refused = microagents(*given, *words, "--yes")
+    assert (refused.code, said in refused.err) == (2, True)
+
+
+def test_a_random_part_of_the_output_of_shards_is_judged(tmp_path: Path) -> None:
+    sharded(towns(8), tmp_path, 2, output=tmp_path / "out.csv")
+    _, rows = drawn(tmp_path / "out.csv", 3, tmp_path, of_cells=False)
+    assert len(rows) == 3
+
+
 def test_one_task_is_not_dealt(tmp_path: Path) -> None:
     with pytest.raises(InvalidUsage, match="give --inputs FILE"):
         sharded(towns(1)[0], tmp_path, 2)
