@@ -89,6 +89,35 @@ class Busy(Model):
         await self._model.close()
 
 
+class Unthrottled(Busy):
+    """Such a provider without a throttle."""
+
+    throttled_as = None
+
+
+def call_of(seq: int) -> Call:
+    return Call(
+        id=SampleId(election=ElectionId(path="0/q", question_digest=b""), seq=seq),
+        prompt=Prompt(user="?"),
+        reply=Onward,
+        temperature=None,
+        max_output_tokens=9,
+    )
+
+
+class Sent(Attempts):
+    """Counts calls, and sends none."""
+
+    def __init__(self, permits: Permits) -> None:
+        context: Any = SimpleNamespace(run_id="r", tracing=None)
+        super().__init__(context, cast("CallAccounts", None), permits, no_file)
+        self.sent = 0
+
+    async def _send(self, attempt: Attempt) -> Sequence[Sample]:  # noqa: ARG002 - only counted
+        self.sent += 1
+        return [Sample(text="x")]
+
+
 class BusyBackends(Backends):
     """Such providers in front of the run's models."""
 
@@ -195,36 +224,47 @@ def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(
     assert turns_later or outcomes == ["a"] * 5
 
 
+@pytest.mark.parametrize(("number", "limits", "leases"), [(10, None, [4, 6]), (2, {"max_calls": 30}, [4, 1, 1])])
+async def test_calls_that_nothing_limits_share_leases_until_the_run_gets_a_limit(
+    number: int, limits: dict[str, int] | None, leases: list[int]
+) -> None:
+    opened, asked = asyncio.Event(), list[int]()
+
+    async def ask(wanted: Acquire) -> dict[str, int]:
+        asked.append(wanted.amounts["calls"])
+        await opened.wait()
+        return dict(wanted.amounts)
+
+    held = Leases(ask, lambda _: None)
+    permits = Permits({}, held)
+    attempts, backend = Sent(permits), Backend(Unthrottled(cast("Model", None)), "m")
+    calls = [asyncio.create_task(attempts.make(backend, call_of(seq))) for seq in range(number)]
+    await asyncio.sleep(0)
+    if limits is not None:
+        permits.change(limits)
+    opened.set()
+    await asyncio.gather(*calls)
+    async with asyncio.timeout(1):
+        await held.all_released()
+    assert asked == leases
+
+
 async def test_a_call_that_waited_while_the_run_got_a_limit_passes_the_limit_before_it_is_sent() -> None:
     opened, asked = asyncio.Event(), list[dict[str, int]]()
-    accounts, sent = cast("CallAccounts", None), list[Attempt]()
 
     async def ask(wanted: Acquire) -> dict[str, int]:
         asked.append(dict(wanted.amounts))
         await opened.wait()
         return dict(wanted.amounts)
 
-    class Sent(Attempts):
-        async def _send(self, attempt: Attempt) -> Sequence[Sample]:
-            sent.append(attempt)
-            return [Sample(text="x")]
-
-    context: Any = SimpleNamespace(run_id="r", tracing=None)
     leases = Leases(ask, lambda _: None)
     permits = Permits({}, leases)
-    attempts = Sent(context, accounts, permits, no_file)
-    call = Call(
-        id=SampleId(election=ElectionId(path="0/q", question_digest=b""), seq=0),
-        prompt=Prompt(user="?"),
-        reply=Onward,
-        temperature=None,
-        max_output_tokens=9,
-    )
-    waiting = asyncio.create_task(attempts.make(Backend(Busy(cast("Model", None)), "m"), call))
+    attempts = Sent(permits)
+    waiting = asyncio.create_task(attempts.make(Backend(Busy(cast("Model", None)), "m"), call_of(0)))
     await asyncio.sleep(0)
     permits.change({"concurrency": 3})
     opened.set()
     await waiting
     await leases.all_released()
     assert asked == [{"m": 1, "calls": 1}, {"m": 1, "concurrency": 1, "calls": 1}]
-    assert len(sent) == 1
+    assert attempts.sent == 1

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from microagents.base.aio import Notifier
 from microagents.base.errors import ModelUnavailable, NotSent
 from microagents.elections.election import total_usd
 from microagents.journal.messages import Ended, Outcome
@@ -29,6 +30,8 @@ A_MINUTE = " a minute"
 """Ends the names of bounds that providers set by the minute."""
 AT_ONCE = 256
 """Calls of one lease to models that answer at once: the keeper is asked once for all of them."""
+TOGETHER = 4
+"""Calls of one lease to other models that nothing limits, if no more wait. A kill counts those that are not sent as lost, too."""
 CHARS_PER_TOKEN = 4
 """Of ordinary text; the estimate of a prompt's tokens."""
 
@@ -116,8 +119,12 @@ class Permits:
         self.reservations = Reservations(settings)
         self._leases = leases
         self._block: Block | None = None
-        self._turn = asyncio.Lock()
-        """One call asks for the next block, and the others wait for it."""
+        self._drops = 0
+        """Number of times that a block was given up, also one that was asked for."""
+        self._waiting, self._is_asking = 0, False
+        """Calls that wait for the next block, and whether one of them asks for it."""
+        self._asked = Notifier()
+        """Notifies the others of its end."""
         self._is_dismissed = False
 
     def acquire(self, attempt: Attempt) -> Awaitable[None] | None:
@@ -129,33 +136,46 @@ class Permits:
         backend = attempt.backend
         if self.reservations.are_limited or backend.throttled_as is not None or backend.model.is_patient:
             return self._acquire(attempt)
-        if not backend.answers_at_once:
-            return self._acquire_one(attempt)
         if self._block is None:
             return self._acquire_block(attempt)
         self._take_of(self._block, attempt)
         return None
 
-    async def _acquire_one(self, attempt: Attempt) -> None:
-        self._take_of(await self._block_of(1, attempt), attempt)
-
     async def _acquire_block(self, attempt: Attempt) -> None:
-        async with self._turn:
-            if self._block is None:
-                self._block = await self._block_of(AT_ONCE, attempt)
+        reservations = self.reservations
+        self._waiting += 1
+        try:
+            while self._block is None and reservations is self.reservations:
+                if self._is_asking:
+                    await self._asked.wait()
+                else:
+                    await self._ask_for_block(attempt)
+        finally:
+            self._waiting -= 1
+        if self._block is not None:  # else the run got other limits, under which the call acquires anew
             self._take_of(self._block, attempt)
 
-    async def _block_of(self, calls: int, attempt: Attempt) -> Block:
+    async def _ask_for_block(self, attempt: Attempt) -> None:
+        """Acquire a lease for the calls that wait, and a few of the next ones."""
         place = attempt.call.id
-        wanted = Acquire(path=place.election.path, seq=place.seq, amounts={CALLS: calls})
-        number, _ = await self._leases.acquire(wanted)
-        return Block(number, calls)
+        calls = AT_ONCE if attempt.backend.answers_at_once else max(TOGETHER, self._waiting)
+        self._is_asking, drops = True, self._drops
+        try:
+            wanted = Acquire(path=place.election.path, seq=place.seq, amounts={CALLS: calls})
+            number, _ = await self._leases.acquire(wanted)
+            if drops == self._drops:
+                self._block = Block(number, calls)
+            else:
+                self._leases.release(Ended(number=number))
+        finally:
+            self._is_asking = False
+            self._asked.notify()
 
     def _take_of(self, block: Block, attempt: Attempt) -> None:
         attempt.permit = block
         block.open += 1
         block.left -= 1
-        if not block.left and block is self._block:
+        if not block.left:
             self._block = None
 
     def change(self, settings: Mapping[str, Any]) -> None:
@@ -165,6 +185,7 @@ class Permits:
 
     def drop(self) -> None:
         """Give up the rest of the block, since the run is paused or ends, or its limits change."""
+        self._drops += 1
         block, self._block = self._block, None
         if block is not None:
             block.left = 0
