@@ -24,7 +24,7 @@ from microagents.journal.encoding import UNREADABLE
 from microagents.journal.opening import connect_to_read
 from microagents.journal.queries import first_record, read_totals
 from microagents.journal.rows import Rows
-from microagents.journal.statements import is_long, merge_log, pragma
+from microagents.journal.statements import LONG_LOG_BYTES, merge_log, pragma
 from microagents.journal.verifying import damage
 
 
@@ -122,7 +122,7 @@ class JournalFiles:
 
     def merge_log(self) -> None:
         """Write a long log into the file."""
-        if self._content.log is not None and is_long(self._content.log[0]):
+        if self._content.log is not None and self._content.log[0] >= LONG_LOG_BYTES:
             with suppress(sqlite3.OperationalError):  # the log keeps everything
                 pragma(self._rows.db, "wal_checkpoint")
             self._content = self._current_content()

@@ -26,7 +26,7 @@ from microagents.journal.encoding import (
     recalled,
 )
 from microagents.journal.experiment import Experiment, RunRecord, options_of
-from microagents.journal.messages import ENDED_AS, Checkpoint, InputEnding, OpenElection, Recalled
+from microagents.journal.messages import Checkpoint, InputEnding, OpenElection, Recalled
 from microagents.journal.rows import Rows, checksum
 from microagents.journal.statements import (
     BATCHES,
@@ -34,7 +34,6 @@ from microagents.journal.statements import (
     BY_INPUT,
     BY_SEQ,
     ENDED,
-    ENDED_INPUTS,
     NEXT_OF_PLACE,
     NUMBER_OF_INPUTS,
     OF_ID,
@@ -240,14 +239,6 @@ def checkpoint_of(row: InputRow) -> Checkpoint | None:
     if row.reached is None or row.state is None or row.value is None:
         return None
     return Checkpoint(done=row.reached, state=row.state.encode(), value=row.value.encode())
-
-
-def read_outcomes(rows: Rows, inputs: int) -> bytearray:
-    """Return the codes of the outcomes of all inputs."""
-    found = bytearray(inputs)
-    for number, outcome in rows.db.execute(ENDED_INPUTS):
-        found[number] = ENDED_AS.index(outcome)
-    return found
 
 
 def _check_input(number: int, inputs: int) -> None:

@@ -22,10 +22,10 @@ from microagents.journal.messages import (
     RecordSample,
     Written,
 )
-from microagents.journal.queries import batch_row, began_s, check_totals, moment, read_batch, read_outcomes
+from microagents.journal.queries import batch_row, began_s, check_totals, moment, read_batch
 from microagents.journal.requests import now
 from microagents.journal.rows import Rows, checksum, file_row
-from microagents.journal.statements import OF_INPUT, OR_INSTEAD, among, chunks, outcomes, replies_among
+from microagents.journal.statements import ENDED_INPUTS, OF_INPUT, OR_INSTEAD, among, chunks, outcomes, replies_among
 from microagents.journal.tables import OPEN_CODES, UNDECIDED_CODE, DecidedRow, InputRow, SampleRow, TableRow
 
 MAX_TOTAL = (1 << 63) - 1
@@ -77,7 +77,9 @@ class RecordRows:
 
     def outcomes_of_inputs(self) -> bytes:
         """Return the codes of the outcomes of all inputs."""
-        found = read_outcomes(self._rows, self._numbered)
+        found = bytearray(self._numbered)
+        for number, outcome in self._rows.db.execute(ENDED_INPUTS):
+            found[number] = ENDED_AS.index(outcome)
         for number, row in self._inputs.items():
             found[number] = ENDED_AS.index(row.outcome)
         return bytes(found)

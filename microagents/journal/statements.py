@@ -12,9 +12,8 @@ from microagents.journal.tables import APPLICATION_ID, CREATED, NUMBER_BITS, OUT
 T = TypeVar("T")
 ROWS_PER_STATEMENT = 512
 """Every statement releases the GIL, and a busy event loop takes up to 5 ms to give it back: one statement takes many rows."""
-CHECKPOINT_PAGES = 4000
-"""Pages of the write-ahead log after which they are written into the file: every changed page a second time."""
-PAGE_BYTES = 4096
+LONG_LOG_BYTES = 4000 * 4096
+"""Size of the write-ahead log at which its pages are written into the file: every changed page a second time."""
 CACHE_KIB = 8192
 """Size of the cache. As far as it holds the journal, a copy can be made even of a file that another program has overwritten."""
 FIRST_BYTE = 0xFF
@@ -189,11 +188,6 @@ def set_durability(db: sqlite3.Connection, *, full: bool, is_shared: bool) -> No
     pragma(db, "journal_size_limit = 0")  # a log that is merged is cut, so its size says how much waits
     pragma(db, f"cache_size = -{CACHE_KIB}")
     pragma(db, f"synchronous = {'FULL' if full or is_shared else 'NORMAL'}")
-
-
-def is_long(log_bytes: int) -> bool:
-    """Whether a write-ahead log of this size should be written into the file."""
-    return log_bytes >= CHECKPOINT_PAGES * PAGE_BYTES
 
 
 def merge_log(db: sqlite3.Connection) -> None:

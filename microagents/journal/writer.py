@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -83,7 +84,8 @@ class Writer:
             return
         resolve(self._opened, None)
         while True:
-            _renew(store)  # also between jobs that write nothing, which may follow each other for hours
+            with suppress(MicroagentsError):  # the next commit fails likewise, and it has a waiter
+                store.renew()  # also between jobs that write nothing, which may follow each other for hours
             try:
                 job = self._jobs.get(timeout=RENEW_EVERY_S / 2)
             except Empty:
@@ -128,10 +130,3 @@ def writer_of(config: JournalConfig) -> Writer:
     if loop_has_threads():
         return Writer(config)
     return VirtualWriter(config)
-
-
-def _renew(store: Store) -> None:
-    try:
-        store.renew()
-    except MicroagentsError:  # the next commit fails likewise, and it has a waiter
-        return

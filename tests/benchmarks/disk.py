@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from microagents import InvalidUsage, MicroagentsError, Result, run
 from microagents.base import processes
-from microagents.journal import statements, store, transactions, writer
+from microagents.journal import live_files, store, transactions, writer
 from microagents.journal.ending import RunEnding
 from microagents.journal.messages import Account, RecordedDecision
 from microagents.journal.opening import holds_nothing
@@ -89,7 +89,7 @@ def machine(case: Case, number: int) -> Iterator[None]:
     with (
         patch.object(writer, "VIRTUAL_COMMIT_S", COMMIT_S),
         patch.object(store, "on_network", lambda _: case.is_network),
-        patch.object(statements, "CHECKPOINT_PAGES", 12),
+        patch.object(live_files, "LONG_LOG_BYTES", 12 * 4096),
         patch.object(processes, "_start_and_state", lambda _: (f"{number}", "running")),
         patch.object(transactions, "time", clock),
     ):
