@@ -10,6 +10,7 @@ from __future__ import annotations
 import _sqlite3
 import ctypes
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int, c_int64, c_void_p, string_at
@@ -196,7 +197,10 @@ class FaultyDisk:
     def restart(self) -> None:
         """Put the files into the folder that are left after the end."""
         for each in self._folder.iterdir():
-            each.unlink()
+            if each.is_dir():  # a copy of the journal that was saved after the end, so that it is not there
+                shutil.rmtree(each)
+            else:
+                each.unlink()
         for name, stored in self._on_disk.items():
             Path(name).write_bytes(stored.content)
 
