@@ -204,23 +204,21 @@ def _assumed(plan: RunPlan) -> Forecast | None:
 def total_of(forecasts: Iterable[Forecast | None]) -> Forecast | None:
     """One forecast of several runs; None if none of them costs anything."""
     each = [forecast for forecast in forecasts if forecast is not None]
-    if len(each) <= 1:
-        if not each:
-            return None
-        return each[0]
-    calls = [forecast.calls for forecast in each if forecast.calls is not None]
-    known = sum(calls) if len(calls) == len(each) else None
-    weights = calls if known else [1.0] * len(each)
-    prices = [forecast.call_usd for forecast in each if forecast.call_usd is not None]
-    weighed = sum(weight * price for weight, price in zip(weights, prices, strict=False)) / sum(weights)
+    if not each:
+        return None
+    calls, cost_usd = mean_if_known([one.calls for one in each]), mean_if_known([one.cost_usd for one in each])
+    if calls and cost_usd is not None:
+        call_usd: float | None = cost_usd / calls
+    else:
+        call_usd = mean_if_known([one.call_usd for one in each])
     return Forecast(
-        calls=known,
-        call_usd=weighed if len(prices) == len(each) else None,
-        input_tokens=max(forecast.input_tokens for forecast in each),
-        output_tokens=max(forecast.output_tokens for forecast in each),
-        is_measured=all(forecast.is_measured for forecast in each),
-        models=tuple(dict.fromkeys(spec for forecast in each for spec in forecast.models)),
-        promises=tuple([promise for forecast in each for promise in forecast.promises]),
+        calls=None if calls is None else calls * len(each),
+        call_usd=call_usd,
+        input_tokens=max(one.input_tokens for one in each),
+        output_tokens=max(one.output_tokens for one in each),
+        is_measured=all(one.is_measured for one in each),
+        models=tuple(dict.fromkeys(spec for one in each for spec in one.models)),
+        promises=tuple([promise for one in each for promise in one.promises]),
     )
 
 
