@@ -12,6 +12,7 @@ from types import CodeType
 from typing import Any
 
 from microagents.base.messages import Message
+from microagents.base.sources import PARSING
 
 SENDING = ("ask", "stream", "tell")
 """Names of the methods that send a message."""
@@ -47,7 +48,8 @@ def _names_in(method: Any) -> Mapping[str, Any]:
 def _made_in(code: CodeType) -> tuple[tuple[int, ast.expr], ...]:
     """For each message that is made where it is sent: its line in the source of a method, and the call that makes it."""
     try:
-        tree = ast.parse(dedent(inspect.getsource(code)))
+        with PARSING:
+            tree = ast.parse(dedent(inspect.getsource(code)))
     except (OSError, TypeError, SyntaxError, ValueError):  # no source, as in a program that is typed in
         return ()
     found = list[tuple[int, ast.expr]]()

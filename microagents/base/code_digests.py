@@ -18,6 +18,8 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from symtable import SymbolTable, symtable
 
+from microagents.base.sources import PARSING
+
 Place = tuple[str, str]
 """A module, and a name in it; `ALL` for all that it defines."""
 ALL = "*"
@@ -122,7 +124,9 @@ def _read(name: str, tops: frozenset[str]) -> _Module | None:
         is_package = spec is not None and spec.submodule_search_locations is not None
         named = name if spec is None else spec.name  # `python -m` calls a module __main__
         source = Path(file).read_bytes()
-        return _Module(named, ast.parse(source), is_package=is_package)
+        with PARSING:
+            tree = ast.parse(source)
+        return _Module(named, tree, is_package=is_package)
     except (ImportError, OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None
 

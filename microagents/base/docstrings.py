@@ -11,6 +11,8 @@ from textwrap import dedent
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from microagents.base.sources import PARSING
+
 
 def described_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return the fields of a model by name, each with its docstring as its description."""
@@ -26,7 +28,8 @@ def described_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
 def docstrings_of(model: type) -> dict[str, str]:
     """Return the docstrings of the fields that a class declares, by name."""
     try:
-        [defined] = ast.parse(dedent(getsource(model))).body
+        with PARSING:
+            [defined] = ast.parse(dedent(getsource(model))).body
     except (OSError, TypeError, SyntaxError):  # made by no source, such as Task[str]
         return {}
     found = {}

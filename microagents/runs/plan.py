@@ -24,6 +24,7 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
 from microagents.models.model import ModelObject
 from microagents.replies.chat import Prompt, fingerprint, system_with_instructions
+from microagents.runs.on_access import MadeOnAccess
 from microagents.runs.references import references_in
 from microagents.runs.settings import LIMITS, Settings, dumped, pools_of, validated
 from microagents.runs.strategies import strategy_of
@@ -139,7 +140,7 @@ def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
     return experiment, own
 
 
-class _RecordedOptions(Sequence[str]):
+class _RecordedOptions(MadeOnAccess[str]):
     """Options of many inputs that are read on access."""
 
     def __init__(self, reader: Reader) -> None:
@@ -148,7 +149,7 @@ class _RecordedOptions(Sequence[str]):
     def __len__(self) -> int:
         return self._reader.experiment.inputs
 
-    def __getitem__(self, index: Any) -> Any:
+    def made(self, index: int) -> str:
         return self._reader.own_options(index)
 
 

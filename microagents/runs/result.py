@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from html import escape
 from operator import eq
-from typing import Any, Generic, NamedTuple, cast, overload
+from typing import Any, Generic, NamedTuple, cast
 
 import msgspec
 from msgspec import structs
@@ -26,6 +26,7 @@ from microagents.journal.sharded import open_run
 from microagents.replies.persons import PERSON_REPLIES, PersonReply
 from microagents.replies.tool_calls import Calls, ToolCall
 from microagents.runs.cells import OURS, TrustColumns
+from microagents.runs.on_access import MadeOnAccess
 from microagents.runs.spool import Spool
 from microagents.runs.words.summary import facts_of, summary, summary_rows
 from microagents.runs.words.verdict import RunFacts, counted, progress_text, verdict_on
@@ -323,7 +324,7 @@ def _row(
     return row
 
 
-class Results(Sequence[V]):
+class Results(MadeOnAccess[V]):
     """Results of many inputs, in their order, decoded on access; None for an input without one."""
 
     def __init__(self, encoded: Sequence[str], kind: type[Task] | None = None) -> None:
@@ -334,23 +335,15 @@ class Results(Sequence[V]):
         """Return the same results in the types that a class of tasks declares."""
         return Results(self._encoded, kind)
 
-    def _read(self, encoded: str) -> Any:
-        return _typed(self._kind, msgspec.json.decode(encoded))
+    def _read(self, encoded: str) -> V:
+        return cast("V", _typed(self._kind, msgspec.json.decode(encoded)))
 
     def __len__(self) -> int:
         return len(self._encoded)
 
-    @overload
-    def __getitem__(self, index: int) -> V: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[V]: ...
-
-    def __getitem__(self, index: int | slice) -> Any:
-        found = self._encoded[index]
-        if isinstance(found, str):
-            return self._read(found)
-        return list(map(self._read, found))
+    def made(self, index: int) -> V:
+        """Decode a result."""
+        return self._read(self._encoded[index])
 
     def __iter__(self) -> Iterator[V]:
         return map(self._read, self._encoded)

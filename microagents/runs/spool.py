@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, overload
+from collections.abc import Iterable, Iterator
+from typing import Any
 from weakref import finalize
 
 from microagents.base.errors import InvalidUsage
+from microagents.runs.on_access import MadeOnAccess
 
 
 def temporary_table(owner: object, made: str) -> sqlite3.Connection:
@@ -26,7 +27,7 @@ def temporary_table(owner: object, made: str) -> sqlite3.Connection:
     return db
 
 
-class Spool(Sequence[str]):
+class Spool(MadeOnAccess[str]):
     """Texts in the order in which they were added. Several threads may read them once all are added."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -56,15 +57,8 @@ class Spool(Sequence[str]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[each] for each in range(len(self))[index]]
+    def made(self, index: int) -> str:
+        """Read a text."""
         number = range(len(self))[index]
         (text,) = self._db.execute("SELECT text FROM spooled WHERE number = ?", (number,)).fetchone()
         return str(text, "utf-8")

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, overload
+from typing import Any
 
 import msgspec
 from pydantic_core import PydanticSerializationError
@@ -15,6 +15,7 @@ from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.base.round_trips import difference, lost_part
 from microagents.journal.experiment import options_of
+from microagents.runs.on_access import MadeOnAccess
 from microagents.runs.settings import validated
 from microagents.runs.spool import Spool
 from microagents.task import Task
@@ -23,7 +24,7 @@ MAX_BUILT = 4096
 """Number of built tasks that are kept: more than the inputs that a run has open at a time."""
 
 
-class TaskList(Sequence[Task]):
+class TaskList(MadeOnAccess[Task]):
     """A sequence of tasks that are built on access: a hundred thousand built tasks take fifty megabytes.
 
     Each has ``own`` options, as JSON, that differ from the first one's, and the ``form`` of replies that the run asks for. With ``numbers``
@@ -48,15 +49,8 @@ class TaskList(Sequence[Task]):
     def __len__(self) -> int:
         return len(self.own)
 
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Task]: ...
-
-    def __getitem__(self, index: int | slice) -> Task | list[Task]:
-        if isinstance(index, slice):
-            return [self[each] for each in range(len(self))[index]]
+    def made(self, index: int) -> Task:
+        """Build a task, unless it is built."""
         found = self._built.get(index)
         if found is None:
             (options,) = options_of(self.first, [self._own(index)])

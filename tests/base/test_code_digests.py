@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -150,3 +153,32 @@ def test_code_of_the_package_and_code_without_a_file_have_no_digest() -> None:
     scope = {"__name__": "nowhere"}
     exec("class Typed: pass", scope)  # as a notebook defines a class
     assert code_digest([scope["Typed"], Maker]) is None  # type: ignore[list-item]
+
+
+class Garbage:
+    """A cycle whose end lets other threads run, also while a source is parsed."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        time.sleep(0)
+
+
+@pytest.mark.slow
+def test_threads_that_digest_code_at_once_get_the_digest_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text("class Task:\n" + f"    x = {'-' * 40}1\n" * 40, "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    kinds = [importlib.import_module(name).Task for name in ("one", "two")]
+    whole = [code_digest([each]) for each in kinds]
+    before = gc.get_threshold()
+    gc.set_threshold(50)
+    try:
+        with ThreadPoolExecutor() as pool:
+            digests = list(pool.map(lambda kind: (Garbage(), code_digest([kind]))[1], kinds * 10))
+    finally:
+        gc.set_threshold(*before)
+    assert digests == whole * 10
