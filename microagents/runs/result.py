@@ -230,11 +230,11 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
 
 def facts_in(experiment: Experiment) -> dict[str, Any]:
     """Return the facts of a result that the experiment of its run states."""
-    recipe = experiment.recipe
+    recipe, identity = experiment.recipe, experiment.identity
     return {
         "run_id": experiment.run_id,
-        "task": TASKS.name_of(recipe.task),
-        "strategy": STRATEGIES.name_of(recipe.strategy),
+        "task": TASKS.name_of(identity.get("task", "")),
+        "strategy": STRATEGIES.name_of(identity.get("strategy", "")),
         "options": {} if experiment.listed else recipe.options,
         "by_gold": "row" in recipe.options and bool(recipe.options.get("gold")),
         "promise": recipe.strategy_options.get("promise", ""),

@@ -9,6 +9,7 @@ import pytest
 
 from microagents import InvalidUsage, Task, run_sync
 from microagents.actors.registry import MODELS, RUNTIMES, STRATEGIES, TASKS, Registry, _every_installed, reference_to
+from microagents.runs.inspection.runs import inspect_run
 from microagents.runs.settings import validated
 from microagents.runs.strategies import strategy_of
 
@@ -64,6 +65,8 @@ def test_an_installed_package_brings_a_task_a_strategy_and_a_model_by_name() -> 
     result = run_sync(task, strategy="eager", models="counting:any@start=7")
     assert (result.task, result.strategy, result.outcome) == ("short", "eager", "completed")
     assert (result.calls, result.value.steps_done) == (2, 2)
+    shown = inspect_run(Path("runs"), result.run_id)
+    assert (shown.task, shown.strategy) == ("short", "eager")
 
 
 @pytest.mark.usefixtures("installed")
