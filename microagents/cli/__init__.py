@@ -49,12 +49,17 @@ RENAMED = {
     "study": "measure [--rollouts N]",
     "estimate": "plan --p P --steps N",
     "simulate": "plan --repeat N",
+    "approve": "decide RUN PATH approve",
+    "logs": "show RUN",
+    "pause": "ctl RUN pause",
+    "status": "ctl RUN status",
+    "stop": "ctl RUN stop",
 }
-"""Commands that have another name now."""
+"""Words that people type for commands, and the commands."""
 
 
 class Commands(TyperGroup):
-    """Shipped commands, and those of installed packages. A file in place of a command is an error that names `run`."""
+    """Shipped commands, and commands of installed packages. A file in place of a command is an error that names `run`."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the same in every context
         """Return the names of all. A package cannot replace a shipped command."""
@@ -91,9 +96,9 @@ class Commands(TyperGroup):
         if args[0] not in self.list_commands(ctx):
             with exit_on_error():
                 if args[0] in RENAMED:
-                    raise InvalidUsage(f"`{args[0]}` is now `{RENAMED[args[0]]}`")
+                    raise InvalidUsage(f"{args[0]!r} is not a command; write microagents {RENAMED[args[0]]}")
                 if args[0].endswith(".py"):
-                    raise InvalidUsage(f"{args[0]!r} is a file and no command; write microagents run {args[0]}")
+                    raise InvalidUsage(f"{args[0]!r} is a file, not a command; write microagents run {args[0]}")
                 if not args[0].startswith("-"):
                     raise InvalidUsage(unknown("command", args[0], self.list_commands(ctx)))
         return super().resolve_command(ctx, args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 SPEC_OPTIONS = ("effort", "service_tier", "timeout_s", "base_url", "api_key_env", "votes_per_request", "error", "flag")
 """Options in the specs of models that people look for on the command line."""
 PACKAGE = Path(__file__).parent.parent
+USAGE_ERROR: Any = typer.BadParameter.__base__
+"""Error of a command line. Typer exports only some of its classes."""
 MAX_DEFAULT_CHARS = 60
 """Of a longer default only the beginning is shown."""
 
@@ -42,8 +45,14 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Files, logs": ("output", "gold", "gold_file", "trust_columns", "config", "trust_folder", "yes"),
 }
 """Parameters that `--help` of a command with many options only names."""
-_WANTED = {"valid integer": "must be a whole number", "valid number": "must be a number"}
-"""Our words for refusals of values."""
+_WANTED = {
+    "valid integer": "must be a whole number",
+    "valid number": "must be a number",
+    r"less than or equal to (\S+)": r"must be at most \1",
+    r"greater than or equal to (\S+)": r"must be at least \1",
+    r"is not one of (.+)\.": r"must be one of \1",
+}
+"""Our words for refusals of values, by patterns of theirs."""
 MAX_EXPLAINED = 18
 """Number of parameters up to which `--help` explains all."""
 
@@ -100,35 +109,28 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the files before the command line, which goes before them."""
-        parser = self.make_parser(ctx)
-        parser.ignore_unknown_options = True
-        given, unknown, _ = parser.parse_args(args=list(args))
-        ctx.meta[__name__] = given
-        if not ctx.resilient_parsing and (hint := self._hint([_task_in(given), *unknown], given.get("strategy"))):
-            with exit_on_error():
-                raise InvalidUsage(hint)
-        if not ctx.resilient_parsing and not (
-            given.get("help") or given.get("help_all")
-        ):  # help is shown even if a file is broken
-            with exit_on_error():
-                if any(each.name == "trust_folder" for each in self.params):
-                    load_files(ctx, trusts=bool(given.get("trust_folder")))
-                warn_of_unknown_variables(ctx)
-                if given.get("config") is not None:
-                    load_config(ctx, Path(given["config"]))
+        given: dict[str, Any] = {}
         try:
+            parser = self.make_parser(ctx)
+            parser.ignore_unknown_options = True
+            given, unknown, _ = parser.parse_args(args=list(args))
+            ctx.meta[__name__] = given
+            if not ctx.resilient_parsing and (hint := self._hint([_task_in(given), *unknown], given.get("strategy"))):
+                with exit_on_error():
+                    raise InvalidUsage(hint)
+            if not ctx.resilient_parsing and not (
+                given.get("help") or given.get("help_all")
+            ):  # help is shown even if a file is broken
+                with exit_on_error():
+                    if any(each.name == "trust_folder" for each in self.params):
+                        load_files(ctx, trusts=bool(given.get("trust_folder")))
+                    warn_of_unknown_variables(ctx)
+                    if given.get("config") is not None:
+                        load_config(ctx, Path(given["config"]))
             return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            file, name = _file_behind(ctx, given, error.param), str(error.param and error.param.name)
-            wanted = next((words for said, words in _WANTED.items() if said in error.message), None)
+        except USAGE_ERROR as error:
             with exit_on_error():
-                if file is not None:
-                    why = wanted or error.message
-                    raise InvalidUsage(f"{file} gives {name}={ctx.default_map[name]!r:.100}: {why}") from None
-                if wanted is not None and error.param is not None:
-                    value = given.get(name) or error.param.resolve_envvar_value(ctx)
-                    raise InvalidUsage(f"{error.param.opts[0]} {wanted}, not {value!r:.100}") from None
-            raise
+                raise InvalidUsage(_refusal(ctx, given, error)) from None
 
     def _hint(self, words: Sequence[str | None], strategy: Any) -> str | None:
         """Meaning of the first word that is an option not of the command, but of the task, the strategy or a model."""
@@ -227,6 +229,20 @@ def _explain_all(context: typer.Context, *, given: bool) -> None:
     if given:
         typer.echo(context.get_help())
         raise typer.Exit
+
+
+def _refusal(ctx: Any, given: Mapping[str, Any], error: Any) -> str:
+    """Say in one sentence why a command line was refused, and where its options are explained."""
+    parameter: Any = getattr(error, "param", None)
+    found = [match.expand(ours) for theirs, ours in _WANTED.items() if (match := re.search(theirs, error.message))]
+    file = _file_behind(ctx, given, parameter)
+    if file is not None:
+        why = (*found, error.message)[0]
+        return f"{file} gives {parameter.name}={ctx.default_map[parameter.name]!r:.100}: {why}"
+    if parameter is not None and found:
+        value = given.get(parameter.name) or parameter.resolve_envvar_value(ctx)
+        return f"{parameter.opts[0]} {found[0]}, not {value!r:.100}"
+    return f"{error.format_message().rstrip('.')}; {ctx.command_path} --help has all options"
 
 
 def _file_behind(ctx: Any, given: Mapping[str, Any], parameter: Any) -> Path | None:

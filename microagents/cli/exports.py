@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any, get_args
 
 import msgspec
+import typer
 from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
@@ -44,7 +45,7 @@ def export_rows(
         runs_dir: the folder of journals.
         form: the format; None for the one of the file's ending.
         output: a new file; None for stdout.
-        actions: whether to write the calls of an agent, or those that models made before a reply.
+        actions: whether to write the calls of an agent, or the calls that models made before a reply.
         code: whether to import the code that the journal names.
     """
     form = form or _form_of(output)
@@ -59,6 +60,8 @@ def export_rows(
                 _write_parquet(rows, kind, stream)
             else:
                 _write(rows, kind, form, stream, lambda: _rows(reader, actions=actions)[1])
+    if output is not None:
+        typer.echo(f"written to {output}", err=True)
 
 
 def _rows(reader: Reader, *, actions: bool) -> tuple[type[Struct], Iterator[Struct]]:
@@ -76,11 +79,19 @@ def _rows(reader: Reader, *, actions: bool) -> tuple[type[Struct], Iterator[Stru
 
 
 def _form_of(output: Path | None) -> Format:
-    """Return the format that the ending of a file names; jsonl for any other."""
-    named = ""
-    if output is not None:
-        named = output.suffix.removeprefix(".")
-    return next((form for form in get_args(Format) if form == named), "jsonl")
+    """Return the format that the ending of a file names; jsonl for stdout.
+
+    Raises:
+        InvalidUsage: the ending names no format.
+    """
+    forms: dict[str, Format] = {f".{form}": form for form in get_args(Format)}
+    if output is None:
+        return "jsonl"
+    if output.suffix not in forms:
+        raise InvalidUsage(
+            f"the ending of {str(output)!r} names no format; end it in {', '.join(forms)}, or give --format"
+        )
+    return forms[output.suffix]
 
 
 @contextmanager

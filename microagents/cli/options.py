@@ -10,7 +10,7 @@ from functools import wraps
 from glob import glob
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_origin, get_type_hints
 
 import typer
 
@@ -241,6 +241,8 @@ WrongAtMost = Annotated[
         ),
     ),
 ]
+LabelIn = Literal["terminal", "browser"]
+"""Place where a person labels rows."""
 Confidence = Annotated[float, typer.Option(metavar="SHARE", help="Probability with which --wrong-at-most is kept.")]
 RowsOut = Annotated[
     Path | None,

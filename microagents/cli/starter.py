@@ -58,7 +58,7 @@ class ${Name}(ChainTask[Stage, Due]):
         return Stage(line=state.line + 1, day=reply.day)
 
     def oracle(self, state: Stage) -> Due:
-        """Optional: the right reply, where code can tell. A run counts wrong decisions by it, and known_inputs needs it."""
+        """Optional: the right reply, if code knows it. A run counts wrong decisions by it, and known_inputs needs it."""
         return self.expert(self.prompt(state), Due)
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Due:

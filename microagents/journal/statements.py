@@ -70,6 +70,7 @@ MARKED = FLAGGED = 16
 OUTVOTED = 32
 UNDECIDED, CLIMBED, SETTLED = 1 << 6, 2 << 6, 3 << 6
 _STATES = {
+    "decided": 0,  # first, since most are
     "undecided": UNDECIDED,
     "contested": UNDECIDED,
     "refused": UNDECIDED,
@@ -82,7 +83,7 @@ _MARKS = f"""CASE WHEN ballots IS NULL THEN 0 WHEN instr(ballots, '{{') = 0 THEN
     ELSE (SELECT {FLAGGED} * max('text' IN (type, first)) + {OUTVOTED} * max(type = 'object' OR first = 'object' AND shares IS '{{}}')
         FROM (SELECT type, CASE type WHEN 'array' THEN json_type(ballots, fullkey || '[0]') ELSE '' END AS first,
             CASE type WHEN 'array' THEN json_extract(ballots, fullkey || '[1]') END AS shares FROM json_each(ballots))) END"""
-_BYTE = f"min(counted, {MAX_SAMPLES}) + CASE outcome {_STATE_CASES} ELSE 0 END + {_MARKS}"
+_BYTE = f"iif(counted < {MAX_SAMPLES}, counted, {MAX_SAMPLES}) + CASE outcome {_STATE_CASES} ELSE 0 END + {_MARKS}"
 _VERDICT = """CASE WHEN outcome = 'completed'
     THEN CASE coalesce(json_type(result, '$.correct'), json_type(result, '$.solved')) WHEN 'true' THEN 1 WHEN 'false' THEN 0 END END"""
 _OF_RANGE = "FROM decision WHERE key > ? AND key < ?"
@@ -93,7 +94,7 @@ LAST_PLACE = "SELECT coalesce(max(id), 0) FROM place"
 PLACES_BELOW = f"SELECT path, id FROM place {BELOW}"
 NUMBER_OF_INPUTS = "SELECT count(*) FROM input"
 MISCOUNTED = "SELECT count(*) FROM decision WHERE ballots IS NOT NULL AND counted != json_array_length(ballots)"
-STEP_BYTES = f"SELECT count(*), max(key), group_concat(char({_BYTE}), '') {_OF_RANGE}"
+STEP_BYTES = f"SELECT max(key), json_group_array({_BYTE}) {_OF_RANGE}"
 STEP_KEYS = f"SELECT key {_OF_RANGE} ORDER BY key"
 LAST_TIME = "SELECT max(after_ms) FROM decision"
 SUMS_BY_TIME = "SELECT after_ms / ?, count(*), sum(counted), total(cost_usd) FROM decision GROUP BY 1 ORDER BY 1"

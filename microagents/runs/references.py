@@ -8,7 +8,7 @@ from typing import Any
 
 from microagents.actors.registry import MODELS
 
-OPEN_OPTIONS = ("address", "insecure", "token_env", "yes", "run_id")
+OPEN_OPTIONS = ("address", "insecure", "tokens", "yes", "run_id")
 """Options whose every value reaches further: another cluster, other machines, money without a question, another journal."""
 PLACES_OF_JOURNALS = ("runs_dir",)
 """Options that may name any folder: nothing but journals is read and written there."""

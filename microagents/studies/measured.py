@@ -54,7 +54,7 @@ VERDICTS: dict[Verdict, str] = {
     "hard-steps": "hard steps: a wrong reply is the likeliest at {hard} of {steps:,}, and votes decide such a step wrong; take a ladder",
     "voting-hurts": "voting hurts: a wrong reply is the likeliest at most steps; take a stronger model or smaller steps",
     "not-sure": "not sure yet: a wrong reply may be the likeliest at some of {steps:,} steps; draw each more often, by --repeat",
-    "too-few": "too few samples for a promise: {needed:,} more are needed, by --steps or --repeat",
+    "too-few": "too few samples for a promise: {needed:,} more are needed, by `measure` with --steps or --repeat",
     "too-many-answers": "answers too many for exact votes: right replies differ from each other; use votes by meaning",
 }
 RIGHT_WAY = "calls are those of the right way: a run that errs may take twice as many"

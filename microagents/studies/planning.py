@@ -369,9 +369,7 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
         wanted = structs.replace(wanted, k=wanted.k or Maker().k)  # the default stands: too little is known for another
         more = FEWEST_DRAWS - few.draws
         price = "" if few.call_usd is None else f", for {money(more * few.call_usd)}"
-        needed = (
-            f"{few.draws:,} samples advise no k, so the default stands; {more:,} more samples would say more{price}"
-        )
+        needed = f"{few.draws:,} samples advise no k, so the default stands; {more:,} more of `measure` would say more{price}"
     planned = [_Planned(each, wanted) for each in able]
     if few is None:
         planned += [_Planned(pool, wanted, group) for group in groups_of(able) if (pool := pooled(group)) is not None]

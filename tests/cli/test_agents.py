@@ -254,6 +254,6 @@ def test_the_queue_shows_the_question_to_a_customer_and_takes_the_answer() -> No
         'what does the customer answer? ask(text="Which order is it?")',
         "Say answer TEXT; Enter leaves it open",
         "say `answer TEXT` there, not 'yes'",
-        "CustomerAnswer(text='order 7')",
+        "is decided by you: answer order 7",
     ):
         assert said in ran.out, said

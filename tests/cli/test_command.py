@@ -122,11 +122,34 @@ def test_completion_reads_no_files_and_says_nothing() -> None:
         ("report", "view -o FILE"),
         ("step", "try TASK --one"),
         ("rm", "list --remove RUN"),
+        ("stop", "ctl RUN stop"),
     ],
 )
 def test_a_command_that_was_renamed_answers_with_its_new_name(old: str, new: str) -> None:
     ran = microagents(old, "r")
-    assert (ran.code, ran.out, ran.err) == (2, "", f"microagents: `{old}` is now `{new}`\n")
+    assert (ran.code, ran.out, ran.err) == (
+        2,
+        "",
+        f"microagents: {old!r} is not a command; write microagents {new}\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "hanoi", "--kk", "3"], "No such option: --kk; microagents run --help has all options"),
+        (["run", "hanoi", "-k"], "Option '-k' requires an argument; microagents run --help has all options"),
+        (["resume"], "Missing argument 'RUN'; microagents resume --help has all options"),
+        (["view", "--port", "99999"], "--port must be at most 65535, not '99999'"),
+        (
+            ["export", "r", "--format", "xlsx"],
+            "--format must be one of 'jsonl', 'csv', 'parquet', 'sealed', not 'xlsx'",
+        ),
+    ],
+)
+def test_a_refused_command_line_is_one_sentence_with_a_way_out(words: list[str], said: str) -> None:
+    ran = microagents(*words)
+    assert (ran.code, ran.out, ran.err) == (2, "", f"microagents: {said}\n")
 
 
 @pytest.mark.parametrize(

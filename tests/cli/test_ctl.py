@@ -87,7 +87,7 @@ def test_a_pause_holds_after_a_kill_until_the_run_is_told_to_resume() -> None:
     assert found["reason"].startswith("ended by ")
     assert "(enough); all decisions so far are kept" in found["reason"]
     shown = " ".join(microagents("show", "a").out.split())
-    assert ": the provider's bill (taken at " in shown
+    assert ": the provider's bill asked of the run: " in shown
 
 
 @pytest.mark.slow

@@ -232,6 +232,7 @@ ASKED = ("0/step/4/call/0/approval", "0/step/9")
         ("completed", CHECKED, {"recorded": {"solved": False}}, "wrong", "the result is WRONG by the task's own check"),
         ("completed", ERRED, {}, "wrong", "2 of 7 steps WRONG, the first at 3 (by the task's own oracle)"),
         ("completed", Account(steps=7), {}, "done", "completed, not checked: 7 steps"),
+        ("completed", Account(steps=7), {"strategy": "Measuring"}, "done", "measured: 7 steps"),
         (
             "running",
             Account(steps=59, total_steps=255),

@@ -46,6 +46,13 @@ def test_each_decision_is_a_row_and_the_rows_add_up_to_the_account() -> None:
     assert all(row["input_ended_at"] >= run["created_at"] for row in rows)
 
 
+def test_a_file_whose_ending_names_no_format_is_refused_and_a_written_one_is_named() -> None:
+    microagents("run", *NOISY)
+    assert_refused(microagents("export", "r", "-o", "rows.xlsx"), "end it in .jsonl, .csv, .parquet, or give --format")
+    ran = microagents("export", "r", "-o", "rows.csv")
+    assert (ran.code, ran.out, ran.err) == (COMPLETED, "", "written to rows.csv\n")
+
+
 def test_csv_holds_the_same_rows_with_a_column_for_each_field() -> None:
     microagents("run", *NOISY)
     rows, plain = list(csv.DictReader(StringIO(microagents("export", "r", "--format", "csv").out))), exported()

@@ -76,12 +76,18 @@ def paused() -> None:
         sitting.end()
 
 
+def twice_limited() -> None:
+    microagents(*DRIFT, "sim:perfect", "--max-calls", "11")
+    microagents("resume", "r", "--max-calls", "5")
+
+
 def running() -> None:
     started(*DRIFT, "sim:perfect@latency=0.2", "--detach")
 
 
 ENDINGS: dict[str, tuple[RunOutcome, Callable[[], None]]] = {
     "calls": ("stopped", ended(*DRIFT, "sim:perfect", "--max-calls", "5")),
+    "calls below those made": ("stopped", twice_limited),
     "tokens": ("stopped", ended(*DRIFT, "sim:perfect", "--max-tokens", "700")),
     "cost": ("stopped", ended(*DRIFT, PAID, "--max-cost", "0.0002")),
     "below the next call": ("stopped", ended(*DRIFT, PAID, "--max-cost", "0.000001")),

@@ -543,7 +543,7 @@ def test_a_persons_decision_takes_the_run_on_and_is_marked_as_a_persons() -> Non
     path = stalemate()
     ran = microagents("decide", "stuck", path, '{"number": 5}')
     assert (ran.code, ran.err) == (COMPLETED, "")
-    assert ran.out.startswith(f"{path} of run stuck is decided by you: Onward(number=5)")
+    assert ran.out.startswith(f'{path} of run stuck is decided by you: {{"number": 5}}; go on: ')
     assert "microagents resume stuck" in ran.out
     shown = microagents("resume", "stuck", "--on-undecided", "leader", "--json").json
     assert shown["outcome"] == "completed"

@@ -43,9 +43,9 @@ async def test_it_prints_its_addresses_elects_and_ends_cleanly_with_ctrl_c() -> 
         ([], "name the model that requests go on to"),
         (["--model", "sim:perfect"], "cannot be served: requests go on as they came"),
         (["--model", "openai:m@batch=file"], "batch in 'openai:m@batch=file' shapes requests"),
-        (["--model", "openai:m@base_url=http://127.0.0.1:9", "--port", "0.0.0.0:0"], "with --token-env"),
+        (["--model", "openai:m@base_url=http://127.0.0.1:9", "--port", "0.0.0.0:0"], "with --tokens"),
         (
-            ["--model", "openai:m", "--token-env", "NO_SUCH_TOKEN"],
+            ["--model", "openai:m", "--tokens", "NO_SUCH_TOKEN"],
             "the environment variable NO_SUCH_TOKEN has no token",
         ),
         (

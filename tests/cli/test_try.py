@@ -22,7 +22,10 @@ TRY = ("try", "drift", "-o", "length=100", "--model")
 def test_few_samples_say_how_many_more_are_needed() -> None:
     ran = microagents(*TRY, "sim:gpt-4.1-mini@error=0,flag=0")
     assert ran.code == COMPLETED
-    assert "too few samples for a promise: 112 more are needed, by --steps or --repeat; --from try-drift-" in ran.out
+    assert (
+        "too few samples for a promise: 112 more are needed, by `measure` with --steps or --repeat; --from try-drift-"
+        in ran.out
+    )
     shown = [line.split("  ")[0] for line in ran.out.splitlines()]
     assert shown[:4] == ["form", "lines", "lines, no reasoning", "JSON, no reasoning"]
 

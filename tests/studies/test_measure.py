@@ -94,7 +94,7 @@ def test_the_verdict_is_whether_the_right_reply_is_the_likeliest_one() -> None:
 @pytest.mark.slow
 def test_right_replies_that_differ_need_votes_by_meaning_and_few_samples_say_how_many_more() -> None:
     assert [made(right=kinds).verdict()[0] for kinds in (3, 2)] == ["too-many-answers", "votes-help"]
-    said = "too few samples for a promise: {} more are needed, by --steps or --repeat"
+    said = "too few samples for a promise: {} more are needed, by `measure` with --steps or --repeat"
     assert made(steps=20).verdict() == ("too-few", said.format(78))
     assert made(steps=3, total=3, drawn=2).verdict() == ("too-few", said.format(24))
 

@@ -252,7 +252,9 @@ def test_few_samples_advise_no_k_and_say_how_many_more_would() -> None:
     planned = plan(TASK, [made(steps=3, drawn=2, calls=6, cost_usd=0.06)], steps=10)
     assert [each.k for each in planned.runs] == [3]
     assert planned.best is None
-    assert planned.needed == "6 samples advise no k, so the default stands; 24 more samples would say more, for $0.24"
+    assert (
+        planned.needed == "6 samples advise no k, so the default stands; 24 more of `measure` would say more, for $0.24"
+    )
     assert plan(TASK, [made(steps=3)], steps=10).needed is None
 
 

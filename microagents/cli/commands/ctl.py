@@ -12,7 +12,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.printing import printable
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES, echo, json_text, say
-from microagents.journal.requests import Ask, EndRun, SetRun
+from microagents.journal.requests import Ask, SetRun
 from microagents.runs.settings import option_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ DONE = {
     "resume": "goes on",
     "drain": "ends once its open elections are decided",
     "stop": "ends",
+    "cancel": "ends",
     "set": "is changed",
 }
 ADJUSTABLE = [option_of(name).removeprefix("--") for name in SetRun.__struct_fields__]
@@ -43,12 +44,6 @@ def command(
     now: Annotated[
         bool, typer.Option("--now", help="With pause and stop: cancel the calls in flight, which may still be billed.")
     ] = False,
-    cancel_batches: Annotated[
-        bool,
-        typer.Option(
-            "--cancel-batches", help="With stop: cancel the open batches; results that they have are taken later."
-        ),
-    ] = False,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -56,7 +51,8 @@ def command(
 
     `pause`: send no more calls. Calls in flight finish, or are cancelled with `--now`. Lasts until `ctl RUN resume`, also across
     restarts.
-    `drain` decides the open elections and ends the run; `stop` ends it after the calls in flight. `set` changes limits or lanes for this
+    `drain` decides the open elections and ends the run; `stop` ends it after the calls in flight; `cancel` does, and cancels its open
+    batches, whose results are taken later as far as they are there. `set` changes limits or lanes for this
     sitting and later ones. `status` shows how the run stands, and what was asked of it.
 
     Every request stands in the journal, with its time, its user and its reason, and takes effect once.
@@ -66,8 +62,6 @@ def command(
     from microagents.runs.inspection.control import ask_run, change_text, status_of
 
     ask = _asked(verb, values, now=now)
-    if cancel_batches:
-        ask = _cancelling(verb, ask)
     if ask is None:
         _show(status_of(runs_dir, run), as_json=as_json)
         return
@@ -105,13 +99,6 @@ def _asked(verb: str, values: list[str], *, now: bool) -> Ask | None:
     if now:
         return NOW[verb]
     return VERBS.get(verb)
-
-
-def _cancelling(verb: str, ask: Ask | None) -> Ask:
-    """Return a request to end a run that cancels its batches, too."""
-    if verb != "stop" or not isinstance(ask, EndRun):
-        raise InvalidUsage(f"--cancel-batches goes with stop, not with {verb}")
-    return structs.replace(ask, cancels_batches=True)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from microagents.base.errors import InvalidUsage
-from microagents.cli.options import RUNS, RunsDir, complete_run
+from microagents.cli.options import RUNS, LabelIn, RunsDir, complete_run
 from microagents.cli.reporting import EXIT_CODES, say
 
 
@@ -39,7 +39,7 @@ def command(
         ),
     ] = None,
     sample: Annotated[int, typer.Option(metavar="N", min=1, help="Number of rows that --audit draws.")] = 100,
-    in_browser: Annotated[bool, typer.Option("--browser", help="With --audit: judge in the browser.")] = False,
+    label: Annotated[LabelIn, typer.Option(help="With --audit: judge in the terminal or in the browser.")] = "terminal",
     cells: Annotated[bool, typer.Option("--cells", help="With --audit: judge one cell of each row.")] = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
@@ -58,7 +58,7 @@ def command(
     from microagents.studies.audits import AuditQueue
 
     if audit is not None:
-        judge_rows(AuditQueue(audit, sample, runs_dir, of_cells=cells), runs_dir, in_browser=in_browser)
+        judge_rows(AuditQueue(audit, sample, runs_dir, of_cells=cells), runs_dir, in_browser=label == "browser")
     elif run is None or path is None:
         go_through(runs_dir, run)
     elif not value:

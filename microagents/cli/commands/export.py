@@ -27,7 +27,9 @@ def command(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="FILE", help="File to write; an existing one is kept. [default: stdout]"),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="File to write; an existing one is kept. [default: stdout]"
+        ),
     ] = None,
     actions: Annotated[
         bool,

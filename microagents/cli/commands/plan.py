@@ -161,7 +161,9 @@ def command(
             "--gold, --gold-file, --model and --output go with --wrong-at-most; leave them out: a plan goes by those of its measurement"
         )
     if (p is None) == (not from_):
-        raise InvalidUsage("give either what was measured, --from RUN, or rates: --p P")
+        raise InvalidUsage(
+            "give either a measurement, --from RUN (microagents measure TASK makes one), or rates: --p P"
+        )
     if inputs is not None:
         others = (steps, strategy, repeat, max_time, concurrency, set_)
         if task is None or p is not None or others != (None, None, 0, None, None, []) or len(from_) > 1:

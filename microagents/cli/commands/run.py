@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from enum import StrEnum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +21,7 @@ from microagents.cli.options import (
     GoldColumns,
     GoldFile,
     InputsFile,
+    LabelIn,
     ModelSpecs,
     Options,
     RowsOut,
@@ -47,13 +47,6 @@ if TYPE_CHECKING:
     from microagents.cli.inputs import Given
     from microagents.runs.driver.keywords import RunControl
     from microagents.runs.result import Result
-
-
-class Where(StrEnum):
-    """Place where a person labels rows."""
-
-    terminal = auto()
-    browser = auto()
 
 
 Shards = Annotated[
@@ -97,7 +90,7 @@ def command(
     gold: GoldColumns = [],  # noqa: B006
     gold_file: GoldFile = None,
     label: Annotated[
-        Where | None,
+        LabelIn | None,
         typer.Option(help="With --wrong-at-most: label the drawn rows now, in the terminal or in the browser."),
     ] = None,
     wrong_at_most: WrongAtMost = None,

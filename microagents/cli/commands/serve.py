@@ -64,20 +64,16 @@ def command(
         str,
         typer.Option(
             metavar="[HOST:]N",
-            help="Port to listen on, on this machine or on HOST; 0 takes a free one. Others than loopback need --token-env.",
+            help="Port to listen on, on this machine or on HOST; 0 takes a free one. Others than loopback need --tokens.",
         ),
     ] = str(SERVE_PORT),
-    token_env: Annotated[
-        str | None,
-        typer.Option(
-            "--token-env",
-            metavar="NAME",
-            help="Environment variable with a token that requests must have as their key.",
-        ),
-    ] = None,
     tokens: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="TOML file with a table for each caller: token_env, max_cost, policy."),
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Environment variable with a token that requests must have as their key; or a TOML file with a table for each caller: "
+            "token_env, max_cost, policy.",
+        ),
     ] = None,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
@@ -95,12 +91,11 @@ def command(
     if not model:
         raise InvalidUsage("name the model that requests go on to: microagents serve --model openai:NAME")
     default = read_policy(policy)
-    if tokens is not None:
+    callers = [Caller(policy=default)]
+    if tokens is not None and tokens.endswith(".toml"):
         callers = read_callers(tokens, default)
-    elif token_env is not None:
-        callers = [Caller(token=token_in(token_env), policy=default)]
-    else:
-        callers = [Caller(policy=default)]
+    elif tokens is not None:
+        callers = [Caller(token=token_in(tokens), policy=default)]
     stamp = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
     given = {
         "models": model,

@@ -52,7 +52,6 @@ def command(
     replaced.
     """
     from microagents.journal.sharded import reader_of
-    from microagents.web.viewer.pages import strip
 
     if output is not None:
         if run is None:
@@ -63,10 +62,17 @@ def command(
         with reader_of(runs_dir, run):
             pass
     path, strips = "/", {}
-    with ThreadPoolExecutor(1) as pool:  # a million steps take half a second, as long as to import the server
+
+    def steps(of_run: str) -> bytes:
+        with reader_of(runs_dir, of_run) as reader:
+            return reader.overview(0)
+
+    with ThreadPoolExecutor(
+        1
+    ) as pool:  # a million steps take a quarter of a second, as long as to import the pages and their server
         if run is not None:
             path = f"/run/{quote(run, safe='')}"
-            strips[run] = pool.submit(strip, runs_dir, run)
+            strips[run] = pool.submit(steps, run)
         browse(runs_dir, path, port, opens=not no_open, strips=strips, trust=trust_journal, metrics_port=metrics_port)
 
 

@@ -12,7 +12,7 @@ from microagents.replies.chat import Cached
 from microagents.runs.accuracy import in_words
 from microagents.runs.inspection.decision import InspectedDecision, RecordedReply
 from microagents.runs.words.money import Price, prices_of
-from microagents.runs.words.verdict import decided_text
+from microagents.runs.words.verdict import decided_text, local_time
 
 NOT_KEPT, CUT = "(text not kept)", "\n(the rest of the text is not kept)"
 
@@ -87,7 +87,9 @@ def _remarks(shown: InspectedDecision) -> Iterator[str]:
         yield f"decided for {json_text(shown.behind(shown.value))}"
     if shown.person is not None:
         yield f"{decided_text(shown.person)}: {shown.person.value}"
-    yield f"asked of {', '.join(shown.models)}; the run began at {shown.began_at}{_end(shown)}; a decision has no time of its own"
+    times = [("decided", shown.decided_at), ("a person decided it", shown.settled_at)]
+    told = [f"{name} at {local_time(at)}" for name, at in times if at is not None]
+    yield "; ".join([f"asked of {', '.join(shown.models)}", *told])
     if shown.outcome == "climbed":
         yield _left_to(shown)
     if any(reply.text is None and reply.rollout is None and not reply.shares for reply in shown.replies):
@@ -148,12 +150,3 @@ def _left_to(shown: InspectedDecision) -> str:
     if shown.path.startswith(f"{shown.decided_by}/"):
         return f"its choice decides {shown.decided_by}"
     return f"left to the next rung{leads}; decided at {shown.decided_by}"
-
-
-def _end(shown: InspectedDecision) -> str:
-    said = ""
-    if shown.settled_at is not None:
-        said += f", the person decided at {shown.settled_at}"
-    if shown.ended_at is not None:
-        said += f", its input ended at {shown.ended_at}"
-    return said

@@ -55,7 +55,7 @@ def _report(found: Tried) -> Iterator[Part]:
         yield f"hard steps: {', '.join(map(str, found.hard))}"
     yield found.said
     if found.settings and will_do:
-        yield ""
+        yield f"settings for {PROJECT}, which --write puts there:"
         lines = with_defaults("", found.settings).splitlines()
         yield Columns([[line] for line in lines])
 

@@ -26,7 +26,7 @@ def decide_one(runs_dir: Path, run: str, path: str, value: str, *, again: bool =
     then = "the run continues with it"
     if decided.go_on is not None:
         then = f"go on: {decided.go_on}"
-    said = f"{decided.path} of run {run} is decided by you: {decided.reply}"
+    said = f"{decided.path} of run {run} is decided by you: {value:.200}"
     if (before := decided.replaced) is not None:
         said += f"; it replaces {before.value:.200}, decided by {before.who} at {local_time(before.at)}"
     return said, then

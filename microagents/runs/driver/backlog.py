@@ -1,4 +1,4 @@
-"""Inputs that are to be conducted: those that were not begun, and those whose batch has ended, for which they were parked."""
+"""Inputs that are to be conducted: the ones not begun yet, and the ones whose batch has ended, for which they were parked."""
 
 from __future__ import annotations
 

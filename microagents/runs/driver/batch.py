@@ -60,7 +60,7 @@ REFUSES_ALL = (401, 402, 403, 404)
 
 
 class Batch:
-    """Inputs of a run: those that are not completed, or ``only`` some, completed ones included.
+    """Inputs of a run: the ones not completed yet, or ``only`` some, completed ones included.
 
     Without a journal their endings stay in memory. ``on_ending`` gets each ending once it is durable, in the order of endings.
     """
@@ -176,7 +176,7 @@ class Batch:
         await self._end_equals(messenger, ending)
 
     async def _end(self, messenger: RoleMessenger, ending: InputEnding) -> None:
-        """Record an ending, as undecided if an election of the input is; then tell it the caller."""
+        """Record an ending, as undecided if an election of the input is; then report it to the caller."""
         if self._passes_undecided and ending.outcome == "completed":
             account = await messenger.ask(Report(when="written"))
             paths = [path for path in account.undecided_at if input_of(path) == ending.input]

@@ -63,7 +63,7 @@ class SharedQuestions:
         """Rows that ended like another one that did not complete, so that they end again if it goes on."""
 
     def note(self, number: int) -> None:
-        """Take note of the question of the next row. Rows are noted in their order."""
+        """Note the question of the next row. Rows are noted in their order."""
         digest = self.digest(number)
         if digest is None:
             return

@@ -21,12 +21,14 @@ from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, plan_of
 from microagents.runs.result import Result
 from microagents.runs.settings import Settings, option_of, read_value, validated
+from microagents.runs.words.verdict import local_time
 
 VERBS: Mapping[str, Ask] = {
     "pause": PauseRun(),
     "resume": ResumeRun(),
     "drain": EndRun(after="elections"),
     "stop": EndRun(after="calls"),
+    "cancel": EndRun(after="calls", cancels_batches=True),
 }
 """What may be asked of a run without values, by the verb."""
 NOW: Mapping[str, Ask] = {"pause": PauseRun(now=True), "stop": EndRun(after="nothing")}
@@ -200,8 +202,10 @@ def _check_limits(ask: SetRun, account: Account, run_id: str) -> None:
 def request_text(request: LogRow) -> str:
     """Write a request on one line: its content, author, time, reason and outcome."""
     asked = msgspec.json.decode(request.payload)
-    asked.pop("type")
-    given = "".join(f" {name}={value}" for name, value in asked.items())
-    why = f": {request.why}" if request.why else ""
-    effect = f"taken at {request.at}" if request.refused is None else f"refused, {request.refused}"
-    return f"{request.kind}{given} by {request.who} at {request.asked_at}{why} ({effect})"
+    given = [f" {name}={value}" for name, value in asked.items() if name not in ("type", "again")]
+    said = f"{request.kind}{''.join(given)} by {request.who} at {local_time(request.asked_at)}"
+    if request.why:
+        said += f": {request.why}"
+    if request.refused is not None:
+        said += f" (refused, {request.refused})"
+    return said

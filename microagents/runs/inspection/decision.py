@@ -109,10 +109,8 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     """Tokens of its replies in the provider's cache; None if there are none."""
     price: str
     """``simulated`` if the models are, or ``partly simulated``; else empty."""
-    began_at: str
-    """Time at which the run began."""
-    ended_at: str | None
-    """Time at which the input ended; None if it has not."""
+    decided_at: str | None
+    """Time at which the decision was recorded; None while there is none."""
     person: PersonDecision | None
     """A person's decision that the next sitting takes up; None if there is none."""
     settled_at: str | None
@@ -143,26 +141,19 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
 
 def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     """Return the decision, or the open election, that a journal has at a path. It imports the task's module, which has the prompts."""
-    run_id, row, open_elections = reader.experiment.run_id, reader.decision_at(path), reader.open_elections(path)
+    row, open_elections = reader.decision_at(path), reader.open_elections(path)
     if row is None and not open_elections:
-        ending_so = [there for there, _ in reader.decisions() if there.endswith(f"/{path}")]
-        if len(ending_so) == 1:
-            return inspect_decision(reader, ending_so[0])
-        nearest = (f"0/{path}", f"0/step/{path}")
-        near = [each for each in nearest if reader.decision_at(each) or reader.open_elections(each)]
-        there_are = (there for there, _ in reader.decisions())
-        first = next(chain(near, there_are), None)
-        if first is None:
-            there = "it has none"
-        else:
-            there = f"there is one at {first!r}, and `microagents export {run_id}` lists all"
-        raise InvalidUsage(f"run {run_id} has no decision at {path!r}; {there}")
-    digest = open_elections[0].id.question_digest if row is None else row.question_digest
+        return inspect_decision(reader, _path_with_end(reader, path))
+    is_decided = row is not None
+    if row is None:
+        row = Recalled(question_digest=open_elections[0].id.question_digest, outcome="undecided", value=None)
+    digest, value = row.question_digest, row.value
     more = [ballot for each in open_elections if each.id.question_digest == digest for ballot in each.ballots]
-    ballots = [*(() if row is None else row.ballots), *more]
-    inferred = None if row is None else _inference(reader, path, row)
+    ballots = [*row.ballots, *more]
+    inferred = None
+    if is_decided:
+        inferred = _inference(reader, path, row)
     asked, note = asked_at(reader, path, digest) if ballots and inferred is None else (None, inferred or NOTHING_ASKED)
-    value = None if row is None else row.value
     system = user = voted = None
     prompts, models = 0, solver_pool(settings_of(reader.experiment))
     election = ElectionId(path=path, question_digest=digest)
@@ -176,7 +167,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     texts = reader.holding(path).texts_at(path)
     settled_by, settled_at = settlement(path, reader.settled_at(), reader.persons())
     own_texts = [each for each in texts if each.question_digest == digest]
-    replies = _replies(election, ballots, value, own_texts, asked, is_vote=row is not None and row.outcome != "sampled")
+    replies = _replies(election, ballots, value, own_texts, asked, is_vote=row.outcome != "sampled")
     if inferred is not None:
         replies = [structs.replace(each, model=None, rollout=_rollout(reader, path, each.seq)) for each in replies]
     correct, right = None, None
@@ -186,7 +177,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         if correct is False:
             right, wrong = _right(asked), _wrong_fields(asked, value)
     costs = [each.cost_usd for each in more]
-    if row is not None:
+    if is_decided:
         costs.append(row.cost_usd)
     counted = _tally(election, ballots, None if asked is None else asked.question)
     tally = [(msgspec.json.decode(each), votes) for each, votes in counted]
@@ -194,9 +185,9 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     named = [_label_in(vote) for vote, _ in tally]
     tally += [({"choice": label}, 0) for label in candidates if label not in named]
     return InspectedDecision(
-        run_id=run_id,
+        run_id=reader.experiment.run_id,
         path=path,
-        outcome="open" if row is None else row.outcome,
+        outcome=row.outcome if is_decided else "open",
         value=msgspec.json.decode(value or b"null"),
         settled_by=settled_by,
         system=system,
@@ -214,11 +205,10 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         cost_usd=total_usd(costs),
         cached=_cached_of(ballots),
         price=prices_of(specs_in(settings_of(reader.experiment)["models"])).mark,
-        began_at=reader.created_at,
-        ended_at=reader.holding(path).ended_at(input_of(path)),
+        decided_at=reader.moment(row.after_ms) if is_decided else None,
         person=reader.persons().get(path) if path in reader.undecided() else None,
         settled_at=settled_at,
-        decided_by=_decided_by(reader, path) if row is not None and row.outcome == "climbed" else None,
+        decided_by=_decided_by(reader, path) if row.outcome == "climbed" else None,
         k=reader.experiment.recipe.deciding_votes,
         asked=_asked_of_person(reader, path),
         cells=cells_in(ballots) if voted is not None and voted.by_field else {},
@@ -227,6 +217,23 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         candidates=candidates,
         action=_action(reader, path),
     )
+
+
+def _path_with_end(reader: Reader, end: str) -> str:
+    """Return the path of the only decision whose path ends so.
+
+    Raises:
+        InvalidUsage: there is none, or more than one.
+    """
+    run_id, paths = reader.experiment.run_id, [path for path, _ in reader.decisions()]
+    found = [path for path in paths if path.endswith(f"/{end}")]
+    if len(found) == 1:
+        return found[0]
+    there = "it has none"
+    if paths:
+        near = next((path for path in (f"{end}/step/0", f"0/step/{end}") if path in paths), paths[0])
+        there = f"there is one at {near!r}, and `microagents export {run_id}` lists all"
+    raise InvalidUsage(f"run {run_id} has no decision at {end!r}; {there}")
 
 
 def _label_in(vote: Any) -> str:

@@ -30,7 +30,7 @@ from microagents.work.durable import Work
 from microagents.work.elections import put_to
 
 MOST_RIGHT = 500
-"""Wrong steps of which the right reply is told."""
+"""Wrong steps whose right reply is given."""
 RUNG_DEPTH = 3
 """Number of components in the place of a rung, such as step/17/judge."""
 

@@ -525,7 +525,8 @@ def _died_text(result: RunFacts) -> str | None:
 
 
 def _why_text(result: RunFacts) -> str | None:
-    return None if outcome_text(result) == "decided" else result.reason
+    said = {"decided": None, "paused": f"paused {result.account.paused}"}
+    return said.get(outcome_text(result), result.reason)
 
 
 def _percentage(part: int, whole: int) -> str:

@@ -27,6 +27,8 @@ WAITS = ("undecided", "refused")
 """Outcomes of runs that ask nothing again until something has changed."""
 ROUNDING_USD = 1e-6
 """Errors of sums of costs are below this."""
+MEASURING = "Measuring"
+"""Strategy of the runs of a measurement or a try, whose report says how many replies are right."""
 MINUTES_FROM_S = 120.0
 """Time left from which it is written in minutes."""
 
@@ -193,6 +195,8 @@ def _standing_of(result: RunFacts) -> Standing:
     reason, done = result.reason, progress_text(result)
     wrong = _wrong_text(result)
     if result.outcome == "completed":
+        if result.strategy == MEASURING:
+            return Standing("done", f"measured: {done}")
         if result.right is None:
             return Standing("done", f"completed, not checked: {done}")
         if wrong:
@@ -344,7 +348,7 @@ def _raised_limit(result: RunFacts) -> tuple[str, str]:
     value, *amounts = [Decimal(text.replace(",", "")) for text in texts]
     passed, left, following = amounts
     most = 2 * max(value + passed, value - left + following, Decimal(f"{used:f}"))
-    return option, f"{most:f}"
+    return option, f"{most.normalize():f}"
 
 
 def resume_command(run_id: str, runs_dir: Path) -> str:

@@ -52,7 +52,7 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
     is_open = any(each.token is None for each in endpoint.callers)
     if is_open and not is_loopback(endpoint.host):
         raise InvalidUsage(
-            f"host {endpoint.host!r} lets other machines use the models: name the environment variable of a token with --token-env"
+            f"host {endpoint.host!r} lets other machines use the models: name the environment variable of a token with --tokens"
         )
     async with AsyncExitStack() as stack:
         ledger = Ledger(endpoint.runs_dir)

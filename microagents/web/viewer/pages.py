@@ -17,7 +17,6 @@ from microagents.elections.election import Ballot, Flagged
 from microagents.journal.experiment import Recipe
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
-from microagents.journal.sharded import reader_of
 from microagents.runs.driver.graph import graph_of
 from microagents.runs.driver.role_pictures import svg_of, totals_by_role
 from microagents.runs.inspection.climbs import climbs_of
@@ -193,12 +192,6 @@ def _other_options(recipe: Recipe, other: Recipe) -> dict[str, list[Any]]:
     """Return the options of task and strategy that differ, with both values."""
     own, others = ({**each.options, **each.strategy_options} for each in (recipe, other))
     return {name: [own.get(name), others.get(name)] for name in {**own, **others} if own.get(name) != others.get(name)}
-
-
-def strip(runs_dir: Path, run_id: str) -> bytes:
-    """Return the packed strip of the first input of a run."""
-    with reader_of(runs_dir, run_id) as reader:
-        return packed(reader.overview(0))
 
 
 def packed(content: bytes) -> bytes:

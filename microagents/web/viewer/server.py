@@ -81,7 +81,7 @@ async def viewing(
         runs_dir: the folder.
         port: the port to listen on; 0 takes a free port.
         token: a request with it may decide items that wait for a person, and continue runs; without one nothing can be written.
-        strips: strips that are being read already, by run; each is sent once.
+        strips: steps that are being read already, by run; each is sent once.
         trust: whether to trust each journal that is looked at.
         judged: rows that a person judges on a page; a request to judge one needs the token.
         metrics_port: a port on which every host may read the totals of runs, and nothing else; None for none.
@@ -213,7 +213,7 @@ class _Site:
         is_first = not input_in(request.query) and not input_in(request.query, "start")
         ahead = self._strips.pop(request.match_info["run"], None) if is_first else None
         if ahead is not None:
-            return _packed(await asyncio.wrap_future(ahead))
+            return _packed(pages.packed(await asyncio.wrap_future(ahead)))
         return await self.read(strip, request)
 
     async def differences(self, request: web.Request) -> web.Response:

@@ -86,7 +86,7 @@ def test_labels_are_kept_before_the_samples_of_a_row_are_shown(visit: Callable[.
 def test_an_audit_is_begun_in_the_browser_and_ended_in_the_terminal(visit: Callable[..., Any]) -> None:
     write("done.csv", "x,state,why,y\n" + "".join(f"{x},decided,,{2 * x}\n" for x in range(2_000)))
     words = ("decide", "--audit", "done.csv", "--sample", "5")
-    with serving(*words, "--browser") as (process, address):
+    with serving(*words, "--label", "browser") as (process, address):
         page = visit(address)
         page.wait_for_selector("text=1 of 5")
         for number in (2, 3):
@@ -116,7 +116,7 @@ def test_an_audit_is_begun_in_the_browser_and_ended_in_the_terminal(visit: Calla
 )
 def test_only_the_page_of_the_printed_address_judges_rows(headers: dict[str, str], status: int) -> None:
     write("done.csv", "x,state,why,y\n" + "".join(f"{x},decided,,{2 * x}\n" for x in range(20)))
-    with serving("decide", "--audit", "done.csv", "--browser") as (_, address):
+    with serving("decide", "--audit", "done.csv", "--label", "browser") as (_, address):
         url, _, token = address.partition("/judge#token=")
         sent = {"content-type": "application/json"} | {name: each.format(token) for name, each in headers.items()}
         for body in ({"number": 0, "answers": {"is it right?": "y"}}, {"number": None}):

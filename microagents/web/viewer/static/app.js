@@ -82,9 +82,9 @@ async function runPage(run, signal) {
     if (!isAlone() || !joined.length) return;
     steps = joined;
     if (steps.length < STRIP_FROM) { // of a chain under way the whole length decides
-      const { listed, total_steps: total } = await asked;
+      const { listed, outcome, total_steps: total } = await asked;
       if (listed && !query.has("input")) return;
-      if ((total ?? 0) < STRIP_FROM) { await listSteps(); return; }
+      if (outcome !== "running" || (total ?? 0) < STRIP_FROM) { await listSteps(); return; }
     }
     if (!strip) {
       const here = h("div");

@@ -12,7 +12,7 @@ export const headOf = (found, href = null) => h("div", { class: "head" }, verdic
 // How a run stands in a word with figures, for a line of a list; the sentence stands in its title.
 export function briefMark(run) {
   const { kind, text } = run.verdict, of = (part) => (run.checked ? ` ${count(part)}/${count(run.checked)}` : "");
-  const brief = { right: `right${of(run.checked - run.errors)}`, wrong: `WRONG${run.errors ? of(run.errors) : ""}`, waits: `waits${run.waiting ? ` ${count(run.waiting)}` : ""}`, answered: "decided" }[kind] ?? (kind === "done" ? "done, not checked" : run.outcome === "completed" ? kind : run.outcome);
+  const brief = { right: `right${of(run.checked - run.errors)}`, wrong: `WRONG${run.errors ? of(run.errors) : ""}`, waits: `waits${run.waiting ? ` ${count(run.waiting)}` : ""}`, answered: "decided" }[kind] ?? (kind === "done" ? text.split(":")[0] : run.outcome === "completed" ? kind : run.outcome);
   return h("span", { class: `verdict ${kind}`, title: text }, `${shapeOf(kind)} `, brief);
 }
 
