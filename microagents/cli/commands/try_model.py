@@ -116,7 +116,7 @@ def command(
     With --one it shows one question in full: of a chain step N, of other work the first question that its strategy asks. With --setup it
     checks this machine and the models, a line each; each model that answers is asked for one call of a tool, or two, which may be billed.
 
-    Exit codes: 0 the model will do, or more samples will tell, 1 not with this model, 2 wrong usage, 130 interrupted. With --one: 0
+    Exit codes: 0 the model will do, or more samples are needed, 1 not with this model, 2 wrong usage, 130 interrupted. With --one: 0
     decided, 1 failed, 3 stopped by an outage or since all replies are flagged, 4 undecided. With --setup: 1 if something is missing.
     """
     if one and setup:
