@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import ceil, log
 
 SHORTEST_S = 0.001
-"""Shorter durations are not told apart."""
+"""Shorter durations are written alike."""
 GROWTH = 1.05
 """Ratio of the bounds of neighbouring buckets."""
 

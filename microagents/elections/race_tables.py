@@ -34,7 +34,7 @@ _NODES: Array = np.array([-4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4])
 _RARE = -9.0
 """Log-odds from which on downwards the law of rare errors holds."""
 _ROWS, _RIVALS = 500, 16
-"""Number of elections for each, and of rivals that are told apart."""
+"""Number of elections for each, and of distinct rivals."""
 _MAX_K = 8
 """The largest k of the simulation: from here on several rivals are to one as at this k."""
 _EVEN = 0.0
