@@ -47,13 +47,6 @@ class Consult(DurableRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only
         assert reply is not None
         return reply
 
-    def answered(self, replies: Sequence[Any]) -> tuple[A, ...]:
-        """Return the answer to it, with these replies of models."""
-        kept = self.kept(replies)
-        if named_reply(type(self)) is Raw:
-            kept = [Raw(encode_reply(each)) for each in kept]
-        return tuple(kept)
-
 
 @lru_cache(maxsize=256)
 def named_reply(message: type[Consult[Any, Any]]) -> Any:
@@ -75,7 +68,10 @@ async def consulted(work: Work[Any, Any], request: Consult[Any, A], system: str)
         replies = await work.sample(request.at, prompt, reply, **given)
     else:
         replies = await work.propose(request.at, prompt, reply, keep=request.kept, at_least=request.at_least, **given)
-    return request.answered(replies)
+    kept = request.kept(replies)
+    if named_reply(type(request)) is Raw:
+        kept = [Raw(encode_reply(each)) for each in kept]
+    return tuple(kept)
 
 
 class AskingRole(DurableRole):
