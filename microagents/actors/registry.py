@@ -88,11 +88,11 @@ class Registry(Struct, frozen=True, kw_only=True):
         return found
 
     def name_of(self, address: str) -> str:
-        """Return the registered name of a class, or else the name of the class itself."""
-        return next(
-            (name for name, each in self.addresses.items() if each == address),
-            address.rpartition(":")[2].rpartition(".")[2],
-        )
+        """Return the registered name of a class, by its address or `reference_to` it, or else the name of the class itself."""
+        where, _, kind = address.rpartition(":")
+        place = f"{where.rpartition('/')[2].removesuffix('.py')}:{kind}"
+        known = [name for name, each in self.addresses.items() if each in (address, place)]
+        return known[0] if known else kind.rpartition(".")[2]
 
     def _locate(self, name: str) -> tuple[object, ModuleType, str]:
         """Import the module of a name; returns the named object, if it is there, the module, and its name in it."""
