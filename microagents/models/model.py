@@ -155,6 +155,35 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
         return cls(provider=provider, name=name, options={key.strip(): value.strip() for key, _, value in pairs})
 
 
+class BatchSender(Protocol):
+    """Sends the calls of a model in batches."""
+
+    sent_singly: int
+    """Number of calls in flight in no batch."""
+
+    async def attach(self, ledger: BatchLedger) -> None:
+        """Take the records of the run, before the first call.
+
+        Raises:
+            InvalidUsage: a batch without results belongs to another account.
+        """
+
+    def has_bought(self, call: Call, *, earlier: bool = False) -> bool:
+        """Whether a batch has the sample of a call, or it is gathered for one; with ``earlier`` only batches of earlier sittings count."""
+        ...
+
+    async def end_of(self, name: str) -> None:
+        """Wait until the results of a batch are there that draws are parked for; returns at once if it is of another model.
+
+        Raises:
+            NotSent: the run is ending.
+            MicroagentsError: there are no results.
+        """
+
+    def let_go(self, *, cancels: bool) -> None:
+        """End all waits, since the run ends; with ``cancels`` cancel the open batches, too."""
+
+
 class Model:
     """A source of samples, used by one event loop. Subclass it to bring your own provider.
 
@@ -169,11 +198,6 @@ class Model:
     """Number of samples of one prompt that one request can give (`complete_several`)."""
     takes_turns: bool = False
     """Whether it takes the turns and the tools of a prompt; any other model gets it as one text (`Prompt.flat`)."""
-    is_patient: bool = False
-    """Whether calls may take hours, since they go in batches. They have no timeout, are not sent again as stragglers, and no pause cancels
-    them; the end of a run leaves them to its next sitting."""
-    sent_singly: int = 0
-    """Number of calls in flight of a patient model that go in no batch."""
     takes_files: bool = False
     """Whether it takes pictures and files; a prompt with some is refused in the name of any other model."""
     answers_at_once: bool = False
@@ -249,34 +273,14 @@ class Model:
             said = in_own_words(error.errors()[0]["msg"]) if isinstance(error, ValidationError) else error
             raise InvalidUsage(f"{cls.__name__} does not take the options {spec.options}: {said}") from None
 
-    async def attach(self, ledger: BatchLedger) -> None:
-        """Take the records of the batches of a run; called of a patient model before its first call.
+    @property
+    def batches(self) -> BatchSender | None:
+        """Sends its calls in batches; None, the default, if they go singly.
 
-        Raises:
-            InvalidUsage: an open batch belongs to another account.
+        Such calls may take hours: they have no timeout, are not sent again as stragglers, and no pause cancels them; the end of a run
+        leaves them to its next sitting.
         """
-
-    def has_bought(self, call: Call) -> bool:  # noqa: ARG002 - for models with batches
-        """Whether a batch has the sample of a call."""
-        return False
-
-    def is_counted(self, call: Call) -> bool:  # noqa: ARG002 - for models with batches
-        """Whether the limits counted the batch of a call at the start of the sitting."""
-        return False
-
-    async def end_of_batch(self, name: str) -> None:
-        """Wait until a batch has ended at the provider; does nothing if it is not one of this model that is waited for.
-
-        Raises:
-            MicroagentsError: its end is not found out.
-        """
-
-    def let_go(self, *, cancels: bool) -> None:
-        """End the wait for batches, since the run ends.
-
-        Args:
-            cancels: whether to cancel the batches at the provider, too.
-        """
+        return None
 
     async def prepare(self) -> None:
         """Import and open all that calls need before the first is allotted: after a kill no limit counts a call that could not be sent."""

@@ -167,7 +167,8 @@ async def test_an_interrupted_run_leaves_its_batches_and_takes_them_up_again(pro
         first = await running
         assert (first.outcome, first.account.calls, first.account.lost_in_flight) == ("interrupted", 0, 0)
         assert first.account.batches.open_lines > 0
-        assert first.account.bound_usd == pytest.approx(first.account.batches.open_usd)
+        sums = first.account.batches
+        assert first.account.bound_usd == pytest.approx(sums.open_usd + sums.unclaimed_usd)
         result = await provider.filled(served, wire)
     assert_equal(result, single)
     assert set(served.desk.bought.values()) == {1}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -34,6 +33,7 @@ from microagents.elections.sample_batches import (
 )
 from microagents.models.http.batch_wires import TRANSFER_S, BatchWire, Result
 from microagents.models.http.sending import Client, OnLine, Response
+from microagents.models.model import Call
 from microagents.models.sample_keys import HEADER
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ UNREAD = 3
 TURNS = 3
 """Number of batches that a request goes in before its failure is an error."""
 MOST_LOST = 5
-"""A run stops once so many creates of one line in a row had no answer."""
+"""A run stops once so many creates in a row had no answer."""
 SMALL_SHARE = 0.003
 """A gathering of at most this share of the largest batch's lines is sent singly, if the run ends elections singly."""
 AT_ONCE = 32
@@ -170,6 +170,7 @@ class BatchClient:
         wire: the provider's interface.
         single: sends requests singly.
         terms: the terms of the run.
+        key_of: idempotency key of a call.
         most_usd: bounds the cost of a request, by its body.
         prices: prices of replies.
     """
@@ -180,11 +181,12 @@ class BatchClient:
         single: Client,
         terms: BatchTerms,
         *,
+        key_of: Callable[[Call], str],
         most_usd: Callable[[Mapping[str, Any]], float | None],
         prices: Prices,
     ) -> None:
         self._wire, self._single, self._terms = wire, single, terms
-        self._most_usd, self._prices = most_usd, prices
+        self._key_of, self._most_usd, self._prices = key_of, most_usd, prices
         self._ledger: BatchLedger
         self._loop = asyncio.get_running_loop()
         self._scope = TaskScope()
@@ -205,10 +207,10 @@ class BatchClient:
         """Number of ticks since the last line."""
         self._reading = asyncio.Lock()
         """One batch of many lines has its results in memory at a time."""
-        self.earlier = 0
+        self._earlier = 0
         """Number of the last batch of earlier sittings."""
-        self._lost = Counter[bytes]()
-        """Number of batches in a row that were lost: of windows with this line, or of files."""
+        self._lost = 0
+        """Number of batches in a row that were lost."""
         self._largest = 0
         """Lines of the largest batch."""
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -234,7 +236,7 @@ class BatchClient:
                 )
             self._held |= dict.fromkeys(batch.ids(), self._named(batch))
             self._largest = max(self._largest, batch.lines)
-            self.earlier = batch.number
+            self._earlier = batch.number
 
     def _named(self, batch: SampleBatch) -> FollowedBatch:
         """Name one more batch."""
@@ -242,14 +244,12 @@ class BatchClient:
         followed = self._batches[name] = FollowedBatch(batch, name)
         return followed
 
-    def has_bought(self, key: str) -> bool:
-        """Whether a batch has the request with an idempotency key, or it is gathered for one."""
-        return line_of(key, 0) in self._held
-
-    def has_bought_before(self, key: str) -> bool:
-        """Whether a batch of an earlier sitting has it."""
-        followed = self._held.get(line_of(key, 0)) if self.earlier else None
-        return followed is not None and 0 < followed.batch.number <= self.earlier
+    def has_bought(self, call: Call, *, earlier: bool = False) -> bool:
+        """Whether a batch has the sample of a call, or it is gathered for one; with ``earlier`` only batches of earlier sittings count."""
+        followed = self._held.get(line_of(self._key_of(call), 0))
+        if followed is None or not earlier:
+            return followed is not None
+        return 0 < followed.batch.number <= self._earlier
 
     # -- requests ---------------------------------------------------------------------------------------------------------------------
 
@@ -530,9 +530,8 @@ class BatchClient:
             lines=batch.lines,
             at_most_usd=batch.most_usd,
         )
-        lost_as = _lost_as(batch)
-        self._lost[lost_as] += 1
-        if self._lost[lost_as] == MOST_LOST:
+        self._lost += 1
+        if self._lost >= MOST_LOST:
             raise Stopped(
                 f"{MOST_LOST} batches of {batch.model} in a row were sent without an answer and are not found, so each may be bought; "
                 "all decisions so far are kept; resume once the provider answers"
@@ -588,7 +587,7 @@ class BatchClient:
             Stopped: it does not end.
         """
         batch, shortest_s, longest_s = followed.batch, *POLL_S
-        self._lost.pop(_lost_as(batch), None)
+        self._lost = 0
         most_s, poll = self._terms.within_s, partial(self._wire.poll, followed.batch.id)
         while (wait_s := await self._insist(followed, poll)) is not None:
             age_s = time.time() - batch.made_at
@@ -661,13 +660,6 @@ def line_of(key: str, turn: int) -> bytes:
         turn: number of batches that it failed in before.
     """
     return blake2b(f"{key}\0{turn}".encode(), digest_size=LINE_BYTES).digest()
-
-
-def _lost_as(batch: SampleBatch) -> bytes:
-    """Return the key of the count of lost batches: the line of a window, and one for all files."""
-    if batch.kind == "window":
-        return batch.keys
-    return b""
 
 
 def _stuck(batch: SampleBatch, why: str, remedy: str) -> Stopped:

@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
     from microagents.actors.role import Context
-    from microagents.elections.sample_batches import BatchKind, BatchLedger
+    from microagents.elections.sample_batches import BatchKind
     from microagents.models.model import Call, ModelSpec
     from microagents.replies.media import Media
 
@@ -240,7 +240,7 @@ class HttpModel(Model, ABC):
             single_s=self.timeout_s,
             parks=parks and kind == "file",
         )
-        self.is_patient, self.max_in_flight = True, None
+        self.max_in_flight = None
         if kind == "file" and self._tariff is not None:
             self._tariff.asked = BATCH
             self.priced = self._tariff.is_known
@@ -253,7 +253,7 @@ class HttpModel(Model, ABC):
         """Return the client that sends the requests of another one in batches."""
         assert isinstance(sender, Sender), "only a sender of our own has batches"
         wire = self._batch_wire(sender, terms)
-        return BatchClient(wire, sender, terms, most_usd=self._most_of, prices=self._prices_of)
+        return BatchClient(wire, sender, terms, key_of=self._key_of, most_usd=self._most_of, prices=self._prices_of)
 
     def _most_of(self, body: Mapping[str, Any]) -> float | None:
         """Bound the cost of a request: no token of a text is shorter than a byte."""
@@ -268,57 +268,18 @@ class HttpModel(Model, ABC):
             return usage.cost_usd, None
         return usage.cost_usd, at_once - usage.cost_usd
 
-    async def attach(self, ledger: BatchLedger) -> None:
-        """Take the records of the batches of a run.
-
-        Raises:
-            InvalidUsage: an open batch belongs to another account.
-        """
-        self._client()
-        if self._batches is not None:
-            await self._batches.attach(ledger)
-
     @property
-    def _batches(self) -> BatchClient | None:
+    def batches(self) -> BatchClient | None:
         """The client of the running event loop, if it sends batches."""
-        client = self._clients.get(asyncio.get_running_loop())
+        client = self._client()
         if isinstance(client, BatchClient):
             return client
         return None
-
-    def let_go(self, *, cancels: bool) -> None:
-        """End the waits for batches."""
-        if self._batches is not None:
-            self._batches.let_go(cancels=cancels)
-
-    @property
-    def sent_singly(self) -> int:  # type: ignore[override]  # it changes with the calls
-        """Number of calls in flight that go in no batch."""
-        if self._batches is None:
-            return 0
-        return self._batches.sent_singly
-
-    def has_bought(self, call: Call) -> bool:
-        """Whether a batch has the sample of a call."""
-        return self._batches is not None and self._batches.has_bought(self._key_of(call))
-
-    def is_counted(self, call: Call) -> bool:
-        """Whether the limits counted the batch of a call at the start of the sitting."""
-        return self._batches is not None and self._batches.has_bought_before(self._key_of(call))
 
     def _key_of(self, call: Call) -> str:
         """Return the idempotency key of a call."""
         taken = structs.replace(call, prompt=self._taken(call.prompt))
         return sample_keys.key_of(self._run_id, call, self._accepted(taken))
-
-    async def end_of_batch(self, name: str) -> None:
-        """Wait until a batch has ended at the provider; does nothing if it is not one of this model that is waited for.
-
-        Raises:
-            MicroagentsError: its end is not found out.
-        """
-        if self._batches is not None:
-            await self._batches.end_of(name)
 
     async def listed(self) -> Response | ModelUnavailable:
         """Return the provider's list of models, which costs nothing; or why there is none."""
@@ -417,7 +378,7 @@ class HttpModel(Model, ABC):
             ModelUnavailable: no reply arrived, or it cannot be read.
         """
         check_length(call, self.name, self.capabilities.context_window)
-        if self.is_patient:
+        if self._terms is not None:
             answer = await self._ask(self._client(), call)
         else:
             answer = await self._ask_in_time(call)
@@ -455,7 +416,7 @@ class HttpModel(Model, ABC):
     @property
     def throttled_as(self) -> str | None:
         """Provider, model, address and a hash of the key, by which providers limit; None in batches, which providers take at once."""
-        return None if self.is_patient else self._throttled_as
+        return self._throttled_as if self._terms is None else None
 
     @property
     def refused(self) -> Mapping[str, str | None]:

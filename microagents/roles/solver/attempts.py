@@ -83,7 +83,7 @@ class Attempts:
         if call.prompt.all_files:
             call = structs.replace(call, contents=await self._contents_of(call.prompt))
         # A line is counted with its batch until its result is there.
-        attempt.may_be_billed = not backend.model.is_patient
+        attempt.may_be_billed = backend.model.batches is None
         if sent is not None:
             sent.set_result(self._loop.time())
         self._accounts.report_soon()

@@ -63,9 +63,9 @@ class Backend:
     @property
     def in_flight(self) -> int:
         """Number of its calls that are sent and have not ended; those in batches are counted with their batches."""
-        if self.model.is_patient:
-            return self.model.sent_singly
-        return self.health.in_flight
+        if self.model.batches is None:
+            return self.health.in_flight
+        return self.model.batches.sent_singly
 
     def fitting(self, call: Call) -> Call:
         """Return a call with as many samples as a request may ask for."""
@@ -184,7 +184,7 @@ class Backends:
 
     def _open(self, spec: str) -> Backend:
         model = checked_model(open_model(spec, self._context), spec)
-        if self._context.settings.get("batch") and not model.is_patient and spec not in self.fallbacks:
+        if self._context.settings.get("batch") and model.batches is None and spec not in self.fallbacks:
             raise InvalidUsage(
                 f"{spec} has no batches; leave --batch out, or give @batch=file in the specs of the models that have them"
             )

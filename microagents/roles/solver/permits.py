@@ -63,7 +63,8 @@ class Attempt:
     @property
     def is_in_batch(self) -> bool:
         """Whether it ended without a reply or an error, and a batch has its sample: the reply is taken later."""
-        return self.usage is None and self.error is None and self.backend.model.has_bought(self.call)
+        batches = self.backend.model.batches
+        return batches is not None and self.usage is None and self.error is None and batches.has_bought(self.call)
 
     def fail(self, error: ModelUnavailable) -> None:
         """Note that the call was sent in vain."""
@@ -134,7 +135,7 @@ class Permits:
             NotSent: the run is ending, so no call is sent.
         """
         backend = attempt.backend
-        if self.reservations.are_limited or backend.throttled_as is not None or backend.model.is_patient:
+        if self.reservations.are_limited or backend.throttled_as is not None or backend.model.batches is not None:
             return self._acquire(attempt)
         if self._block is None:
             return self._acquire_block(attempt)
@@ -202,11 +203,11 @@ class Permits:
 
     async def _acquire(self, attempt: Attempt) -> None:
         backend, call, throttle = attempt.backend, attempt.call, attempt.backend.throttled_as
-        is_counted = backend.model.is_counted(call)  # since the start of the sitting the limits count its batch
-        if is_counted or backend.model.has_bought(call):
+        batches = backend.model.batches
+        if batches is not None and batches.has_bought(call):
             if self._is_dismissed:
                 raise NotSent(call.id.election.path)
-            if not is_counted:
+            if not batches.has_bought(call, earlier=True):  # these the limits count since the start of the sitting
                 reserved = self._reserved(backend, call)
                 attempt.most, attempt.permit = reserved.most, Permit(number=0, counted={}, reserved=reserved)
             return
@@ -227,7 +228,7 @@ class Permits:
             unstated=reserved.unstated,
             throttle=throttle,
             rates={_bound_of(backend, kind): rate for kind, rate in rates.items()},
-            is_marked=not backend.model.is_patient,
+            is_marked=batches is None,
         )
         number, held = await self._leases.acquire(wanted)
         while any(

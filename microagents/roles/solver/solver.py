@@ -78,8 +78,8 @@ class Solver(Role):
         self._backends.open_all()
         for backend in self._backends:
             await backend.model.prepare()
-            if backend.model.is_patient:
-                await backend.model.attach(self)
+            if backend.model.batches is not None:
+                await backend.model.batches.attach(self)
         changes = self.stream(Subscribe())
         conditions = await anext(changes)
         self._backends.refuse(conditions.refused)
@@ -115,7 +115,8 @@ class Solver(Role):
             MicroagentsError: the provider does not say.
         """
         for backend in self._backends:
-            await backend.model.end_of_batch(request.name)
+            if backend.model.batches is not None:
+                await backend.model.batches.end_of(request.name)
 
     @eager
     async def draw(self, request: Draw) -> tuple[Sample, ...]:
@@ -133,7 +134,7 @@ class Solver(Role):
         while True:
             call = backend.fitting(call)
             try:
-                if backend.answers_at_once or backend.model.is_patient:
+                if backend.answers_at_once or backend.model.batches is not None:
                     samples = await self._attempts.make(backend, call)
                 else:
                     outage = outage or Outage(request.id, self._max_outage_s)
@@ -252,7 +253,8 @@ class Solver(Role):
                     for backend in self._backends:
                         if backend.slots is not None:
                             backend.slots.dismiss()
-                        backend.model.let_go(cancels=bool(conditions.settings.get(CANCEL_BATCHES)))
+                        if backend.model.batches is not None:
+                            backend.model.batches.let_go(cancels=bool(conditions.settings.get(CANCEL_BATCHES)))
                     await self._leases.all_released()
                     self._accounts.report()  # before the subscription ends, and with it the leases
                     break
