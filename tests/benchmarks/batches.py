@@ -44,7 +44,7 @@ FAULTS: Sequence[Mapping[str, Any]] = (
     {"unseen_s": 0.2, "flicker": 0.2},
     {"failed": 0.1, "expired": 0.1, "doubled": 0.2},
 )
-SHORT = {"MOMENT_S": 0.1, "POLL_S": (0.02, 0.1), "LOOK_S": 0.1, "LOST_S": 2.0}
+SHORT = {"MOMENT_S": 0.1, "POLL_S": (0.02, 0.1), "LOOK_S": 0.1, "LOST_S": 2.0, "HOLD_S": 1.0}
 MOST_KILLS, MOST_STOPS = 3, 10
 WAIT_S = 120.0
 MOST_ROUNDS, LEAST_SHARE, MOST_OF_COST = 5, 0.99, 0.52

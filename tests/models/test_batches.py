@@ -55,7 +55,7 @@ def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Provider:
     found = Provider(tmp_path)
     monkeypatch.setattr(batches, "line_of", batches.line_of)
     note_keys(found.keys)
-    for name, value in {"MOMENT_S": 0.05, "POLL_S": (0.02, 0.05), "LOOK_S": 0.05, "LOST_S": 1.0}.items():
+    for name, value in {"MOMENT_S": 0.05, "POLL_S": (0.02, 0.05), "LOOK_S": 0.05, "LOST_S": 1.0, "HOLD_S": 0.5}.items():
         monkeypatch.setattr(batches, name, value)
     monkeypatch.setattr(voter, "PARK_S", 0.2)
     return found

@@ -56,7 +56,7 @@ OUT_S = 7200.0
 """A run stops once a provider has not answered about a batch for so long; no provider's wish to wait is longer."""
 OLDEST_S = 172_800.0
 """A run stops once a batch of this age has not ended: providers end them within a day."""
-HOLD_S = 10.0
+HOLD_S = 60.0
 """Results that no post takes within this time leave memory, and are read again once a post asks: parked work comes again when it can."""
 DURABLE_S = 1.0
 """The sample of a reply that a post has taken is durable after this time: a commit takes a fiftieth of it."""
