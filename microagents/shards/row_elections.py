@@ -95,7 +95,7 @@ class RowElections:
         return found | {key: RowEnding("decided", None, reply) for key, reply in decided.items()}
 
     def _opened(self, tasks: Sequence[RowTask[Any]]) -> DecidedReplies:
-        """Open the folder of the runs with these terms, which the first batch tells."""
+        """Open the folder of the runs with the terms of the first batch."""
         if self._replies is None:
             self._folder = self._output / terms_digest(
                 new_plan(tasks[:1], self._models, cast("RunKeywords", self._given))

@@ -86,7 +86,7 @@ class Limiter:
         on_settled: called with the cost in US dollars that is counted for so many calls which no price was known for.
         on_short: called when calls wait for a commit that raises the marks; None without a journal that outlives the process.
         sharers: number of runs that share the providers.
-        cuts: tells these of cuts; None without others.
+        cuts: cuts of all of them; None without others.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Limiter:
         self._is_dealing = False
         """Whether leases are dealt in the next iteration of the loop."""
         self._is_stopped = False
-        """Whether the run was told to stop."""
+        """Whether the run has to stop."""
         self._is_dismissed = False
         """Whether no call is sent any more."""
         self._is_paused = False

@@ -1,4 +1,4 @@
-"""Cuts of throttles, told between runs that share a provider: a refusal of one slows them all."""
+"""Cuts of throttles of runs that share a provider: a refusal of one slows them all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class SharedCuts:
-    """Tells other runs of cuts, and hears of theirs, by a file to which each adds lines. If the file fails, each throttle learns alone.
+    """Announces cuts to other runs, and hears of theirs, by a file to which each adds lines. If the file fails, each throttle learns alone.
 
     Args:
         path: the file; its folder is there.

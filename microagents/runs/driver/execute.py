@@ -152,7 +152,7 @@ def completed_result(
 
 
 def told_forecast(plan: RunPlan, journal: Path | None, control: RunControl) -> Forecast | None:
-    """Return the expected cost of a run as `forecast_of` does, after its caller has been told."""
+    """Return the expected cost of a run as `forecast_of` does, after its caller has had it."""
     forecast, on_forecast = forecast_of(plan, journal, control.get("measurement")), control.get("on_forecast")
     if forecast is not None and on_forecast is not None:
         on_forecast(forecast)
