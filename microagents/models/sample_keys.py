@@ -2,16 +2,14 @@
 
 A key is ``RUN/PATH/DIGEST/SEQ/REJECTED/ATTEMPT/PARAMETERS``. Each attempt has its own, since the reply to the one before may be of no use,
 and so have requests of one attempt with other parameters: one that is streamed, or one without the refused parameters. A key has no part
-of a prompt; `microagents serve` reads it, and draws the sample that the simulated model would draw in the process of the run.
+of a prompt.
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote, unquote
-
-from microagents.elections.election import ElectionId, SampleId
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,14 +19,6 @@ if TYPE_CHECKING:
 HEADER = "Idempotency-Key"
 
 
-class Named(NamedTuple):
-    """Names in a key."""
-
-    id: SampleId
-    rejected: int
-    attempt: int
-
-
 def key_of(run_id: str, call: Call, parameters: Mapping[str, object]) -> str:
     """Write the key of a request: one with these parameters, for a call."""
     election = call.id.election
@@ -36,16 +26,3 @@ def key_of(run_id: str, call: Call, parameters: Mapping[str, object]) -> str:
     text = repr(parameters)
     sent = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
     return f"{place}/{election.question_digest.hex()}/{call.id.seq}/{call.rejected}/{call.attempt}/{sent}"
-
-
-def read_key(key: str) -> Named | None:
-    """Parse a key; None if it is none of these."""
-    try:
-        place, digest, *counts, _ = key.rsplit("/", 5)
-        seq, rejected, attempt = map(int, counts)
-        path = unquote(place, errors="surrogatepass").partition("/")[2]
-        int(path.partition("/")[0])  # the number of the input
-        election = ElectionId(path=path, question_digest=bytes.fromhex(digest))
-    except ValueError:
-        return None
-    return Named(SampleId(election=election, seq=seq), rejected, attempt)

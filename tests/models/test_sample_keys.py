@@ -10,9 +10,10 @@ from msgspec import structs
 from microagents.actors.role import Context
 from microagents.elections.election import ElectionId, SampleId
 from microagents.models.model import open_model
-from microagents.models.sample_keys import key_of, read_key
+from microagents.models.sample_keys import key_of
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
+from tests.doubles.simulated.sample_keys import read_key
 from tests.models import server as scripted
 from tests.models.server import serving
 from tests.models.wires import WIRES, Provider, a_call

@@ -17,9 +17,9 @@ from msgspec import Struct, field
 
 from microagents.base.errors import MicroagentsError
 from microagents.models.model import Call
-from microagents.models.sample_keys import read_key
 from microagents.replies.chat import Sample
 from tests.doubles.simulated.requested_calls import RequestedCalls
+from tests.doubles.simulated.sample_keys import read_key
 from tests.doubles.simulated.wires import Wire
 
 MARK = "microagents"

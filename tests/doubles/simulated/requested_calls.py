@@ -17,11 +17,11 @@ from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.elections.election import ElectionId, SampleId
 from microagents.models.model import Call
-from microagents.models.sample_keys import Named, read_key
 from microagents.replies.chat import BARE_HEADS, HEADS, Prompt, Reply, instructions
 from microagents.replies.trajectories import trajectory_of
 from microagents.replies.turns import EARLIER, Turn
 from microagents.task import Task
+from tests.doubles.simulated.sample_keys import Named, read_key
 from tests.doubles.simulated.wires import CompletionRequest
 
 _SCRATCH = "0/http"
