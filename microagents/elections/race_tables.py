@@ -52,7 +52,7 @@ class RaceTable(NamedTuple):
     """Expected number of votes, of the same shape."""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def race_table(k: int, max_votes: int = MAX_DRAWS, others: float = OTHERS[0]) -> RaceTable:
     """Compute the ends of elections that are decided once a reply leads by k votes; an undecided one is lost.
 
@@ -78,6 +78,12 @@ def race_table(k: int, max_votes: int = MAX_DRAWS, others: float = OTHERS[0]) ->
         losses.append(np.minimum(1.0, end.lost * more_lost))
         lengths.append(end.draws * np.interp(LOGITS, at, [1.0, *longer]))
     return RaceTable(np.stack(losses, 1), np.stack(lengths, 1))
+
+
+@lru_cache(maxsize=64)
+def least_loss(k: int, max_votes: int = MAX_DRAWS) -> Array:
+    """Return the least loss in such an election over all measures of how much the other wrong replies differ."""
+    return np.min([race_table(k, max_votes, others).loss for others in OTHERS], axis=0)
 
 
 @lru_cache(maxsize=64)

@@ -1,7 +1,7 @@
-"""Whether intervals of step rates hold the truth: python -m tests.benchmarks.step_rates [votes|tiny|structures|named|agents] [--worlds N].
+"""Whether intervals of step rates hold the truth: python -m tests.benchmarks.step_rates votes|tiny|structures|rivals|named|agents.
 
-Steps are made, sampled and decided by code of its own. The truth of every figure is known and counted; intervals are never compared
-with intervals.
+--worlds N takes fewer. Steps are made, sampled and decided by code of its own. The truth of every figure is known and counted;
+intervals are never compared with intervals.
 """
 
 from __future__ import annotations
@@ -304,6 +304,13 @@ def check_structure(
     )
 
 
+def check_rivals(worlds: int) -> None:
+    """Measure chains with three equal rivals, or one, at 3 % of 300 steps."""
+    for hard in ((0.4, 0.2, 0.2, 0.2), (0.7, 0.1, 0.1, 0.1), (0.6, 0.4)):
+        laws = [hard if at % 33 == 0 else (0.995, 0.005) for at in range(300)]
+        print(f"{hard} at 10 of 300 steps: {check_laws(laws, 1.0, worlds, ks=(3, 5), elections=20_000)}", flush=True)
+
+
 # -- changes of errors --------------------------------------------------------------------------------------------------
 
 CHANGES: dict[str, Callable[[np.random.Generator, int], Array]] = {
@@ -385,12 +392,14 @@ async def check_agents(worlds: range, folder: str, trials: int = 40) -> None:
 
 def main() -> None:
     parser = parser_of(__doc__, worlds=int)
-    parser.add_argument("what", choices=("votes", "tiny", "structures", "named", "agents"))
+    parser.add_argument("what", choices=("votes", "tiny", "structures", "rivals", "named", "agents"))
     of = parser.parse_args()
     if of.what == "votes":
         check_votes(VOTES, range(of.worlds or 1_000))
     elif of.what == "tiny":
         check_tiny(of.worlds or 400)
+    elif of.what == "rivals":
+        check_rivals(of.worlds or 400)
     elif of.what == "named":
         for name, make in CHANGES.items():
             for size in (300, 1_000):
