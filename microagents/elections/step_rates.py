@@ -149,7 +149,7 @@ class StepRates:
     """Prospects of a planned run with one model: joint draws of the error rates of all its steps, as its samples leave them open.
 
     No measure of how much rare wrong replies differ fits a few steps with several equally frequent ones, so high ends of chances are the
-    highest of all measures: with three equal rivals at 3 % of 300 steps too low in .10 to .13 at k = 5, in place of .20 to .40. Low ends
+    highest of all measures: with three equal rivals at 3 % of 300 steps too low in .10 to .18 at k = 5, in place of .20 to .45. Low ends
     hold there; a weaker prior for one rival would lower all of them.
 
     Args:
