@@ -83,7 +83,7 @@ def race_table(k: int, max_votes: int = MAX_DRAWS, others: float = OTHERS[0]) ->
 @lru_cache(maxsize=64)
 def least_loss(k: int, max_votes: int = MAX_DRAWS) -> Array:
     """Return the least loss in such an election over all measures of how much the other wrong replies differ."""
-    return np.min([race_table(k, max_votes, others).loss for others in OTHERS], axis=0)
+    return np.asarray(np.min([race_table(k, max_votes, others).loss for others in OTHERS], axis=0))
 
 
 @lru_cache(maxsize=64)
