@@ -47,6 +47,7 @@ class SeqCV(DocumentStrategy):
     solves = (Problem,)
     conductor = SeqCVConductor
     validated = True
+    asks_as = ("validator", "splitter", "ranker")
 
     same_model: bool = False
     """Let one model play three agents; they then have different prompts, and the result says so."""
@@ -56,10 +57,6 @@ class SeqCV(DocumentStrategy):
     def check_models(self, pool: Sequence[str]) -> None:
         """Refuse pools with which no cross-model panel can be formed."""
         self.agents(pool)
-
-    def drawing(self) -> list[str]:
-        """Name the roles of an election, and the models that judge, split and rank."""
-        return [*super().drawing(), "validator", "splitter", "ranker"]
 
     def agents(self, pool: Sequence[str]) -> list[Author]:
         """Return the agents: one for each model, or three with one model."""

@@ -269,6 +269,7 @@ class Swarm(Strategy):
 
     solves = (Problem,)
     conductor = SwarmConductor
+    asks_as = (*dict(ASKED_OF.values()), JUDGE, VERIFIER, COMPRESSOR)
     draws_solution = True
 
     workers: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(min_length=1)] = (2, 3, 5)
@@ -308,10 +309,6 @@ class Swarm(Strategy):
     def passes_undecided(self) -> bool:
         """An answer that did not pass is a result all the same, and the run ends undecided."""
         return True
-
-    def drawing(self) -> list[str]:
-        """Name the roles of an election, and the parts of the swarm."""
-        return [*super().drawing(), *(name for name, _ in ASKED_OF.values()), JUDGE, VERIFIER, COMPRESSOR]
 
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
         """Return the question for a plan."""
