@@ -126,8 +126,8 @@ def labels_needed(wrong_at_most: float, wrong: float, confidence: float) -> int:
     return next(enough)
 
 
-def wrong_bound(wrong: int, judged: int, population: int, confidence: float = OF_AUDITS) -> float:
-    """Bound the share of wrong ones from above, by a random sample of them without replacement.
+def wrong_bound(wrong: int, judged: int, population: int) -> float:
+    """Bound the share of wrong ones from above, with the confidence `OF_AUDITS`, by a random sample of them without replacement.
 
     It is Clopper and Pearson's one-sided bound (1934) for a finite population. Cells of a row may be wrong together: of them a sample has
     one cell of each row that it has, so that each is as likely to be wrong as any other cell.
@@ -136,11 +136,10 @@ def wrong_bound(wrong: int, judged: int, population: int, confidence: float = OF
         wrong: number of wrong ones in the sample.
         judged: size of the sample, at least 1.
         population: size of the population.
-        confidence: probability that the bound holds, at least.
     """
     possible = range(wrong, population - judged + wrong + 1)
     excluded = bisect_left(
-        possible, x=True, key=lambda each: hypergeometric_cdf(wrong, each, judged, population) <= 1 - confidence
+        possible, x=True, key=lambda each: hypergeometric_cdf(wrong, each, judged, population) <= 1 - OF_AUDITS
     )
     return possible[excluded - 1] / population
 
