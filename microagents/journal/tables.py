@@ -10,7 +10,7 @@ from microagents.elections.election import OPEN_OUTCOMES, ElectionOutcome
 from microagents.journal.messages import InputOutcome
 
 APPLICATION_ID = 0x6D61676A
-VERSION = 5
+VERSION = 6
 """Version of the tables. Journals of any other are refused."""
 MAX_COUNTED = 1_000_000
 """A row that claims more counted samples is damaged: reading it would exhaust the memory."""
