@@ -371,8 +371,6 @@ class Strategy(BaseModel):
     """The role that does the work on inputs; a subclass of `microagents.work.conductor.Conductor`."""
     roles: ClassVar[tuple[type[Role], ...]] = ()
     """Its own roles beside the conductor and the roles of an election."""
-    asks_as: ClassVar[tuple[str, ...]] = ()
-    """Names of the models that its conductor asks beside the common ones (``--model NAME=SPEC``)."""
     draws_solution: ClassVar[bool] = False
     """Whether its conductor notes its work (`microagents.work.durable.Work.note`), so that ``show`` can draw it."""
     asks_at_once: ClassVar[bool] = False
@@ -453,7 +451,7 @@ often by its own numbers. `branches` also uses those of other tokens, for work i
 
     def drawing(self) -> list[str]:
         """Names of the roles for which ``--model ROLE=SPEC`` can set a pool."""
-        names = dict.fromkeys([*(role.draws_as for role in self._roles()), *self.asks_as])
+        names = dict.fromkeys(role.draws_as for role in self._roles())
         return [name for name in names if name is not None] or ["solver"]
 
     def drawing_in_part(self) -> list[str]:

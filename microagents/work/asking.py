@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeVar, get_args
@@ -11,6 +12,7 @@ from msgspec import Raw, Struct
 from microagents.base.messages import reply_type
 from microagents.replies.chat import Reply, Sampling, encode_reply
 from microagents.task import Task, prompt_about
+from microagents.work.absence import flush_if_slow
 from microagents.work.durable import DurableRequest, DurableRole, Work
 
 Q = TypeVar("Q", bound=Struct)
@@ -35,6 +37,10 @@ class Consult(DurableRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only
     max_draws: int
     """Cap of all samples."""
     sampling: Sampling
+    model: str | None = None
+    """Spec of the model that is asked; None for the pool of the role."""
+    manners: tuple[str, ...] = ("",)
+    """What the system text says to each of several authors, such as their personas: one prompt each."""
 
     def kept(self, replies: Sequence[Any]) -> Sequence[Any]:
         """Return the replies that lead anywhere; by default all."""
@@ -54,20 +60,24 @@ def named_reply(message: type[Consult[Any, Any]]) -> Any:
     return get_args(reply_type(message))[0]
 
 
-async def consulted(work: Work[Any, Any], request: Consult[Any, A], system: str) -> tuple[A, ...]:
+async def consulted(
+    work: Work[Any, Any], request: Consult[Any, A], system: str, choices: Sequence[str] = ()
+) -> tuple[A, ...]:
     """Put a question to models.
 
     Raises:
         Undecided: a needed valid reply is missing.
     """
     reply = request.reply_class(work.task)
-    prompt = prompt_about(work.task, system, request.asked)
+    systems = [system.replace("{manner}", manner) for manner in request.manners]
+    prompts = [prompt_about(work.task, said, request.asked) for said in systems]
     given: dict[str, Any] = {"n": request.samples, "max_draws": request.max_draws}
     given |= {"sampling": request.sampling, "needed": request.needed}
     if request.at_least is None:
-        replies = await work.sample(request.at, prompt, reply, **given)
+        replies = await work.sample(request.at, prompts, reply, model=request.model, choices=choices, **given)
     else:
-        replies = await work.propose(request.at, prompt, reply, keep=request.kept, at_least=request.at_least, **given)
+        given |= {"keep": request.kept, "at_least": request.at_least}
+        replies = await work.propose(request.at, prompts[0], reply, **given)
     kept = request.kept(replies)
     if named_reply(type(request)) is Raw:
         kept = [Raw(encode_reply(each)) for each in kept]
@@ -79,7 +89,7 @@ class AskingRole(DurableRole):
 
     handles_no_message = ("put",)
     systems: ClassVar[Mapping[type[Consult[Any, Any]], str]] = {}
-    """The messages that it handles, each with the system text of its prompts."""
+    """The messages that it handles, each with the system text of its prompts, in which ``{manner}`` is filled in."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -89,7 +99,22 @@ class AskingRole(DurableRole):
         """Return the system text for a question."""
         return self.systems[type(request)]
 
+    def choices(self, request: Consult[Any, Any]) -> Sequence[str]:  # noqa: ARG002 - as above
+        """Return the votes that a reply may cast; none, the default, for any."""
+        return ()
+
     async def put(self, request: Consult[Any, A]) -> tuple[A, ...]:
         """Put a question to models: `consulted` with its system text."""
         work = self.work_on(request)
-        return await consulted(work, request, self.system(request, work.task))
+        return await consulted(work, request, self.system(request, work.task), self.choices(request))
+
+
+class PanelMember(AskingRole):
+    """A role that asks for a member of a panel, which may go on without a slow one."""
+
+    async def put(self, request: Consult[Any, A]) -> tuple[A, ...]:
+        """Put a question to models, and make slow replies safe before they are given."""
+        began_s = asyncio.get_running_loop().time()
+        replies = await super().put(request)
+        await flush_if_slow(self.work_on(request), began_s)
+        return replies

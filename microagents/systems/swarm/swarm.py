@@ -5,17 +5,16 @@ It is for long lists of steps whose answers are prose, so that votes cannot be c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Annotated, Any, Self
 
-from msgspec import structs
+from msgspec import Raw, structs
 from pydantic import Field, field_validator, model_validator
 
 from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
-from microagents.base.errors import Undecided
+from microagents.base.errors import RoleFailed, Undecided
 from microagents.elections.election import Ballot, ElectionId, Verdict
-from microagents.elections.rules import FirstTo
 from microagents.journal.messages import RecordDecision
 from microagents.replies.chat import A, Prompt, Reply, decoder_of
 from microagents.systems.questions.candidates import Candidate, merged
@@ -24,11 +23,22 @@ from microagents.systems.questions.problem_conductor import ProblemConductor
 from microagents.systems.questions.questions import problem_id
 from microagents.systems.questions.tree import ROOT, Solution
 from microagents.systems.questions.turns import check_cap, sampling_at
-from microagents.systems.swarm.judge import pick_best
+from microagents.systems.swarm.judge import Judge, PickBest
 from microagents.systems.swarm.notes import LoopRecord, StepRecord, SwarmNotes, SwarmTurn
-from microagents.systems.swarm.prompts import ASKED_OF, CHECK, COMPRESSOR, JUDGE, PLAN, SUM_UP, VERIFIER
+from microagents.systems.swarm.roles import (
+    PLAN,
+    Assemble,
+    Assembler,
+    Compress,
+    Compressor,
+    DoStep,
+    Planner,
+    ProposePlans,
+    Verifier,
+    Verify,
+    Worker,
+)
 from microagents.systems.swarm.steps import (
-    Check,
     Done,
     Plan,
     RejectedResult,
@@ -41,8 +51,8 @@ from microagents.systems.swarm.steps import (
     ToWork,
 )
 from microagents.task import Task, prompt_about
+from microagents.work.asking import Consult
 from microagents.work.durable import Work
-from microagents.work.prose import Summary
 
 WORKER_TEMPERATURE = 0.7
 """Of plans, results and compositions."""
@@ -77,6 +87,8 @@ SwarmWork = Work[Problem[Any], "Swarm"]
 
 class SwarmConductor(ProblemConductor["Swarm"]):
     """Runs loops until an answer passes."""
+
+    asks = (ProposePlans, DoStep, Assemble, PickBest, Verify, Compress)
 
     async def conduct(self, work: SwarmWork) -> Solution:
         """Solve the problem."""
@@ -127,6 +139,7 @@ class _LoopOfSwarm:
         self._strategy = work.strategy
         self._personas = [text for _, text in _personas(work.strategy.personas)]
         self._judged: dict[str, Any] = {
+            "k": work.strategy.k,
             "max_draws": work.strategy.max_draws,
             "sampling": sampling_at(work.task, JUDGE_TEMPERATURE),
         }
@@ -136,7 +149,7 @@ class _LoopOfSwarm:
     async def run(self) -> None:
         """Run the loop; it ends early if no worker gives a valid result."""
         loop = self._loop
-        planned = await self._turn(loop.plan, ToPlan(problem=self._problem, lessons=self._lessons), Plan)
+        planned = await self._turn(loop.plan, ToPlan(problem=self._problem, lessons=self._lessons), Plan, ProposePlans)
         if planned is None:
             return
         plan = planned.steps
@@ -173,14 +186,14 @@ class _LoopOfSwarm:
                 lessons=self._lessons,
             )
         loop.whole = SwarmTurn(at=f"{loop.at}/whole")
-        if await self._turn(loop.whole, whole, answer_type_of(self._work.task)) is not None:
+        if await self._turn(loop.whole, whole, answer_type_of(self._work.task), Assemble) is not None:
             await self._check(loop.whole, whole)
 
     async def _step(self, step: StepRecord, asked: ToWork) -> None:
         for attempt in range(1 + RETRIES):
             turn = SwarmTurn(at=f"{self._loop.at}/step/{step.number}/{attempt}")
             step.turns.append(turn)
-            found = await self._turn(turn, asked, StepResult)
+            found = await self._turn(turn, asked, StepResult, DoStep)
             if found is None:
                 continue
             await self._check(turn, asked)
@@ -204,54 +217,73 @@ class _LoopOfSwarm:
     async def _summary(self, asked: ToCompress, before: Awaitable[str] | None) -> str:
         """Return the summary with a finished step, made of the one before it while the next steps are done."""
         asked = structs.replace(asked, summary="" if before is None else await before)
-        prompt = prompt_about(self._work.task, SUM_UP, asked)
-        (made,) = await self._work.with_pool(COMPRESSOR).sample(
-            f"{self._loop.at}/summary/{asked.done.number}",
-            prompt,
-            Summary,
-            max_draws=self._strategy.max_draws,
-            needed=True,
+        at, max_draws = f"{self._loop.at}/summary/{asked.done.number}", self._strategy.max_draws
+        (made,) = await self._work.ask(
+            Compress(at=at, asked=asked, max_draws=max_draws, sampling=self._work.task.sampling)
         )
         return made.summary
 
-    async def _turn(self, turn: SwarmTurn, asked: StepQuestion, reply: type[A]) -> A | None:
+    async def _turn(
+        self, turn: SwarmTurn, asked: StepQuestion, reply: type[A], request: type[Consult[Any, Any]]
+    ) -> A | None:
         """Draw from ever more workers until all agree or the judge picks one; None if no reply is valid."""
-        name, system = ASKED_OF[type(asked)]
-        work, sizes, drawn = self._work, self._strategy.workers, 0
+        work, strategy = self._work, self._strategy
         replies: list[A] = []
-        for size in sizes:
-            manners = [self._personas[index % len(self._personas)] for index in range(drawn, size)]
-            prompts = [prompt_about(work.task, system.replace("{manner}", each), asked) for each in manners]
-            replies += await work.with_pool(name).sample(
-                f"{turn.at}/workers/{size}",
-                prompts,
-                reply,
-                n=len(prompts),
-                max_draws=len(prompts),
+        drawn = 0
+        for size in strategy.workers:
+            personas = tuple(self._personas[index % len(self._personas)] for index in range(drawn, size))
+            sampled = request(
+                at=f"{turn.at}/workers/{size}",
+                asked=asked,
+                manners=personas,
+                samples=len(personas),
+                max_draws=len(personas),
                 sampling=sampling_at(work.task, WORKER_TEMPERATURE),
             )
+            got = await work.ask(sampled)
             drawn = size
+            decode = decoder_of(reply).decode
+            replies += [decode(each) if isinstance(each, Raw) else each for each in got]
             candidates = merged(replies)
-            is_last = size == sizes[-1]
+            is_last = size == strategy.workers[-1]
             if len(candidates) == 1 and (candidates[0].copies > 1 or size == 1 or is_last):
                 return _take(turn, candidates[0])
             if candidates:
-                at = f"{turn.at}/judge/{size}"
-                index, turn.reason = await pick_best(
-                    work, at, asked, candidates, may_ask_for_more=not is_last, **self._judged
-                )
-                turn.judged += 1
+                index = await self._picked(turn, size, asked, candidates, may_ask_for_more=not is_last)
                 if index is not None:
                     return _take(turn, candidates[index])
         return None
 
+    async def _picked(
+        self,
+        turn: SwarmTurn,
+        size: int,
+        asked: StepQuestion,
+        candidates: Sequence[Candidate[Any]],
+        *,
+        may_ask_for_more: bool,
+    ) -> int | None:
+        at = f"{turn.at}/judge/{size}"
+        pick = PickBest(
+            at=at,
+            asked=asked,
+            candidates=tuple([each.json for each in candidates]),
+            copies=tuple([each.copies for each in candidates]),
+            may_ask_for_more=may_ask_for_more,
+            **self._judged,
+        )
+        picked = await self._work.ask(pick)
+        if picked.index is not None and picked.index not in range(len(candidates)):
+            raise RoleFailed("Judge", "PickBest", f"chose candidate {picked.index!r} of {len(candidates)} at {at}")
+        turn.judged += 1
+        turn.reason = picked.reason
+        return picked.index
+
     async def _check(self, turn: SwarmTurn, asked: StepQuestion) -> None:
         if not self._strategy.verify or turn.picked is None:
             return
-        prompt = prompt_about(self._work.task, CHECK, ToCheck(question=asked, reply=turn.picked))
-        verifying, rule = self._work.with_pool(VERIFIER), FirstTo(self._strategy.k)
-        decision = await verifying.elect(f"{turn.at}/check", prompt, Check, rule=rule, **self._judged)
-        check = decision.require()
+        to_check = ToCheck(question=asked, reply=turn.picked)
+        check = await self._work.ask(Verify(at=f"{turn.at}/check", asked=to_check, **self._judged))
         turn.passed, turn.feedback = check.passed, check.feedback
 
 
@@ -269,7 +301,7 @@ class Swarm(Strategy):
 
     solves = (Problem,)
     conductor = SwarmConductor
-    asks_as = (*dict(ASKED_OF.values()), JUDGE, VERIFIER, COMPRESSOR)
+    roles = (Planner, Worker, Judge, Verifier, Compressor, Assembler)
     draws_solution = True
 
     workers: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(min_length=1)] = (2, 3, 5)

@@ -69,7 +69,7 @@ async def test_a_document_is_the_same_on_every_runtime_with_any_replicas(runtime
     right = await write_lines(strategy=strategy, runs_dir=None)
     assert right.outcome == "completed"
     assert right.value["segments"] > 40, "segments must be discarded, and subtasks split"
-    deploy = {"solver": {"num_replicas": 2}, "voter": {"num_replicas": 2}}
+    deploy = {"validator": {"num_replicas": 2}, "voter": {"num_replicas": 2}}
     assert digests(await write_lines(strategy=strategy, runs_dir=None, runtime=runtime, deploy=deploy)) == digests(
         right
     )
