@@ -12,13 +12,16 @@ import pytest
 
 from microagents import Context, Deployment, Prompt, Result, Sample, run
 from microagents.actors.role import Messenger
+from microagents.base.aio import TaskScope
 from microagents.base.errors import ModelUnavailable
 from microagents.base.messages import address_of
 from microagents.elections.election import Draw, ElectionId, SampleId
+from microagents.journal.messages import Account
 from microagents.models.model import Call, Model
 from microagents.replies.media import Media
 from microagents.roles import Keeper, Solver
 from microagents.roles.limits.leases import Acquire, Leases
+from microagents.roles.limits.limiter import Limiter
 from microagents.roles.solver.attempts import Attempts
 from microagents.roles.solver.backends import Backend, Backends
 from microagents.roles.solver.call_accounts import CallAccounts
@@ -113,8 +116,9 @@ class Sent(Attempts):
         super().__init__(context, cast("CallAccounts", None), permits, no_file)
         self.sent = 0
 
-    async def _send(self, attempt: Attempt) -> Sequence[Sample]:  # noqa: ARG002 - only counted
+    async def _send(self, attempt: Attempt) -> Sequence[Sample]:
         self.sent += 1
+        attempt.may_be_billed = True
         return [Sample(text="x")]
 
 
@@ -247,6 +251,33 @@ async def test_calls_that_nothing_limits_share_leases_until_the_run_gets_a_limit
     async with asyncio.timeout(1):
         await held.all_released()
     assert asked == leases
+
+
+async def test_calls_that_waited_together_in_a_pause_use_up_the_limit_that_the_run_got_meanwhile() -> None:
+    stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    limiter = Limiter(
+        {},
+        on_stop=lambda why, _: stopped.set_result(why),
+        on_outage=lambda: None,
+        on_settled=lambda _, __: None,
+        on_short=None,
+    )
+    limiter.begin(Account())
+    limiter.pause(is_paused=True)
+    leases = Leases(limiter.acquire, limiter.release)
+    leases.holder = limiter.admit()
+    permits = Permits({}, leases)
+    attempts, backend = Sent(permits), Backend(Unthrottled(cast("Model", None)), "m")
+    async with TaskScope() as scope:
+        for seq in range(10):
+            scope.start(attempts.make(backend, call_of(seq)))
+        await asyncio.sleep(0)
+        limiter.change({"max_calls": 3}, Account())
+        permits.change({"max_calls": 3})
+        limiter.pause(is_paused=False)
+        async with asyncio.timeout(1):
+            why = await stopped
+    assert (attempts.sent, why) == (3, "--max-calls 3 is reached")
 
 
 async def test_a_call_that_waited_while_the_run_got_a_limit_passes_the_limit_before_it_is_sent() -> None:

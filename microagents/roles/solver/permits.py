@@ -162,10 +162,11 @@ class Permits:
         calls = AT_ONCE if attempt.backend.answers_at_once else max(TOGETHER, self._waiting)
         self._is_asking, drops = True, self._drops
         try:
-            wanted = Acquire(path=place.election.path, seq=place.seq, amounts={CALLS: calls})
-            number, _ = await self._leases.acquire(wanted)
+            # One is enough: a limit that the run gets as they wait may leave fewer than all.
+            wanted = Acquire(path=place.election.path, seq=place.seq, amounts={CALLS: calls}, least={CALLS: 1})
+            number, held = await self._leases.acquire(wanted)
             if drops == self._drops:
-                self._block = Block(number, calls)
+                self._block = Block(number, held[CALLS])
             else:
                 self._leases.release(Ended(number=number))
         finally:
