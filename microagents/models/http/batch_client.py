@@ -317,13 +317,14 @@ class BatchClient:
             followed.task = self._scope.start(self._follow(followed))
 
     async def _change_of(self, followed: FollowedBatch) -> None:
-        """Wait for a change of a batch.
+        """Wait for a change of a batch, unless it or the run has ended.
 
         Raises:
             NotSent: the run is ending.
             MicroagentsError: there are no results.
         """
-        await followed.changed.wait()
+        if not self._has_ended and followed.error is None:
+            await followed.changed.wait()
         if self._has_ended:
             raise NotSent("a sample")
         if followed.error is not None:
@@ -383,7 +384,7 @@ class BatchClient:
             self._due = self._loop.call_later(MOMENT_S / TICKS, self._tick)
             return
         self._due = None
-        if self._next is not None:
+        if self._next is not None and not self._has_ended:
             self._make(self._next)
 
     def _make(self, followed: FollowedBatch) -> None:
