@@ -11,6 +11,7 @@ from msgspec import structs
 
 import microagents
 from microagents import InvalidUsage, Result
+from microagents.base.errors import ModelUnavailable
 from microagents.elections.sample_batches import SampleBatch
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
@@ -94,12 +95,29 @@ async def test_batches_decide_as_single_calls_for_half_the_price(provider: Provi
     assert served.samples == single.calls
     assert result.account.cost_usd is not None
     assert single.cost_usd is not None
+    assert sums.unclaimed_usd == pytest.approx(0.0)
     if wire == "windows":  # the reply names the standard tier
         assert result.account.cost_usd == pytest.approx(single.cost_usd)
         assert served.desk.events["delete"] == single.calls
     else:
         assert result.account.cost_usd == pytest.approx(single.cost_usd / 2)
         assert sums.saved_usd == pytest.approx(single.cost_usd / 2)
+
+
+@pytest.mark.slow_after(1)
+async def test_a_stored_reply_that_cannot_be_deleted_is_named_and_settled(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse(_: Any, name: str) -> None:
+        raise ModelUnavailable("server", f"cannot delete {name}", 500)
+
+    monkeypatch.setattr(batch_wires.ResponseWindows, "delete", refuse)
+    async with serving(provider.endpoint()) as served:
+        result = await provider.filled(served, "windows")
+    assert result.outcome == "completed", result.reason
+    assert result.account.batches.unclaimed_usd == pytest.approx(0.0)
+    assert {each.state for each in batches_of(provider, "rows")} == {"settled"}
+    assert caplog.text.count("could not be deleted") == result.account.batches.made
 
 
 FAULTS: dict[str, dict[str, Any]] = {

@@ -467,13 +467,17 @@ class BatchClient:
                 await asyncio.wait_for(followed.changed.wait(), HOLD_S)
         if followed.batch.kind == "file":  # the reply of a window is held until it is released
             followed.results = {line: None for line, each in results.items() if each is None}
-            await self._settle(followed)
+        await self._settle(followed)
 
     async def _release(self, followed: FollowedBatch) -> None:
         """Record that the reply of a window is asked for no more, and delete it at the provider."""
         self._drop(followed)
         await self._change(followed, "settled", unclaimed_usd=followed.unclaimed_usd)
-        await self._wire.delete(followed.batch.id)
+        try:
+            await self._wire.delete(followed.batch.id)
+        except ModelUnavailable as error:
+            remedy = "a stored reply could not be deleted; it is recorded, so delete it at the provider"
+            log().warning(remedy, model=self._terms.model, reply=followed.batch.id, error=str(error))
 
     async def _change(self, followed: FollowedBatch, state: BatchState, **values: Any) -> None:
         """Record a batch, or its change."""
