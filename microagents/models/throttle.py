@@ -37,10 +37,11 @@ class Throttle:
     """Limit of calls in flight to one model.
 
     Args:
-        start: its first value.
+        start: its first value, and the most after an outage.
     """
 
     def __init__(self, start: int = START) -> None:
+        self._start = start
         self._limit = float(start)
         self._refused_at: float | None = None
         """The limit at the last refusal; None while it doubles."""
@@ -89,7 +90,7 @@ class Throttle:
     def reply(self, number: int, in_use: int, now_s: float) -> None:
         """Note clean replies to calls of this epoch, and how many calls were in flight."""
         if self.is_out:  # not all that wait at once
-            self._limit = min(self._limit, START)
+            self._limit = min(self._limit, self._start)
             self._refused_at = None
         self._failures = 0
         self._replies += number

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from microagents.models.throttle import CUT_EVERY_S, FAILURES, START, Throttle
 
 
@@ -59,11 +61,12 @@ def test_it_doubles_again_once_it_is_far_above_what_was_refused() -> None:
     assert grown(throttle, 2, CUT_EVERY_S) > at * 3.5
 
 
-def test_during_an_outage_one_call_goes_at_a_time_and_afterwards_not_all_at_once() -> None:
-    throttle = Throttle()
+@pytest.mark.parametrize("start", [START, START // 4])  # alone, and as one of four runs
+def test_during_an_outage_one_call_goes_at_a_time_and_afterwards_not_all_at_once(start: int) -> None:
+    throttle = Throttle(start)
     grown(throttle, 5)
     for _ in range(FAILURES):
-        assert throttle.allowed(0.0) == START * 32
+        assert throttle.allowed(0.0) == start * 32
         throttle.fail(0.0)
     sent_s, now_s = [], 0.0
     while now_s < 1800:
@@ -74,4 +77,4 @@ def test_during_an_outage_one_call_goes_at_a_time_and_afterwards_not_all_at_once
         throttle.fail(now_s)
     assert len(sent_s) < 70, "calls in half an hour"
     throttle.reply(1, 1, now_s)
-    assert throttle.allowed(now_s) == START
+    assert throttle.allowed(now_s) == start
