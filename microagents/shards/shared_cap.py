@@ -103,7 +103,7 @@ class SharedCap:
     @property
     def text(self) -> str:
         """The cap, for people."""
-        return " or ".join(f"{option_of(name)} {most:g}" for name, most in self._caps.items())
+        return " or ".join(f"{option_of(name)} {most:.15g}" for name, most in self._caps.items())
 
     @staticmethod
     def _used(account: Account) -> dict[str, int]:
