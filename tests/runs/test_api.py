@@ -166,6 +166,9 @@ async def test_what_is_no_exception_ends_a_run_that_can_go_on_at_once(
         (DRIFT, {"on_progress": 3}, "on_progress must be callable, not 3"),
         (DRIFT, {"interrupt": True}, "interrupt must be an instance of Event, not True"),
         (DRIFT, {"inputs": [0]}, r"inputs must be numbers of a list of tasks, counted from 0, not \[0\]"),
+        ([DRIFT], {"inputs": [False]}, r"inputs must be a valid integer, not \[False\]"),
+        ([DRIFT], {"inputs": [0.0]}, r"inputs must be a valid integer, not \[0.0\]"),
+        (DRIFT, {"runs_dir": b"runs"}, "runs_dir must be a valid string, not b'runs'"),
         ([DRIFT], {"inputs": [1]}, r"inputs must be numbers of a list of tasks, counted from 0, not \[1\]"),
     ],
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, StrictInt, StrictStr, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from microagents.base.errors import InvalidUsage, refusal
@@ -68,11 +68,11 @@ def is_ended_by_caller(control: RunControl) -> bool:
 
 
 _KINDS: dict[str, Any] = {
-    "run_id": str,
-    "runs_dir": str | Path,
-    "accept_changes": Sequence[str],
-    "inputs": Sequence[int] | None,
-    "answers": Mapping[str, str],
+    "run_id": StrictStr,
+    "runs_dir": StrictStr | Path,
+    "accept_changes": Sequence[StrictStr],
+    "inputs": Sequence[StrictInt] | None,
+    "answers": Mapping[str, StrictStr],
     "options": Mapping[str, Any],
     **annotations_of(RunControl),
 }
