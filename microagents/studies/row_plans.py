@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
-from microagents.base.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.elections.laws import check_target
 from microagents.runs.driver.shared_questions import questions_of
 from microagents.runs.step_counts import longest_prompt
@@ -145,7 +146,12 @@ def _planned(found: ModelMeasurement, votes: Pilot, asked: int) -> PlannedVotes:
 
 
 def _notes(found: ModelMeasurement, rows: Sequence[Task]) -> Iterator[str]:
-    longer = found.longer(max(longest_prompt(each) for each in rows if isinstance(each, RowTask)))
+    sizes = [0]
+    for each in rows:
+        assert isinstance(each, RowTask)
+        with suppress(MicroagentsError):  # the run says why this row cannot be asked, and does the others
+            sizes.append(longest_prompt(each))
+    longer = found.longer(max(sizes))
     if longer is not None:
         yield longer
     if not found.judged:

@@ -117,6 +117,14 @@ def test_a_measurement_of_something_else_is_refused(
         plan_rows(table_of(fields, 10), other)
 
 
+@pytest.mark.slow
+def test_a_row_that_cannot_be_asked_fails_in_the_run_and_stops_no_plan(tmp_path: Path) -> None:
+    found = measured(Setting(fields=2, right=0.9, rivals=1), tmp_path, rows=10)
+    good = table_of(2, 10)
+    plan = plan_rows([*good, *type(good[0]).rows([{"text": "without a number"}])], found)
+    assert (plan.rows, plan.notes) == (11, plan_rows(good, found).notes)
+
+
 def test_only_rows_have_a_plan_of_many_inputs_or_a_pilot(tmp_path: Path) -> None:
     found = measured(Setting(fields=2, right=0.9, rivals=1), tmp_path, rows=4, draws=2)
     with pytest.raises(InvalidUsage, match="is for a RowTask, unlike Hanoi"):
