@@ -14,6 +14,8 @@ from msgspec import structs
 
 from microagents import InvalidUsage, Result, resume, run_sync
 from microagents.base.errors import PeerLost
+from microagents.cli.commands import view
+from microagents.journal import sitting
 from microagents.journal.seals import broken_seals, seal
 from microagents.journal.sharded import reader_of, shard_journal
 from microagents.runs.inspection.decision import inspect_decision
@@ -86,6 +88,23 @@ def test_a_run_in_shards_is_shown_as_one_by_its_journal(tmp_path: Path) -> None:
     assert shown.as_json() == found.as_json()
     assert [each.path for each in shown.decisions()] == [f"{number}/step/0" for number in range(8)]
     assert len(microagents("show", "whole", "--live", "--runs-dir", str(tmp_path)).out.splitlines()) == 8
+
+
+def test_a_decision_has_one_time_wherever_it_is_shown_also_if_its_shard_began_after_the_whole(tmp_path: Path) -> None:
+    began = [f"2026-01-01T00:00:{second:02}+00:00" for second in (0, 20, 40)]
+    with patch.object(sitting, "now", lambda: began.pop(0)):
+        found = sharded(towns(2), tmp_path, 2)
+    with reader_of(tmp_path, "whole") as reader:
+        shown = [inspect_decision(reader, each.path).decided_at for each in found.decisions()]
+    assert shown == [each.decided_at for each in found.decisions()]
+
+
+def test_the_steps_of_the_first_input_are_read_while_the_server_of_pages_begins(tmp_path: Path) -> None:
+    sharded(towns(2), tmp_path, 2)
+    with patch.object(view, "browse") as browse:
+        microagents("view", "whole", "--runs-dir", str(tmp_path))
+    with reader_of(tmp_path, "whole") as reader:
+        assert browse.call_args.kwargs["strips"]["whole"].result() == reader.holding("0").overview(0) != b""
 
 
 def test_a_shard_whose_process_dies_is_begun_again(tmp_path: Path) -> None:

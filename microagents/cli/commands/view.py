@@ -65,7 +65,7 @@ def command(
 
     def steps(of_run: str) -> bytes:
         with reader_of(runs_dir, of_run) as reader:
-            return reader.overview(0)
+            return reader.holding("0").overview(0)
 
     with ThreadPoolExecutor(
         1

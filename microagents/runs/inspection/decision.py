@@ -205,7 +205,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         cost_usd=total_usd(costs),
         cached=_cached_of(ballots),
         price=prices_of(specs_in(settings_of(reader.experiment)["models"])).mark,
-        decided_at=reader.moment(row.after_ms) if is_decided else None,
+        decided_at=reader.holding(path).moment(row.after_ms) if is_decided else None,
         person=reader.persons().get(path) if path in reader.undecided() else None,
         settled_at=settled_at,
         decided_by=_decided_by(reader, path) if row.outcome == "climbed" else None,

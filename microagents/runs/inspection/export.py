@@ -134,6 +134,7 @@ def _calls(reader: Reader, of_input: int, action: ActionRecord) -> Iterator[Acti
     else:
         end = None
     calls: list[CallRecord | None] = [*action.calls] or [end]
+    timed = reader.holding(action.path)
     for number, call in enumerate(calls):
         if call is None:
             made = dict.fromkeys(_OF_CALL)
@@ -149,8 +150,8 @@ def _calls(reader: Reader, of_input: int, action: ActionRecord) -> Iterator[Acti
             flags=action.flags,
             cost_usd=0.0 if number else action.cost_usd,
             **made,
-            decided_at=None if action.decided_ms is None else reader.moment(action.decided_ms),
-            ended_at=None if call is None or call.ended_ms is None else reader.moment(call.ended_ms),
+            decided_at=None if action.decided_ms is None else timed.moment(action.decided_ms),
+            ended_at=None if call is None or call.ended_ms is None else timed.moment(call.ended_ms),
         )
 
 
