@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import finalize
 
@@ -27,6 +28,21 @@ def temporary_table(owner: object, made: str) -> sqlite3.Connection:
     return db
 
 
+@contextmanager
+def writing_temporary() -> Iterator[None]:
+    """Write to such a table.
+
+    Raises:
+        InvalidUsage: the temporary folder has no room.
+    """
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise InvalidUsage(
+            f"the inputs or results of a run take more room than the temporary folder has: {error}; set TMPDIR to another one"
+        ) from None
+
+
 class Spool(MadeOnAccess[str]):
     """Texts in the order in which they were added. Several threads may read them once all are added."""
 
@@ -46,12 +62,8 @@ class Spool(MadeOnAccess[str]):
         Raises:
             InvalidUsage: the temporary folder has no room.
         """
-        try:
+        with writing_temporary():
             self._db.execute("INSERT INTO spooled VALUES (?, ?)", (self._count, text.encode()))
-        except sqlite3.OperationalError as error:
-            raise InvalidUsage(
-                f"the inputs or results of a run take more room than the temporary folder has: {error}; set TMPDIR to another one"
-            ) from None
         self._count += 1
 
     def __len__(self) -> int:

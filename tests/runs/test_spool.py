@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import resource
+import sqlite3
 import tracemalloc
 
 import pytest
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 from microagents.base.errors import InvalidUsage
 from microagents.journal.books import Books
 from microagents.journal.messages import InputEnding
+from microagents.runs.driver import shared_questions
 from microagents.runs.result import Results, results_of
-from microagents.runs.spool import Spool
+from microagents.runs.spool import Spool, temporary_table
 from microagents.runs.task_list import TaskList, compact_options
 from microagents.tasks.drift import Drift
+from tests.models.batch_rows import table
 
 INPUTS = 10_000
 KEPT_BYTES = 160
@@ -40,6 +43,20 @@ def test_where_the_disk_is_full_one_sentence_says_so() -> None:
             Spool("x" * 10_000 for _ in range(1000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_where_no_room_is_left_for_the_questions_of_rows_the_same_sentence_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def small(owner: object, made: str) -> sqlite3.Connection:
+        found = temporary_table(owner, made)
+        found.execute("PRAGMA max_page_count = 2")
+        return found
+
+    monkeypatch.setattr(shared_questions, "temporary_table", small)
+    questions = shared_questions.SharedQuestions(table(500))
+    with pytest.raises(InvalidUsage, match="set TMPDIR to another one"):
+        any(map(questions.note, range(500)))
 
 
 def test_results_compare_like_a_list_and_show_the_first() -> None:

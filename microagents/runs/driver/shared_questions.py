@@ -14,7 +14,7 @@ from microagents.journal.messages import InputEnding
 from microagents.replies.chat import Prompt
 from microagents.runs.cells import SHARED
 from microagents.runs.plan import RunPlan
-from microagents.runs.spool import temporary_table
+from microagents.runs.spool import temporary_table, writing_temporary
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import Task
 
@@ -63,11 +63,17 @@ class SharedQuestions:
         """Rows that ended like another one that did not complete, so that they end again if it goes on."""
 
     def note(self, number: int) -> None:
-        """Note the question of the next row. Rows are noted in their order."""
+        """Note the question of the next row. Rows are noted in their order.
+
+        Raises:
+            InvalidUsage: the temporary folder has no room.
+        """
         digest = self.digest(number)
         if digest is None:
             return
-        if self._firsts.execute("INSERT OR IGNORE INTO firsts VALUES (?, ?)", (digest, number)).rowcount:
+        with writing_temporary():
+            is_new = self._firsts.execute("INSERT OR IGNORE INTO firsts VALUES (?, ?)", (digest, number)).rowcount
+        if is_new:
             return
         (first,) = self._firsts.execute("SELECT number FROM firsts WHERE question = ?", (digest,)).fetchone()
         if first != number:
