@@ -279,6 +279,12 @@ def test_the_end_of_a_path_will_do_where_one_path_ends_so() -> None:
     assert "there is one at '0/step/0'," in microagents("show", "r", "step/99").err
 
 
+def test_of_several_paths_that_end_so_the_first_is_named() -> None:
+    write("in.csv", "length\n2\n2\n")
+    microagents("run", "drift", "--inputs", "in.csv", "--model", "sim:perfect", "--run-id", "r")
+    assert "there is one at '0/step/1'," in microagents("show", "r", "step/1").err
+
+
 @pytest.mark.slow
 def test_live_of_a_run_that_was_cut_off_shows_it_as_one_to_resume() -> None:
     started("run", "drift", "-o", "length=3", "--model", "sim:perfect", "--run-id", "r")

@@ -231,7 +231,7 @@ def _path_with_end(reader: Reader, end: str) -> str:
         return found[0]
     there = "it has none"
     if paths:
-        near = next((path for path in (f"{end}/step/0", f"0/step/{end}") if path in paths), paths[0])
+        near = next((path for path in (f"0/{end}", f"{end}/step/0", f"0/step/{end}") if path in paths), paths[0])
         there = f"there is one at {near!r}, and `microagents export {run_id}` lists all"
     raise InvalidUsage(f"run {run_id} has no decision at {end!r}; {there}")
 

@@ -110,7 +110,7 @@ def _edited(reply: ForwardedReply, edit: Callable[[Fields], Fields], *, is_chang
 def _without_logprobs(data: bytes) -> bytes:
     if b'"logprobs"' not in data:
         return data
-    return msgspec.json.encode(json.loads(data, object_hook=_emptied))
+    return msgspec.json.encode(json.loads(data, strict=False, object_hook=_emptied))
 
 
 def _emptied(found: dict[str, Any]) -> dict[str, Any]:

@@ -89,6 +89,16 @@ async def test_streamed_texts_are_certified_and_their_log_probabilities_left_out
     assert '"fo"' in text
 
 
+async def test_log_probabilities_are_left_out_of_a_reply_with_a_raw_tab_too() -> None:
+    def tabbed(request: Request) -> Any:
+        reply: Any = likely(0.9, "four")(request)
+        return reply.replace(b"{", b'{"from": "a\tb", ', 1)
+
+    async with voted(tabbed, TEXT) as (_, served):
+        status, reply, headers = await posted(served, "chat/completions", PLAIN)
+    assert (status, headers["x-microagents-elected"], reply["choices"][0]["logprobs"]) == (200, "true", None)
+
+
 async def streamed(served: Any, body: dict[str, Any]) -> tuple[int, str]:
     async with aiohttp.ClientSession() as session, session.post(f"{served.url}/v1/chat/completions", json=body) as got:
         return got.status, await got.text()
