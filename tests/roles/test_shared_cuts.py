@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 from microagents.journal.messages import Account, Ended
@@ -81,3 +82,13 @@ def test_cuts_of_an_earlier_sitting_slow_nothing(tmp_path: Path) -> None:
 
 def test_each_run_has_its_part_of_what_a_provider_allows_a_minute() -> None:
     assert Rate(each_minute=100, left=50).shared(4) == Rate(each_minute=25, left=12)
+
+
+def test_a_pipe_or_a_link_in_the_place_of_the_file_keeps_no_run_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for name in ("pipe", "link"):
+        cuts = SharedCuts(tmp_path / name)
+        cuts.tell(THROTTLE)
+        assert cuts.heard() == []
+    assert not (tmp_path / "elsewhere").exists()
