@@ -636,14 +636,16 @@ class BatchClient:
             self._due.cancel()
         batches = [*self._batches.values()]
         await self._scope.close()
-        for each in batches:
-            if each.is_taken:
-                await self._release(each)
-            else:
-                await self._settle(each)
-        if self._cancels:
-            await asyncio.gather(*[self._cancel(each.batch) for each in batches])
-        await self._single.close()
+        try:
+            for each in batches:
+                if each.is_taken:
+                    await self._release(each)
+                else:
+                    await self._settle(each)
+            if self._cancels:
+                await asyncio.gather(*[self._cancel(each.batch) for each in batches])
+        finally:  # also if the journal cannot be written
+            await self._single.close()
 
     async def _cancel(self, batch: SampleBatch) -> bool:
         """Cancel a batch that has a name and no results; returns whether it is cancelled."""
