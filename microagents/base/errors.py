@@ -312,8 +312,8 @@ class Contested(Undecided):
 
 
 _REFUSED = (
-    "{2}: the provider refused {0} {1} times in a row, before any valid reply; all decisions so far are kept; change the input, or decide "
-    "it yourself (`microagents decide RUN {0} FIELD=VALUE`) and resume"
+    "{2}: the provider refused {0} at every draw ({1} so far), before any valid reply; all decisions so far are kept; change the input, or "
+    "decide it yourself (`microagents decide RUN {0} FIELD=VALUE`) and resume"
 )
 
 
@@ -344,7 +344,7 @@ class EndedEarly(Undecided):
     """Replies with many steps each ended before the work was done; args: path of the last one, number of replies, what is missing."""
 
     sentence = (
-        "the work is not done after {1} replies, the last at {0}: {2}; all replies so far are kept; take a strategy that asks for one step "
+        "the work is not done at the end of reply {1}, at {0}: {2}; all replies so far are kept; take a strategy that asks for one step "
         "at a time, such as maker, or a model that gives longer replies"
     )
 

@@ -71,7 +71,7 @@ async def test_iterative_restart_asks_again_after_a_reply_that_cannot_be_read_an
     assert (mended.outcome, mended.calls) == ("completed", 4)
     stuck = await walked(lambda number: None if number else 20, "iterative-restart")
     assert (stuck.outcome, stuck.calls) == ("undecided", 4)
-    assert "the work is not done after 4 replies, the last at 0/rollout/3" in str(stuck.reason)
+    assert "the work is not done at the end of reply 4, at 0/rollout/3" in str(stuck.reason)
 
 
 async def test_replies_are_kept_and_a_resumed_run_does_not_buy_them_again(tmp_path: Path) -> None:
@@ -85,5 +85,5 @@ async def test_replies_are_kept_and_a_resumed_run_does_not_buy_them_again(tmp_pa
 def test_the_error_of_replies_that_end_early_says_what_to_do() -> None:
     text = str(EndedEarly("0/rollout/0", 1, "it has 12 of 30 steps"))
     assert text.startswith(
-        "the work is not done after 1 replies, the last at 0/rollout/0: it has 12 of 30 steps; all replies so far are kept"
+        "the work is not done at the end of reply 1, at 0/rollout/0: it has 12 of 30 steps; all replies so far are kept"
     )
