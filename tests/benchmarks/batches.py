@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
 import signal
 import sys
 import tempfile
@@ -24,7 +23,7 @@ import msgspec
 
 import microagents
 from microagents.models.http import batch_client
-from tests.benchmarks.harness import parser_of
+from tests.benchmarks.harness import most_mb, parser_of
 from tests.doubles.simulated.batches import BatchFaults
 from tests.doubles.simulated.server import Endpoint, serving
 from tests.models.batch_rows import WIRES, note_keys, spec_at, table
@@ -54,7 +53,6 @@ MOST_KB = 5.0
 """Most kB by which a further row may enlarge the memory of a run."""
 FLAT_FROM = 4000
 """Rows from which on memory must be flat: with fewer, one batch has all calls."""
-MB_OF_RUSAGE = 2**20 if sys.platform == "darwin" else 2**10
 
 
 async def filled(url: str, folder: Path, wire: str, rows: int, **given: Any) -> microagents.Result[Any]:
@@ -72,7 +70,7 @@ async def sitting(wire: str, url: str, folder: Path, rows: int) -> int:
         result = await filled(url, folder, wire, rows, k=2)
     else:
         result = await filled(url, folder, wire, rows, k=3, batch_then="single")
-    shown = result.as_json() | {"most_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MB_OF_RUSAGE}
+    shown = result.as_json() | {"most_mb": most_mb()}
     print(msgspec.json.encode(shown, enc_hook=str).decode())
     return 0 if result.outcome == "completed" else 1
 
@@ -169,12 +167,12 @@ async def kills(options: Any) -> None:
 
 async def rounds(options: Any) -> None:
     """Fill a large table at k = 3 with single replies right in .9, and check its rounds, its cost and its memory."""
-    rows, most_mb = options.rows, list[float]()
+    rows, found_mb = options.rows, list[float]()
     for each in (max(1, rows // LARGER), rows):
-        most_mb.append(await table_in_rounds(each))
-    print(f"memory {most_mb[0]:.0f} MB for {rows // LARGER:,} rows, {most_mb[1]:.0f} MB for {rows:,}")
+        found_mb.append(await table_in_rounds(each))
+    print(f"memory {found_mb[0]:.0f} MB for {rows // LARGER:,} rows, {found_mb[1]:.0f} MB for {rows:,}")
     if rows // LARGER >= FLAT_FROM:
-        assert most_mb[1] - most_mb[0] <= MOST_KB * (rows - rows // LARGER) / 1000
+        assert found_mb[1] - found_mb[0] <= MOST_KB * (rows - rows // LARGER) / 1000
 
 
 async def table_in_rounds(rows: int) -> float:

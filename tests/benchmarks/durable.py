@@ -8,7 +8,6 @@ moments, and resumes each to its end: what was decided must be what an undisturb
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -19,15 +18,10 @@ from typing import Any
 from microagents import run_sync
 from microagents.journal.opening import log_bytes
 from tests.benchmarks.first_steps import FirstSteps
-from tests.benchmarks.harness import options_of, spread
+from tests.benchmarks.harness import most_mb, options_of, spread
 from tests.benchmarks.kills import TASKS, kill
 
 EARLY_STEPS = 10_000
-
-
-def resident_mb() -> float:
-    """The most memory that this process had so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def one_run(folder: str, steps: int) -> None:
@@ -36,7 +30,7 @@ def one_run(folder: str, steps: int) -> None:
 
     def watch(account: Any) -> None:
         if account.steps >= EARLY_STEPS and not early:
-            early.append(resident_mb())
+            early.append(most_mb())
 
     started = time.perf_counter()
     result = run_sync(
@@ -48,7 +42,7 @@ def one_run(folder: str, steps: int) -> None:
     )
     took = time.perf_counter() - started
     assert (result.outcome, result.account.errors) == ("completed", 0)
-    print(json.dumps({"took_s": took, "early_mb": early[0] if early else resident_mb(), "end_mb": resident_mb()}))
+    print(json.dumps({"took_s": took, "early_mb": early[0] if early else most_mb(), "end_mb": most_mb()}))
 
 
 def measured(folder: str, steps: int) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import socket
 import sys
 import time
@@ -71,6 +72,19 @@ def until(holds: Callable[[], object], what: str, every_s: float = 0.02, wait_s:
         assert time.monotonic() - began_s < wait_s, f"not within {wait_s:g} s: {what}"
         time.sleep(every_s)
     return time.monotonic() - began_s
+
+
+def most_mb(process: int | str = "self") -> float:
+    """The most memory that a process has had resident so far; 0 once it has ended.
+
+    `resource.getrusage` begins at the memory of the process that started it.
+    """
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return 0.0
+    most = re.search(r"VmHWM:\s*(\d+) kB", status)
+    return 0.0 if most is None else int(most[1]) / 1024
 
 
 def sent(purchases: Path) -> int:

@@ -6,7 +6,6 @@ resident at a time, and the difference.
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tests.benchmarks.harness import options_of
+from tests.benchmarks.harness import most_mb, options_of
 
 LOOK_EVERY_S = 0.05
 FEW = 10
@@ -40,28 +39,18 @@ def peak_of(inputs: int, runtime: str) -> Peak:
             "--runtime",
             runtime,
         ]
-        began_s, found = time.monotonic(), 0
+        began_s, found = time.monotonic(), 0.0
         with Path(folder, "results.jsonl").open("wb") as results:
             driver = subprocess.Popen(
                 [sys.executable, "-m", "microagents", *words], stdout=results, stderr=subprocess.DEVNULL
             )
             while driver.poll() is None:
-                found = max(found, _most_kb(driver.pid))
+                found = max(found, most_mb(driver.pid))
                 time.sleep(LOOK_EVERY_S)
         assert driver.returncode == 0, driver.returncode
         with Path(folder, "results.jsonl").open() as written:
             assert sum(1 for _ in written) == inputs
-        return Peak(most_mb=found / 1024, wall_s=time.monotonic() - began_s)
-
-
-def _most_kb(pid: int) -> int:
-    """The most memory that a process has had resident so far; 0 once it has ended."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    most = re.search(r"VmHWM:\s*(\d+) kB", status)
-    return 0 if most is None else int(most[1])
+        return Peak(most_mb=found, wall_s=time.monotonic() - began_s)
 
 
 def main() -> None:

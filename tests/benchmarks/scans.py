@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,7 @@ from microagents import Result, run
 from microagents.journal.contents import folder_of
 from microagents.replies import media
 from microagents.tasks.rows import FillTable
-from tests.benchmarks.harness import options_of
+from tests.benchmarks.harness import most_mb, options_of
 from tests.doubles.dialects import Said
 from tests.doubles.drawn import FORMATS, pdf, picture
 from tests.doubles.histories import Heard
@@ -87,8 +86,7 @@ def measure(wire: str, rows: int, k: int) -> None:
     result, reads, kept = asyncio.run(filled(wire, right, k))
     values = [str(each["total"]) if isinstance(each, dict) else "" for each in result.value]
     wrong = sum(found != each for found, each in zip(values, right.values(), strict=True))
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    found = {"wrong": wrong, "reads": max(reads.values()), "kept": kept, "files": len(right), "mb": round(peak_mb)}
+    found = {"wrong": wrong, "reads": max(reads.values()), "kept": kept, "files": len(right), "mb": round(most_mb())}
     print(json.dumps(found))
 
 
