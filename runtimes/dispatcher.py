@@ -305,7 +305,7 @@ class Dispatcher:
             message = resolve(sent.message, Message)
             request = wire.unpack(sent.body, message, as_json=message.as_json)
             if isinstance(request, Request):
-                reply = await replica.ask(request)
+                reply = await self._reply(replica, request)
                 incoming.reply(wire.pack(reply, as_json=message.as_json))
             else:
                 await incoming.send_items(replica.stream(request))
@@ -315,3 +315,12 @@ class Dispatcher:
             raise
         except BaseException as error:  # noqa: BLE001 - after any error the caller must not wait for ever
             incoming.fail(role_failed(replica.name, sent.message, error))
+
+    async def _reply(self, replica: LocalRef, request: Request[R]) -> R:
+        """Handle a request of a peer; returns its reply, or raises its error, once that may leave."""
+        try:
+            return await replica.ask(request)
+        finally:
+            if request.replies_after_tells and not is_cancelled():
+                for peer in self._peers.values():
+                    await peer.flush_tells()

@@ -138,6 +138,11 @@ class Peer:
         self._send_outbox()
         await self._link.flush()
 
+    async def flush_tells(self) -> None:
+        """Wait until one-way messages have arrived, if they may linger here."""
+        if self._link.linger_s:
+            await self.flush()
+
     def close(self) -> None:
         """Send nothing more."""
         self._link.close()

@@ -84,6 +84,9 @@ class Message(Struct, frozen=True, kw_only=True):
     """Field by which replicas are chosen: equal values reach the same replica. None: any replica."""
     as_json: ClassVar[bool] = False
     """Whether it travels as JSON, and its reply too: for integers of any size, and for JSON that is not read on the way (`Raw`)."""
+    replies_after_tells: ClassVar[bool] = False
+    """Whether a reply to another process waits until the one-way messages that were sent before it have arrived. If the process of the
+    handler dies, its caller, who does not ask again, may then rely on them."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

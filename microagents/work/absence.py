@@ -51,17 +51,11 @@ async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCal
             absent = await _absent(work, started, quorum)
             if absent:
                 await work.record_answer(place, absent)
-            else:
+            elif loop.time() >= began_s + SLOW_S:
                 # A replay must not find a member absent whose reply was used, so the replies of this panel must not die with this process.
-                await flush_if_slow(work, began_s)
+                await work.flush()
         replies = iter([await task for call, task in started if call.member not in absent])
         return [None if call.member in absent else next(replies) for call in calls]
-
-
-async def flush_if_slow(work: Work[Any, Any], began_s: float) -> None:
-    """Make a member's slow reply safe at the keeper before it is given: the panel may be read without it in a replay."""
-    if asyncio.get_running_loop().time() >= began_s + SLOW_S:
-        await work.flush()
 
 
 async def _absent(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeVar, get_args
@@ -12,7 +11,6 @@ from msgspec import Raw, Struct
 from microagents.base.messages import reply_type
 from microagents.replies.chat import Reply, Sampling, encode_reply
 from microagents.task import Task, prompt_about
-from microagents.work.absence import flush_if_slow
 from microagents.work.durable import DurableRequest, DurableRole, Work
 
 Q = TypeVar("Q", bound=Struct)
@@ -107,14 +105,3 @@ class AskingRole(DurableRole):
         """Put a question to models: `consulted` with its system text."""
         work = self.work_on(request)
         return await consulted(work, request, self.system(request, work.task), self.choices(request))
-
-
-class PanelMember(AskingRole):
-    """A role that asks for a member of a panel, which may go on without a slow one."""
-
-    async def put(self, request: Consult[Any, A]) -> tuple[A, ...]:
-        """Put a question to models, and make slow replies safe before they are given."""
-        began_s = asyncio.get_running_loop().time()
-        replies = await super().put(request)
-        await flush_if_slow(self.work_on(request), began_s)
-        return replies

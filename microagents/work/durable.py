@@ -40,6 +40,7 @@ class DurableRequest(Request[R], Generic[R], frozen=True, kw_only=True):
     """A request on behalf of one input, to a role that makes durable calls."""
 
     route_by = "at"
+    replies_after_tells = True
     at: str
     """Place in the work; unique within the input."""
     input: int = 0

@@ -207,7 +207,7 @@ class ActorGroup:
     async def _start_process(self, slot: ActorSlot) -> None:
         """Start a process in a slot while the others work."""
         await self._starter.create(slot)
-        actor, incarnation = slot.actor, slot.incarnation
+        actor, incarnation = slot.process
         self.scope.start(self._collect(slot))  # from now on its death is noticed
         await self._starter.wait_ready(slot)
         # One successor at a time, so that each is built with the current process of every other slot and is made known to all of them.

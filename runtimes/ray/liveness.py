@@ -35,7 +35,7 @@ async def collect_until_death(slot: ActorSlot, dispatcher: Dispatcher) -> str:
 
     One call to the process is always open, so its death is noticed here, too.
     """
-    loop, actor, incarnation = asyncio.get_running_loop(), slot.actor, slot.incarnation
+    loop, (actor, incarnation) = asyncio.get_running_loop(), slot.process
     collected = 0
     reached_s: float | None = None
     """Time at which it was last there, while it cannot be reached."""

@@ -27,10 +27,11 @@ class ActorSlot:
         """By name of the replica."""
         self.num_cpus = 0.0
         self.resources: dict[str, float] = {}
-        self.actor: Any = None
-        """Ray's handle of the current process; None before the first."""
+        self.process: tuple[Any, int] = (None, 0)
+        """Ray's handle of the last created process, None before the first, and its incarnation. The two change together: a peer that knew
+        a dead process as its successor would never look for another."""
         self.incarnation = 0
-        """Number of processes that the slot had before the current one."""
+        """Number of processes that the slot had before the current one, or before the one that is about to be created."""
         self.node: str | None = None
         """Id of the node of the last process that was ready; None before."""
         self.is_ready = False
@@ -43,6 +44,11 @@ class ActorSlot:
         """Time of the event loop's clock since which it waits for a node; None if it does not."""
         self._deaths: deque[float] = deque()
         """Times of deaths, in seconds of the event loop's clock."""
+
+    @property
+    def actor(self) -> Any:
+        """Ray's handle of the last created process; None before the first."""
+        return self.process[0]
 
     @property
     def kind(self) -> str:

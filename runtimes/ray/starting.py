@@ -115,7 +115,9 @@ class ActorStarter:
                 enable_task_events=False,
             )
             # Ray registers the name and the class of an actor before it returns.
-            slot.actor = await aside(described.remote, self._run_id, slot.name, slot.incarnation, level)
+            incarnation = slot.incarnation
+            actor = await aside(described.remote, self._run_id, slot.name, incarnation, level)
+            slot.process = actor, incarnation
         except ValueError as error:
             reason = " ".join(str(error).split())
             raise InvalidDefinition(f"{slot.name} cannot be deployed like this: {reason}") from None
@@ -175,7 +177,7 @@ class ActorStarter:
 
     async def build(self, slot: ActorSlot, slots: Mapping[str, ActorSlot]) -> None:
         """Build the roles of a slot, connected to the processes of the others."""
-        peers = {each.name: (each.actor, each.incarnation) for each in slots.values() if each is not slot}
+        peers = {each.name: each.process for each in slots.values() if each is not slot}
         context, deployments = self._blueprint.context, self._blueprint.deployments
         # Ray stores long arguments before it returns.
         building = await aside(slot.actor.build.remote, import_folders(), context, deployments, peers)

@@ -238,7 +238,11 @@ def test_decide_without_arguments_goes_through_all_that_waits() -> None:
     for said in (
         *("1 of 2: 0/step/6/call/0/approval of run a, desk", "goal: Ticket 1."),
         *("may this call be made? send_mail(customer=237", "say `approve` or `reject TEXT` there, not 'perhaps'"),
-        *("Approval(approved=False, text='not now')", "2 of 2: 0/step/0 of run b, drift", "1: 6 votes for "),
+        *(
+            "/approval of run a is decided by you: reject not now",
+            "2 of 2: 0/step/0 of run b, drift",
+            "1: 6 votes for ",
+        ),
         "go on: microagents resume b",
     ):
         assert said in ran.out, said

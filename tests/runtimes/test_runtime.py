@@ -24,7 +24,9 @@ from microagents.base.errors import DeadlinePassed, InvalidUsage, ModelUnavailab
 from microagents.base.messages import Message, Stream
 from microagents.runs.driver.execute import runtime_of
 from microagents.runtimes import role_group
-from microagents.runtimes.dispatcher import RoleMessenger
+from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger, Route
+from microagents.runtimes.local import LoopLink
+from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
 
@@ -1033,3 +1035,43 @@ async def test_nothing_is_shared_by_memory(opened: Opened) -> None:
         assert (numbers, given) == ([7], [0])
         given.append(1)
         assert await messenger.ask(Grow(numbers=numbers)) == [0, 0]
+
+
+# -- one-way messages before a reply -----------------------------------------------------------------------------------------------
+
+
+class Promised(Request[None], frozen=True):
+    """Its reply says that the mark has been made."""
+
+    replies_after_tells = True
+    name: str
+
+
+class Promiser(Role):
+    asks = (Mark,)
+
+    async def promised(self, request: Promised) -> None:
+        self.tell(Mark(name=request.name))
+
+
+def test_a_reply_that_rests_on_a_message_that_lingers_comes_after_it() -> None:
+    async def marks_at_the_reply() -> list[str]:
+        names = ("keeper", "worker", "caller")
+        keeper, worker, caller = everyone = [Dispatcher(name) for name in names]
+        for one in everyone:
+            for name, other in zip(names, everyone, strict=True):
+                link = LoopLink(names[everyone.index(one)], other)
+                link.linger_s = 0.2 if other is keeper else 0.0
+                one.connect(name, link)
+        context = Context(run_id="suite", seed=0, tasks=[], strategy=Maker())
+        marks, asks = RoleMessenger("Promiser/0"), RoleMessenger("caller")
+        stage = Stage(context, marks)
+        await stage.start()
+        keeper.host("Stage/0", stage)
+        worker.host("Promiser/0", Promiser(context, marks))
+        marks.connect({Mark: Route([worker.ref("Stage/0", "keeper")], None)})
+        asks.connect({Promised: Route([caller.ref("Promiser/0", "worker")], None)})
+        await asks.ask(Promised(name="before"))
+        return await stage.marks(Marks())
+
+    assert run_virtual(marks_at_the_reply(), seed=0) == ["before"]

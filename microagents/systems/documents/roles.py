@@ -15,7 +15,7 @@ from microagents.systems.documents.questions import (
     Validation,
     ranking_vote,
 )
-from microagents.work.asking import AskingRole, Consult, PanelMember
+from microagents.work.asking import AskingRole, Consult
 
 CHECK = """You check a text while it is written. The message is a JSON object: `objective` is the objective of the whole text, `finished` \
 holds its finished parts, `subtask` is the part in work, `written` its text so far, and `segment` the segment that somebody wrote next. \
@@ -46,7 +46,7 @@ class Validate(Consult[ToValidate, Validation], frozen=True, kw_only=True):
     """Judge a segment."""
 
 
-class Validator(PanelMember):
+class Validator(AskingRole):
     """Asks one model for its judgement of one segment (SeqCV, equation 3)."""
 
     draws_as, systems = "validator", {Validate: CHECK}
@@ -66,7 +66,7 @@ class Rank(Consult[ToRank, Ranking], frozen=True, kw_only=True):
     """Name the two best versions. A ranking that names an unknown label, or one label twice, is flagged."""
 
 
-class Ranker(PanelMember):
+class Ranker(AskingRole):
     """Asks one model for the two best versions (SeqCV, equation 2)."""
 
     draws_as, systems = "ranker", {Rank: RANK}

@@ -48,6 +48,7 @@ from microagents.runtimes.ray import actor_group, links, liveness, runtime, star
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect, free_cpus, living_nodes
 from microagents.runtimes.ray.host import Host
 from microagents.runtimes.ray.lanes import cpus_for_lanes
+from microagents.runtimes.ray.placement import ActorSlot
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Place
@@ -231,6 +232,25 @@ async def test_one_that_dies_while_it_takes_the_place_of_another_is_followed_as_
         assert await messenger.ask(Built()) == 1
         kill(*actors_of(os.getpid()))
         assert await messenger.ask(Built()) == 4
+
+
+async def test_actors_that_die_together_find_each_other_however_slowly_one_is_created(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create = starting.ActorStarter.create
+
+    async def slow_of_one(self: starting.ActorStarter, slot: ActorSlot) -> None:
+        if slot.name == "Summer/1" and slot.incarnation:
+            await asyncio.sleep(3.0)
+        await create(self, slot)
+
+    monkeypatch.setattr(starting.ActorStarter, "create", slow_of_one)
+    async with opened(Deployment(role=Summer, num_replicas=2)) as messenger:
+        assert await messenger.ask(Sum(key=1, depth=3)) == 8
+        for each in actors_of(os.getpid()):
+            kill(each)
+        async with asyncio.timeout(30.0):
+            assert await messenger.ask(Sum(key=1, depth=3)) == 8
 
 
 async def test_a_role_that_asks_a_mortal_while_it_starts_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
