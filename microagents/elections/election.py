@@ -30,6 +30,7 @@ from microagents.replies.chat import (
     Sample,
     Sampling,
     disagreement,
+    encode_reply,
     open_votes,
     wordings,
 )
@@ -414,7 +415,7 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
 
     def _votes(self) -> str:
         shown = self.tally[:4]
-        replies = told_apart([str(reply)[:200] for reply, _ in shown])
+        replies = told_apart([encode_reply(reply).decode()[:200] for reply, _ in shown])
         return ", ".join(f"{votes} x {reply}" for reply, (_, votes) in zip(replies, shown, strict=True))
 
 

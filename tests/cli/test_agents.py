@@ -248,6 +248,7 @@ def test_decide_without_arguments_goes_through_all_that_waits() -> None:
         assert said in ran.out, said
     assert microagents("decide").out == "nothing waits for a person\n"
     assert microagents("decide", "a", "0/step/6").code == WRONG_USAGE
+    assert microagents("decide", "a", "--label", "browser").err.endswith("add --audit FILE\n")
 
 
 def test_the_queue_shows_the_question_to_a_customer_and_takes_the_answer() -> None:

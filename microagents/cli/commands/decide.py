@@ -57,6 +57,8 @@ def command(
     from microagents.cli.views.waiting import decide_one, go_through
     from microagents.studies.audits import AuditQueue
 
+    if audit is None and (cells or label == "browser"):
+        raise InvalidUsage("--cells and --label say how --audit judges: add --audit FILE")
     if audit is not None:
         judge_rows(AuditQueue(audit, sample, runs_dir, of_cells=cells), runs_dir, in_browser=label == "browser")
     elif run is None or path is None:
