@@ -53,6 +53,7 @@ class Benchmark(Struct, frozen=True, kw_only=True):
 
 
 SHORT: Mapping[str, Benchmark] = {
+    "actor_kills": Benchmark(words="--kills 4 --only recursive"),
     "aot": Benchmark(words="--part table --problems 200"),
     "asks": Benchmark(
         words="--turns 1",
