@@ -92,7 +92,7 @@ async def test_another_order_id_never_leaves_the_vote_in_any_wording(votes: Lite
     strategy = Act(max_draws=20, votes=votes)
     result = await run(Asking(), models=models if votes == "semantic" else models[""], strategy=strategy)
     assert (result.outcome, done()) == ("undecided", [])
-    assert str(result.reason).count("10 x Action") == 2, result.reason
+    assert str(result.reason).count('10 x {"calls"') == 2, result.reason
 
 
 class Closed(Struct, frozen=True):
