@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -53,6 +53,7 @@ from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Place
 from microagents.tasks.multiplication import Multiplication
+from tests.benchmarks.actor_kills import disturbed
 from tests.benchmarks.hosts import may_make_hosts
 from tests.cli.commands import WRONG, Ran, microagents
 from tests.runtimes.crowd import (
@@ -157,32 +158,6 @@ def test_calls_that_ran_though_ray_cannot_say_so_change_no_decision(monkeypatch:
 # -- what dies --------------------------------------------------------------------------------------------------------------------
 
 
-async def with_kills(task: Task | Sequence[Task], seed: int, **options: Any) -> Result:
-    """A run of which actors are killed at random moments, four at most, once it is under way."""
-    random, begun, ended = Random(seed), asyncio.Event(), asyncio.Event()
-    killed: list[int] = []
-
-    async def now_and_then() -> None:
-        await begun.wait()
-        while not ended.is_set():
-            await asyncio.wait([asyncio.ensure_future(ended.wait())], timeout=random.uniform(0.1, 0.8))
-            if (there := actors_of(os.getpid())) and len(killed) < 4 and not ended.is_set():
-                killed.append(random.choice(there))
-                kill(killed[-1])
-
-    killing = asyncio.create_task(now_and_then())
-    try:
-        options = {"models": SLOW, **options}
-        return await done(
-            task, runtime="ray", on_progress=lambda account: begun.set() if account.calls else None, **options
-        )
-    finally:
-        begun.set()
-        ended.set()
-        await killing
-        assert killed
-
-
 def test_killed_conductors_and_roles_change_nothing_of_how_a_problem_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actor_group, "MAX_DEATHS", 100)
     problem = Multiplication(digits=5)
@@ -191,7 +166,8 @@ def test_killed_conductors_and_roles_change_nothing_of_how_a_problem_is_solved(m
     actors = {"votes": ("solver", "voter", "redflagger"), "problems": ("decomposer", "composer", "discriminator")}
     together = {role: {"colocate": actor} for actor, roles in actors.items() for role in roles}
     deploy = {"recursiveconductor": {"num_replicas": 2}, **together}
-    result = asyncio.run(with_kills(problem, 0, deploy=deploy, models=slower))
+    result, kills = asyncio.run(disturbed(problem, Random(0), deploy=deploy, models=slower, k=2, runs_dir=None))
+    assert kills
     assert digests(result) == digests(right)
     assert (result.value, result.account.steps, result.account.in_flight) == (right.value, right.account.steps, 0)
 
@@ -237,14 +213,21 @@ async def test_one_that_dies_while_it_takes_the_place_of_another_is_followed_as_
 async def test_actors_that_die_together_find_each_other_however_slowly_one_is_created(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    create = starting.ActorStarter.create
+    create, build = starting.ActorStarter.create, starting.ActorStarter.build
+    is_built = asyncio.Event()
 
-    async def slow_of_one(self: starting.ActorStarter, slot: ActorSlot) -> None:
+    async def create_the_other_late(self: starting.ActorStarter, slot: ActorSlot) -> None:
         if slot.name == "Summer/1" and slot.incarnation:
-            await asyncio.sleep(3.0)
+            await is_built.wait()
         await create(self, slot)
 
-    monkeypatch.setattr(starting.ActorStarter, "create", slow_of_one)
+    async def build_one(self: starting.ActorStarter, slot: ActorSlot, slots: Mapping[str, ActorSlot]) -> None:
+        await build(self, slot, slots)
+        if slot.name == "Summer/0" and slot.incarnation:
+            is_built.set()
+
+    monkeypatch.setattr(starting.ActorStarter, "create", create_the_other_late)
+    monkeypatch.setattr(starting.ActorStarter, "build", build_one)
     async with opened(Deployment(role=Summer, num_replicas=2)) as messenger:
         assert await messenger.ask(Sum(key=1, depth=3)) == 8
         for each in actors_of(os.getpid()):
