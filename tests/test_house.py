@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -99,14 +98,13 @@ def test_an_install_takes_neither_tasks_nor_runtimes_from_people_who_have_their_
     assert seen.stdout.split() == ["False", "False", "True", "True"]
 
 
-def test_the_package_says_that_it_is_typed() -> None:
-    assert (files("microagents") / "py.typed").is_file()
-    assert (
-        "py.typed"
-        in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"][
-            "microagents"
-        ]
-    )
+def test_an_install_has_every_file_of_the_package() -> None:
+    package = ROOT / "microagents"
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    installed = {path for pattern in settings["package-data"]["microagents"] for path in package.glob(pattern)}
+    files_there = [path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert package / "py.typed" in installed
+    assert [path for path in files_there if path.suffix != ".py" and path not in installed] == []
 
 
 def test_the_design_lists_the_floors_of_the_contract() -> None:
