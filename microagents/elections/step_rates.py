@@ -449,11 +449,10 @@ def trend_chance(values: Sequence[float], seen: Sequence[SeenStep]) -> float:
     errors = np.array([sum(each.wrong) / each.valid for each in seen])
     _, at, equal = np.unique(values, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(equal) - (equal - 1) / 2)[at]
-    apart, places = errors - errors.mean(), ranks - ranks.mean()
-    spread = math.sqrt(float((apart**2).sum() * (places**2).sum()) / max(1, len(errors) - 1))
-    if not spread:
+    if not np.ptp(errors) or not np.ptp(ranks):
         return 1.0
-    return math.erfc(abs(float(apart @ places)) / spread / math.sqrt(2))
+    correlation = float(np.corrcoef(errors, ranks)[0, 1])
+    return math.erfc(abs(correlation) * math.sqrt((len(errors) - 1) / 2))
 
 
 def ends_of(values: Array) -> Interval:
