@@ -131,21 +131,30 @@ async def _serve(given: dict[str, Any], *, as_json: bool) -> None:
     async with serving(Endpoint(**given)) as served:
         # A full collection looked at the modules for 0.2 s after each 250 requests.
         gc.freeze()
-        places = {"url": served.url, "openai": f"{served.url}/v1", "anthropic": served.url}
         if as_json:
-            echo(json.dumps({**places, "models": given["models"], "run": given["run_id"], "pid": os.getpid()}))
+            echo(
+                json.dumps(
+                    {
+                        "url": served.url,
+                        **served.base_urls,
+                        "models": given["models"],
+                        "run": given["run_id"],
+                        "pid": os.getpid(),
+                    }
+                )
+            )
         else:
             echo(
                 printable(
                     f"serving {', '.join(given['models'])} at k = {given['k']} until Ctrl-C, as run {given['run_id']}"
                 )
             )
-            echo(f"    OPENAI_BASE_URL={served.url}/v1")
-            echo(f"    ANTHROPIC_BASE_URL={served.url}")
+            for sdk, url in served.base_urls.items():
+                echo(f"    {sdk.upper()}_BASE_URL={url}")
         with rare_garbage_collection():
             await ended.wait()
     counts, cost = served.counts, money(served.caps.cost_usd)
-    said = f"answered {counts['elections']} of {counted(counts['requests'], 'request')}, {cost}"
+    said = f"answered {counts['answered']} of {counted(counts['requests'], 'request')}, {cost}"
     if counts["not elected"]:
         said += f"; {counts['not elected']} not elected"
     typer.echo(said, err=True)

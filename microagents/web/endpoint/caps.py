@@ -65,7 +65,8 @@ class Cap:
             left_usd, most_usd = max(0, self._left) / UNITS_PER_USD, amount / UNITS_PER_USD
             raise Withheld(
                 402,
-                f"the cap of {self._limit} is reached: ${left_usd:.4f} left, and a sample of this request may cost up to ${most_usd:.4f}",
+                f"a sample of this request may cost up to ${most_usd:.4f}, and ${left_usd:.4f} are left of the cap of {self._limit}; "
+                "a shorter prompt or fewer output tokens cost less",
             )
         return self._left - self._held < amount
 

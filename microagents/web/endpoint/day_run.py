@@ -35,6 +35,8 @@ class DayRun(Struct, eq=False, kw_only=True):
     """The exchanges of its open elections, by their paths."""
     models: Mapping[str, ForwardingModel]
     """Its models, by their specs."""
+    done: int = 0
+    """Number of its elections that have ended."""
     changed: Notifier = field(default_factory=Notifier)
     """Notifies of elections that have ended."""
 

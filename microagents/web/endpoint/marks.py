@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from microagents.elections.election import total_usd
 from microagents.models.http.events import is_streamed
 from microagents.web.endpoint.asked import EMPTY, NULL
 from microagents.web.endpoint.exchange import ForwardedReply
@@ -23,6 +24,21 @@ Fields = Mapping[str, Any]
 """The fields of an object, as bytes unless they are set."""
 _object = msgspec.json.Decoder(dict[str, Raw])
 _list = msgspec.json.Decoder(list[Raw])
+
+
+def sums_of(elected: Sequence[ElectedReply]) -> dict[str, Any]:
+    """Return the sums of an answer, over the elections of all its choices; the number is that of the first."""
+    every = [each.sums for each in elected]
+    sums = {
+        name: sum([each[name] for each in every]) for name in ("samples", "in_flight", "input_tokens", "output_tokens")
+    }
+    return {
+        "election": every[0]["election"],
+        "elected": all(each["elected"] for each in every),
+        "votes": ", ".join([each["votes"] for each in every]),
+        **sums,
+        "cost_usd": total_usd([each["cost_usd"] for each in every]),
+    }
 
 
 def headers_of(sums: dict[str, Any]) -> dict[str, str]:
@@ -44,7 +60,7 @@ def _marked(elected: Sequence[ElectedReply], index: int) -> bytes:
     """Return the reply that gives the choice with an index."""
     one = elected[index]
     reply, asked = one.reply, one.exchange.asked
-    is_last = one is elected[-1]
+    is_last, sums = one is elected[-1], sums_of(elected)
     written = sum([each.reply.usage.output_tokens or 0 for each in elected])
 
     def edit(fields: Fields) -> Fields:
@@ -58,7 +74,7 @@ def _marked(elected: Sequence[ElectedReply], index: int) -> bytes:
         is_alone = is_streamed(reply.body) and asked.wire is CHAT and fields.get("choices") in (None, EMPTY)
         if is_alone and not (asked.wants_usage and is_last):
             return {}
-        edited["usage"] = {**msgspec.json.decode(fields["usage"], type=dict[str, Any]), EXTRAS: one.sums}
+        edited["usage"] = {**msgspec.json.decode(fields["usage"], type=dict[str, Any]), EXTRAS: sums}
         if len(elected) > 1:
             read = edited["usage"].get("prompt_tokens") or 0
             edited["usage"] |= {"completion_tokens": written, "total_tokens": read + written}
@@ -68,8 +84,8 @@ def _marked(elected: Sequence[ElectedReply], index: int) -> bytes:
     if not is_last:
         body = body.replace(b"data: [DONE]\n\n", b"")
     if reply.id:
-        end = "" if one.is_elected else "-not-elected"
-        mark = f"{reply.id}-e{one.number}{end}"
+        end = "" if sums["elected"] else "-not-elected"
+        mark = f"{elected[0].reply.id}-e{sums['election']}{end}"
         body = body.replace(msgspec.json.encode(reply.id), msgspec.json.encode(mark))
     return body
 

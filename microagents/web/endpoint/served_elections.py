@@ -21,7 +21,7 @@ from microagents.base.messages import address_of
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Elect, ElectionId, Question, Verdict, total_usd
 from microagents.elections.rules import PortableRule, certain
-from microagents.journal.messages import Record, RecordDecision, answered
+from microagents.journal.messages import Record, RecordDecision, RecordProgress, answered
 from microagents.journal.reading import journal_of
 from microagents.journal.sitting import JournalConfig
 from microagents.models.http.provider import HttpModel
@@ -306,6 +306,8 @@ class ServedElections:
             if 0 not in exchange.replies:
                 raise exchange.over_cap from None
             verdict = _led(election, question, exchange)
+        run.done += 1
+        messenger.tell(Record.of(RecordProgress(input=0, done=run.done, total=None)))
         await run.record(RecordDecision(id=election, verdict=verdict, correct=None, reply=_ACTS))
         if verdict.winner is None:
             raise exchange.failure or Undecided(path, len(verdict.ballots), "no reply")

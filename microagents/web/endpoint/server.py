@@ -19,7 +19,7 @@ from microagents.web.endpoint.callers import Caller, caller_of
 from microagents.web.endpoint.caps import Caps
 from microagents.web.endpoint.exchange import Exchange
 from microagents.web.endpoint.ledger import EVERYONE, Ledger
-from microagents.web.endpoint.marks import headers_of, marked
+from microagents.web.endpoint.marks import headers_of, marked, sums_of
 from microagents.web.endpoint.owed import Debt, Debts
 from microagents.web.endpoint.policy import Policy
 from microagents.web.endpoint.served_elections import ElectedReply, Endpoint, ServedElections
@@ -92,12 +92,22 @@ class Serving:
         self.url = ""
         """Its address, such as ``http://127.0.0.1:8399``."""
         self.counts = Counter[str]()
-        """Requests, elections, and replies that were not elected."""
+        """Requests, answered ones, and of these the ones that were not elected."""
         self.caps = caps
         self._ceiling = endpoint.ceiling
         if self._ceiling is None and caps.are_set:
             self._ceiling = CAPPED_TOKENS
         self._bytes_in_hand = 0
+
+    @property
+    def base_urls(self) -> dict[str, str]:
+        """The base URL of each SDK whose wires the models speak."""
+        ends = {"openai": "/v1", "anthropic": ""}
+        return {wire.sdk: f"{self.url}{ends[wire.sdk]}" for wire in self._elections.wires}
+
+    @property
+    def _paths(self) -> str:
+        return " and ".join(each.path for each in self._elections.wires)
 
     @web.middleware
     async def admit(
@@ -121,7 +131,10 @@ class Serving:
         try:
             return await handler(request)
         except web.HTTPException as error:
-            return _error(wire, error.status, error.reason, wait_of(error))
+            reason = error.reason
+            if isinstance(error, web.HTTPNotFound | web.HTTPMethodNotAllowed):
+                reason = f"{request.method} {request.path:.200} is not served, but POST {self._paths}"
+            return _error(wire, error.status, reason, wait_of(error))
         except TimeoutError:
             return _error(wire, 408, f"the body did not come within {BODY_S:g} s")
         except MicroagentsError as error:
@@ -159,8 +172,7 @@ class Serving:
     async def _read(self, request: web.Request, caller: str = "") -> ForwardedRequest:
         wire = _wire_of(request)
         if wire not in self._elections.wires:
-            speaks = " and ".join(each.path for each in self._elections.wires)
-            raise InvalidUsage(f"no model here speaks this wire: requests go on as they came, to {speaks}")
+            raise InvalidUsage(f"no model here speaks this wire: requests go on as they came, to {self._paths}")
         async with asyncio.timeout(BODY_S):
             body = await request.read()
         return ForwardedRequest.read(wire, body, request.headers, request.query_string, caller)
@@ -204,17 +216,12 @@ class Serving:
                 elected.append(debt.election.result())
             except MicroagentsError as error:
                 return _refusal(asked.wire, error, debt.exchange)
-        headers = [self._noted(each) for each in elected]
-        return web.Response(body=marked(elected), content_type="application/json", headers=headers[0])
-
-    def _noted(self, elected: ElectedReply) -> dict[str, str]:
-        """Count and log an answered election; returns its headers."""
-        sums = elected.sums
-        self.counts["elections"] += 1
-        if not elected.is_elected:
+        sums = sums_of(elected)
+        self.counts["answered"] += 1
+        if not sums["elected"]:
             self.counts["not elected"] += 1
-        log().info("answered", wire=elected.exchange.asked.wire.name, **sums)
-        return headers_of(sums)
+        log().info("answered", wire=asked.wire.name, **sums)
+        return web.Response(body=marked(elected), content_type="application/json", headers=headers_of(sums))
 
 
 def _wire_of(request: web.Request) -> Wire:

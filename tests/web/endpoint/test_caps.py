@@ -32,7 +32,7 @@ async def test_a_request_that_can_never_fit_gets_402_at_once_in_the_form_of_its_
         status, reply, headers = await posted(served, path, {**SHORT, "input": "x"})
         assert (await posted(served, path, {**SHORT, "input": "x"}))[0] == 402  # the server goes on
     assert (status, headers["x-should-retry"]) == (402, "false")
-    assert "the cap of $0.5 is reached: $0.5000 left" in reply["error"]["message"]
+    assert "and $0.5000 are left of the cap of $0.5;" in reply["error"]["message"]
     assert reply["error"]["type"] == "billing_error"
     assert double.requests == []
 
@@ -118,7 +118,7 @@ async def test_the_cap_of_a_day_holds_over_restarts_and_a_kill_spends_what_was_r
     async with first.reserved("", 0.4):
         ledger.close()  # it is killed amid the second
         second = Caps({"": DAILY}, again := Ledger(tmp_path))
-        with pytest.raises(Withheld, match=r"the cap of \$1/day is reached: \$0.5000 left"):
+        with pytest.raises(Withheld, match=r"\$0.5000 are left of the cap of \$1/day"):
             await second.reserved("", 0.51).__aenter__()
         async with second.reserved("", 0.5) as reserved:
             assert reserved.spent == 500_000_000
@@ -130,12 +130,12 @@ async def test_the_cap_of_a_day_begins_anew_with_the_next(monkeypatch: pytest.Mo
     caps = Caps({"": DAILY, "ann": CostLimit(1.5)}, Ledger(None))
     async with caps.reserved("ann", 1.0):
         pass
-    with pytest.raises(Withheld, match=r"the cap of \$1/day is reached: \$0.0000 left"):
+    with pytest.raises(Withheld, match=r"\$0.0000 are left of the cap of \$1/day"):
         await caps.reserved("ann", 0.1).__aenter__()
     monkeypatch.setattr("microagents.web.endpoint.caps.today", lambda: "2100-01-01")
     async with caps.reserved("ann", 0.4):
         pass
-    with pytest.raises(Withheld, match=r"the cap of \$1.5 is reached"):
+    with pytest.raises(Withheld, match=r"left of the cap of \$1.5;"):
         await caps.reserved("ann", 0.2).__aenter__()
 
 
@@ -202,7 +202,7 @@ def test_wrong_tokens_are_refused_in_one_sentence(text: str, said: str) -> None:
 
 async def test_a_sample_that_one_cap_has_no_room_for_costs_nothing_of_another() -> None:
     caps = Caps({"": CostLimit(0.5), "ann": CostLimit(1.0)}, Ledger(None))
-    with pytest.raises(Withheld, match=r"the cap of \$0.5 is reached"):
+    with pytest.raises(Withheld, match=r"left of the cap of \$0.5;"):
         await caps.reserved("ann", 0.9).__aenter__()
     async with caps.reserved("ann", 0.5) as reserved:
         assert reserved.spent == 500_000_000

@@ -245,11 +245,13 @@ async def test_what_cannot_be_voted_on_is_refused_by_name(path: str, field: dict
 
 async def test_two_choices_are_two_elections() -> None:
     async with voted(saying("x")) as (double, served):
-        _, reply, _ = await posted(served, "chat/completions", {**ASKED, "n": 2})
+        _, reply, headers = await posted(served, "chat/completions", {**ASKED, "n": 2})
     assert [each["index"] for each in reply["choices"]] == [0, 1]
     assert len(double.requests) == 6
     assert all("n" not in each.json for each in double.requests)
     assert reply["usage"]["completion_tokens"] == 20
+    sums = reply["usage"]["microagents"]
+    assert (sums["samples"], sums["votes"], headers["x-microagents-output-tokens"]) == (6, "3 of 3, 3 of 3", "60")
 
 
 async def test_two_streamed_choices_are_two_elections_and_their_events_have_their_indexes() -> None:
@@ -259,7 +261,9 @@ async def test_two_streamed_choices_are_two_elections_and_their_events_have_thei
     ):
         usage = {"include_usage": True}
         async with client.chat.completions.stream(**ASKED, n=2, stream_options=usage) as stream:  # type: ignore[arg-type]
+            ids = {event.chunk.id async for event in stream if event.type == "chunk"}
             completion = await stream.get_final_completion()
+    assert ids == {completion.id}
     calls = [each.message.tool_calls or [] for each in completion.choices]
     assert [[json.loads(each.function.arguments) for each in made] for made in calls] == [[READ[1]]] * 2
     assert [each.finish_reason for each in completion.choices] == ["tool_calls"] * 2
@@ -304,6 +308,9 @@ async def test_a_wire_that_no_model_speaks_is_refused_by_name() -> None:
             status, reply, _ = await posted(served, path, {"model": "m", "max_tokens": 9, "messages": []})
             assert (status, reply["type"]) == (400, "error")
             assert "no model here speaks this wire" in reply["error"]["message"]
+        status, reply, _ = await posted(served, "embeddings", {"model": "m"})
+        assert (status, served.base_urls) == (404, {"openai": f"{served.url}/v1"})
+        assert reply["error"]["message"].endswith("is not served, but POST /v1/chat/completions and /v1/responses")
 
 
 @pytest.mark.parametrize("spec", ["sim:perfect", "tiny:hanoi", "openai-decisions:m@base_url=http://127.0.0.1:9"])
