@@ -131,8 +131,7 @@ def _simulated(others: float) -> tuple[NDArray[Any], ...]:
     odds = np.diff(bounds, axis=1, prepend=0.0) * (errors / (1 - errors))[:, None]
     odds[:, -1] = 0.0  # the rest is of replies that are given once
     counts = np.zeros((len(first), _RIVALS + 1), np.int64)  # the right reply's votes come last
-    leading, second, most = (np.zeros(len(first), np.int64) for _ in range(3))
-    leader = np.full(len(first), -1)
+    most = np.zeros(len(first), np.int64)  # the largest lead so far
     ended = np.full((len(first), _MAX_K), MAX_DRAWS + 1)
     is_right, mirrored = np.zeros((len(first), _MAX_K), np.bool_), np.zeros((len(first), _MAX_K))
     for vote in range(1, MAX_DRAWS + 1):
@@ -143,12 +142,11 @@ def _simulated(others: float) -> tuple[NDArray[Any], ...]:
         counts[at, drawn] += 1
         counts[at, _RIVALS - 1] = np.minimum(counts[at, _RIVALS - 1], 1)
         count = counts[at, drawn]
-        leads, overtakes = drawn == leader[at], (drawn != leader[at]) & (count > leading[at])
-        second[at] = np.where(overtakes, leading[at], np.where(leads, second[at], np.maximum(second[at], count)))
-        leading[at] = np.where(leads | overtakes, count, leading[at])
-        leader[at] = np.where(overtakes, drawn, leader[at])
-        new = at[leading[at] - second[at] > most[at]]
-        ended[new, most[new]], is_right[new, most[new]] = vote, leader[new] == _RIVALS
+        counts[at, drawn] = -1
+        leads = count - counts[at].max(1) > most[at]  # only the reply that is drawn can lead by more than any before
+        counts[at, drawn] = count
+        new = at[leads]
+        ended[new, most[new]], is_right[new, most[new]] = vote, drawn[leads] == _RIVALS
         with np.errstate(over="ignore", divide="ignore"):  # the right reply may have lost
             mirrored[new, most[new]] = (odds[new] ** (counts[new, -1:] - counts[new, :-1])).sum(1)
         most[new] += 1

@@ -29,13 +29,13 @@ class PositionAccuracy(Struct, frozen=True, kw_only=True):
     """Accuracy at the step that is right most rarely when it is asked by itself."""
 
 
-def lookahead_in(steps: Sequence[MeasuredStep]) -> tuple[PositionAccuracy, ...]:
-    """Return the accuracy by position."""
+def lookahead_in(steps: Sequence[MeasuredStep], horizon: int) -> tuple[PositionAccuracy, ...]:
+    """Return the accuracy by position, up to the end of the longest rollout."""
     alone = {each.number: 1 - each.wrong / each.valid for each in steps if each.valid}
     hardest = min(alone, key=lambda number: (alone[number], number), default=None)
     at_hardest = None if hardest is None else alone[hardest]
     found = [PositionAccuracy(position=0, accuracy=_mean([*alone.values()]), given_first=None, at_hardest=at_hardest)]
-    for position in range(max([len(said) for each in steps for said in each.rollouts], default=0)):
+    for position in range(horizon):
         by_step, after_right = dict[int, float](), list[float]()
         for start in steps:
             said = [each for each in start.rollouts if len(each) > position]

@@ -7,7 +7,7 @@ get wrong (arXiv 2606.27288). Correlations of two models do not tell that share,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, pvariance
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -159,27 +159,14 @@ def _both(drawn: Sequence[Sequence[_Drawn]], one: int, other: int) -> tuple[floa
     return fmean(left * right for left, right in rates), fmean(mine) * fmean(theirs)
 
 
-def _twice(drawn: Sequence[Sequence[_Drawn]], at: int) -> tuple[float, float]:
-    """Return the share of steps at which both first votes of a model are wrong, and the share of wrong first votes."""
-    firsts = [each[at].first for each in drawn if len(each[at].first) == FIRST]
-    if not firsts:
-        return 0.0, 0.0
-    return fmean(all(each) for each in firsts), fmean(map(fmean, firsts))
-
-
 def _effective(drawn: Sequence[Sequence[_Drawn]]) -> float | None:
-    """Divide the variance of one vote by that of the mean of all first votes (the design effect, Kish 1965)."""
-    models = len(drawn[0])
-    alone = within = across = 0.0
-    for at in range(models):
-        twice, wrong = _twice(drawn, at)
-        alone += wrong * (1 - wrong)
-        within += twice - wrong**2
-        for other in range(at):
-            together, independent = _both(drawn, at, other)
-            across += together - independent
-    votes = FIRST * models
+    """Divide the variance of one vote by that of the mean of all first votes of a step (the design effect, Kish 1965)."""
+    steps = [[each.first for each in step] for step in drawn if all(len(each.first) == FIRST for each in step)]
+    if not steps:
+        return None
+    wrong = [fmean(map(fmean, of_model)) for of_model in zip(*steps, strict=True)]
+    alone = fmean(share * (1 - share) for share in wrong)
     if not alone:
         return None
-    variance = (alone * FIRST + FIRST * (FIRST - 1) * within + 2 * FIRST**2 * across) / votes**2
-    return min(float(votes), max(1.0, alone / models / max(variance, 1e-12)))
+    variance = pvariance([fmean(map(fmean, step)) for step in steps])
+    return min(float(FIRST * len(wrong)), max(1.0, alone / max(variance, 1e-12)))

@@ -25,10 +25,9 @@ from microagents.runs.settings import Settings, own_prices, validated
 from microagents.runs.strategies import OneModel, check_for_ray, model_pools, strategy_of
 from microagents.runs.task_list import dump_options, tasks_of
 from microagents.runs.words.verdict import counted
-from microagents.studies.analysis import PositionAccuracy, lookahead_in
 from microagents.studies.ceilings import Ceiling, ceiling_of
 from microagents.studies.compare import variants_of
-from microagents.studies.measured import Latency, ModelMeasurement, Threshold
+from microagents.studies.measured import Latency, ModelMeasurement
 from microagents.studies.measuring import FIRST, Measured, Measuring, chosen_among
 from microagents.studies.pools import groups_of
 from microagents.studies.series import Series, SeriesOutcome, short_digest
@@ -46,7 +45,7 @@ ROWS = 20
 """Number of rows on which votes are held by default: if one in seven stayed open, at least one of these would in .95."""
 FACTS = (
     *("model", "run_id", "total", "draws", "calls", "cost_usd", "call_usd", "input_tokens", "output_tokens"),
-    *("latency", "limits", "valid", "judged", "certified"),
+    *("latency", "limits", "valid", "judged", "certified", "lookahead", "thresholds"),
 )
 """Fields of every measured model in ``--json``."""
 JUDGED = ("completed", "undecided", "refused")
@@ -72,10 +71,6 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """The same for the trials of an agent."""
     pools: tuple[Ceiling, ...] = ()
     """Ceilings of every two models that are judged, and of all."""
-    lookahead: tuple[tuple[PositionAccuracy, ...], ...] = ()
-    """For each model the accuracy of its rollouts by position; empty without rollouts."""
-    thresholds: tuple[tuple[Threshold, ...], ...] = ()
-    """For each model the values of ``at_least``; empty if none weighs options. Only of one chain."""
     recorded_at: str | None = None
     """When the first of the recorded runs began that gave all answers; None if a sample was drawn by this call."""
 
@@ -184,15 +179,11 @@ async def measure(
     if isinstance(task, AgentTask):
         return structs.replace(report, agents=tuple([trials_in(Path(runs_dir), each) for each in ended.values()]))
     found = [_findings(*each) for each in ended.items()]
-    judged = [each for each in found if each.judged]
-    fitted = [each.thresholds for each in found]
     assert isinstance(strategy, Measuring)
     return structs.replace(
         report,
         models=tuple(found),
-        pools=tuple(_pools(judged)),
-        lookahead=tuple([lookahead_in(each.steps) for each in found]) if rollouts else (),
-        thresholds=tuple(fitted) if any(fitted) else (),
+        pools=tuple(_pools([each for each in found if each.judged])),
     )
 
 

@@ -23,7 +23,7 @@ from microagents.elections.rules import ORDERS, Certify
 from microagents.elections.step_rates import Interval, SeenStep, StepRates, ends_of, mean_errors, trend_chance
 from microagents.journal.messages import Promise
 from microagents.runs.accuracy import Confusion, confusions
-from microagents.studies.analysis import errors_ahead
+from microagents.studies.analysis import PositionAccuracy, errors_ahead, lookahead_in
 from microagents.studies.ceilings import Ceiling, ceiling_of
 from microagents.studies.measuring import FIRST, MeasuredStep
 from microagents.systems.chains.maker import Maker
@@ -202,11 +202,10 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def thresholds(self) -> tuple[Threshold, ...]:
-        """Values of ``at_least``, of a chain whose options the model weighs."""
-        weighed = [each.likeliest for each in self.steps if each.likeliest is not None]
+        """Values of ``at_least``, of a chain whose options the model weighs; empty of another."""
         if self.of_inputs:
             return ()
-        return tuple(_thresholds(weighed))
+        return tuple(_thresholds([each.likeliest for each in self.steps if each.likeliest is not None]))
 
     @property
     def judged(self) -> bool:
@@ -312,6 +311,13 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     def ahead(self) -> tuple[float, ...]:
         """Share of errors of rollouts at hard steps, by the number of steps before them from 1; empty if it was not measured."""
         return errors_ahead(self.steps, self.hard)
+
+    @cached_property
+    def lookahead(self) -> tuple[PositionAccuracy, ...]:
+        """Accuracy of steps by their position in a rollout; empty without rollouts."""
+        if not self.horizon:
+            return ()
+        return lookahead_in(self.steps, self.horizon)
 
     @property
     def horizon(self) -> int:
@@ -482,18 +488,6 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     def spared_of(self, k: int, number: int) -> float:
         """Return the calls that ``-s certain=on`` spares at least in so many elections: a certain reply stands for k votes or more."""
         return (k - 1) * (self.certified or 0.0) * (number - audited_of(number))
-
-    def if_certain(self, k: int, total: int) -> str | None:
-        """Say how many calls ``-s certain=on`` takes at most, also if a plan is of one input; None if it spares none."""
-        number = self.total if self.of_inputs else total
-        spared = self.spared_of(k, number)
-        if not spared:
-            return None
-        voted, unit = self.chances(k, number).calls, "an input" if self.of_inputs else "a step"
-        said = f"{(voted - spared) / number:.2f} calls {unit} at most at k = {k}, by votes {voted / number:.2f}"
-        if self.hard and not self.of_inputs:
-            said += ", on the right way"
-        return f"-s certain=on: {said}; {100 * (self.certified or 0.0):.0f} % of single replies decide by their probability"
 
     def verdict(self) -> tuple[Verdict, str]:
         """Say whether the right reply is the likeliest one at the sampled steps, with advice."""

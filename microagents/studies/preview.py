@@ -25,16 +25,15 @@ from microagents.elections.election import (
     Flagged,
     Follow,
     Question,
+    Rejected,
     SampleId,
-    Screen,
     Verdict,
-    Wanted,
 )
 from microagents.elections.red_flags import MALFORMED
-from microagents.journal.messages import Account, Report
+from microagents.journal.messages import Account, Entry, RecordSample, Report
 from microagents.replies.chat import Reading, Reply, Sample, decoder_of
 from microagents.replies.parsing import malformed_reason
-from microagents.roles import Keeper, RedFlagger, Solver, Voter
+from microagents.roles import Keeper, Solver, Voter
 from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.plan import RunPlan, check_reading
 from microagents.runtimes.dispatcher import RoleMessenger
@@ -145,6 +144,12 @@ class PreviewVoter(Voter):
         seen.verdict.set_result(verdict)
         return verdict
 
+    def record(self, record: Entry) -> None:
+        """Keep the ballot or the red flag of a sample, too."""
+        super().record(record)
+        if isinstance(record, RecordSample) and not isinstance(record.ballot, Rejected):
+            self.context.options["seen"].screened[record.id] = record.ballot
+
     async def follow(self, request: Follow) -> AsyncGenerator[Ballot | Verdict]:
         """Hold the first election."""
         seen = await self._first(request)
@@ -173,17 +178,6 @@ class PreviewSolver(Solver):
         return samples
 
 
-class PreviewRedFlagger(RedFlagger):
-    """Screens replies, and keeps the outcome of each."""
-
-    async def screen(self, request: Screen) -> Ballot | Flagged | Wanted:
-        """Screen a sample, and keep its outcome."""
-        screened = await super().screen(request)
-        if not isinstance(screened, Wanted):
-            self.context.options["seen"].screened[request.id] = screened
-        return screened
-
-
 class StepConductor(ChainConductor[Strategy]):
     """Holds the election of one step. The oracle does the steps before it."""
 
@@ -192,21 +186,14 @@ class StepConductor(ChainConductor[Strategy]):
         kind, task, wanted = work.strategy.conductor, work.task, self.context.settings["step"]
         chain = (kind(self.context, self._messenger) if issubclass(kind, ChainConductor) else self).chain(work)
         state = chain.start()
-        for step in range(wanted):
-            known = None if chain.is_done(state, step) else chain.oracle(state, step)
+        step, said = 0, f"step {wanted} cannot be shown: {type(task).__name__}"
+        while step < wanted and not chain.is_done(state, step):
+            known = chain.oracle(state, step)
             if known is None:
-                if chain.is_done(state, step):
-                    why = "is over before it"
-                else:
-                    why = "has no oracle for the steps before it"
-                raise InvalidUsage(
-                    f"step {wanted} cannot be shown: {type(task).__name__} {why}; try --step {max(0, step - 1)}"
-                )
-            state = chain.next_state(state, known, step)
-        if chain.is_done(state, wanted):
-            raise InvalidUsage(
-                f"step {wanted} cannot be shown: {type(task).__name__} is over before it; try --step {wanted - 1}"
-            )
+                raise InvalidUsage(f"{said} has no oracle for the steps before it; try --step {step}")
+            state, step = chain.next_state(state, known, step), step + 1
+        if chain.is_done(state, step):
+            raise InvalidUsage(f"{said} is over before it; try --step {max(0, step - 1)}")
         shown = chain.step(wanted, state)
         verdict = await work.hold(shown.election, shown.question)
         resolution = Resolution(id=shown.election, verdict=verdict)
@@ -265,14 +252,13 @@ async def _preview(
         )
     context = plan.context()
     context = structs.replace(context, settings={**context.settings, "step": step})
-    watching: dict[type, type] = {Voter: PreviewVoter, Solver: PreviewSolver, RedFlagger: PreviewRedFlagger}
+    watching: dict[type, type] = {Voter: PreviewVoter, Solver: PreviewSolver}
     roles = [
         Deployment(role=Keeper),
         Deployment(role=StepConductor if is_chain else strategy.conductor),
         *(
             Deployment(role=watching.get(each.role, each.role), options={**each.options, "seen": seen})
             for each in strategy.deployments()
-            if not is_chain or each.role in watching
         ),
     ]
     async with LocalRuntime(context, roles) as runtime:

@@ -126,8 +126,6 @@ class Tried(Struct, frozen=True, kw_only=True):
     """Expected calls of the whole task; None if unknown."""
     cost_usd: float | None = None
     """Their cost."""
-    certain: str | None = None
-    """Calls that ``-s certain=on`` would spare, in words; None if it spares none."""
     hard: list[int] = []
     """Numbers of the hard steps that were seen."""
     served: str = ""
@@ -311,4 +309,4 @@ def _advised(name: str, model: str, tasks: Sequence[Task], best: TriedForm | Non
     calls = found.chances(k).calls
     if found.call_usd is not None:
         cost_usd = calls * found.call_usd
-    return structs.replace(tried, k=k, calls=calls, cost_usd=cost_usd, certain=found.if_certain(k, found.total))
+    return structs.replace(tried, k=k, calls=calls, cost_usd=cost_usd)

@@ -306,7 +306,7 @@ def test_a_measurement_fits_the_threshold_on_one_half_and_holds_it_against_the_o
         async with serving(answer) as running:
             servers.append(running)
             spec = f"openai-decisions:m@base_url={running.url}"
-            return spec, (await measure(Long(), spec, draws=2)).thresholds[0]
+            return spec, (await measure(Long(), spec, draws=2)).models[0].thresholds
 
     servers: list[Server] = []
     spec, found = asyncio.run(measured())

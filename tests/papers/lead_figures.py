@@ -300,7 +300,7 @@ async def on_rollouts(lab: Lab) -> tuple[ModelMeasurement, Sequence[PositionAccu
     """Measure steps by themselves and in rollouts."""
     task = Checkers(n=LARGEST)
     found = await lab.measured(task, CHECKERS, steps=lab.size(task.steps()), draws=10, rollouts=10, horizon=HORIZON)
-    return found.models[0], found.lookahead[0]
+    return found.models[0], found.models[0].lookahead
 
 
 def _mean(what: str, found: Proportion | None, n: int, spec: str, published: str = "-") -> Line:

@@ -31,13 +31,13 @@ def report_of(report: Measurement) -> Iterator[Part]:
     """Yield the sentences, the facts and the tables of a measurement."""
     steps = f"{'random steps of ' * (not report.agents)}{report.source}"
     yield f"{report.task}{options_text(report.options)}: {steps}; seed {report.seed}; intervals of 95 %"
-    for number, each in enumerate(report.models):
+    for each in report.models:
         yield from ("", each.model, Facts([*_model(each, report.source)]))
         if each.fields:
             shares = [[name, within(share)] for name, share in each.fields.items()]
             yield Columns([["field", "right"], *shares], to_the_left=(0, 1))
-        if report.lookahead:
-            yield _lookahead(report.lookahead[number])
+        if each.lookahead:
+            yield _lookahead(each.lookahead)
         yield from _thresholds(each.thresholds)
         if each.judged:
             yield Facts([("verdict", each.verdict()[1])])
@@ -108,9 +108,8 @@ def _judged(found: ModelMeasurement) -> Iterator[tuple[str, str]]:
         yield "trend", found.trend
     if found.by_length:
         yield "prompts", found.by_length
-    certain = found.if_certain(Maker().k, found.total)
-    if certain:
-        yield "certain", certain
+    if found.certified:
+        yield "certain", f"{found.certified:.0%} of single replies decide by their probability, by -s certain=on"
     if found.mistakes:
         yield "wrong first", ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items())
     if found.of_inputs and found.confused:

@@ -47,8 +47,6 @@ def _report(found: Tried) -> Iterator[Part]:
     will_do = found.advice not in USELESS
     if found.calls is not None and will_do:
         yield f"at k = {found.k} the task takes about {found.calls:,.0f} calls, {price(found.cost_usd)}"
-    if found.certain and will_do:
-        yield found.certain
     if found.served:
         yield f"the model {found.served}"
     if found.hard:
