@@ -9,7 +9,7 @@ class Link(Protocol):
     """Carries encoded batches to another dispatcher while both processes live: each once, and in order. It may delay them."""
 
     linger_s: float
-    """Seconds that a one-way message may wait so that it leaves in one batch with others."""
+    """Seconds between two batches of one-way messages alone: those that come sooner leave together."""
 
     def send(self, batch: bytes) -> None:
         """Hand over a batch; returns at once."""

@@ -53,6 +53,8 @@ class Peer:
         self._has_ended = False
         """Whether its process has ended in order, and no other follows yet."""
         self._outbox: list[wire.Envelope | Waiting] = []
+        self._left_at = 0.0
+        """Time of the event loop at which the outbox was last sent."""
         self._is_scheduled = False
         """Whether the outbox is sent on the next iteration of the event loop."""
         self._unanswered: dict[int, wire.Sent] = {}
@@ -79,12 +81,15 @@ class Peer:
         self.enqueue(sent)
 
     def tell(self, sent: wire.Sent | Waiting) -> None:
-        """Send a one-way message; it may linger, and keeps its order among all messages to the peer."""
+        """Send a one-way message, in its order among all messages to the peer.
+
+        One that follows others sooner than the link's `linger_s` waits until then, for more: a death of this process loses those alone.
+        """
         if not self._link.linger_s:
             self.enqueue(sent)
             return
         if not self._outbox:
-            asyncio.get_running_loop().call_later(self._link.linger_s, self._send_outbox)
+            asyncio.get_running_loop().call_at(self._left_at + self._link.linger_s, self._send_outbox)
         self._outbox.append(sent)
 
     def forget(self, call: int) -> None:
@@ -121,6 +126,7 @@ class Peer:
 
     def _send_outbox(self) -> None:
         self._is_scheduled = False
+        self._left_at = asyncio.get_running_loop().time()
         waiting, self._outbox = self._outbox, []
         if self._lost is None and not self._has_ended:
             envelopes = list(_packed(waiting))

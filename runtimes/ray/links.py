@@ -25,7 +25,7 @@ STORED_BYTES = 90_000
 AGAIN_S = 0.1
 """Seconds until a call is made again of which Ray cannot say whether it ran."""
 LINGER_S = 0.2
-"""One-way messages to the driver are for the record, and a collection costs as much as a call, so they wait for company."""
+"""One-way messages to the driver are for the record, and a collection costs as much as a call, so those that come fast wait for company."""
 
 
 class Delivery(Struct, frozen=True, array_like=True):

@@ -1047,15 +1047,22 @@ class Promised(Request[None], frozen=True):
     name: str
 
 
+class Unpromised(Request[None], frozen=True):
+    name: str
+
+
 class Promiser(Role):
     asks = (Mark,)
 
     async def promised(self, request: Promised) -> None:
         self.tell(Mark(name=request.name))
 
+    async def unpromised(self, request: Unpromised) -> None:
+        self.tell(Mark(name=request.name))
 
-def test_a_reply_that_rests_on_a_message_that_lingers_comes_after_it() -> None:
-    async def marks_at_the_reply() -> list[str]:
+
+def test_messages_that_soon_follow_another_linger_and_a_reply_that_rests_on_them_comes_after_them() -> None:
+    async def marks_at_the_replies() -> tuple[list[str], ...]:
         names = ("keeper", "worker", "caller")
         keeper, worker, caller = everyone = [Dispatcher(name) for name in names]
         for one in everyone:
@@ -1070,8 +1077,24 @@ def test_a_reply_that_rests_on_a_message_that_lingers_comes_after_it() -> None:
         keeper.host("Stage/0", stage)
         worker.host("Promiser/0", Promiser(context, marks))
         marks.connect({Mark: Route([worker.ref("Stage/0", "keeper")], None)})
-        asks.connect({Promised: Route([caller.ref("Promiser/0", "worker")], None)})
-        await asks.ask(Promised(name="before"))
-        return await stage.marks(Marks())
+        routes = {message: Route([caller.ref("Promiser/0", "worker")], None) for message in (Promised, Unpromised)}
+        asks.connect(routes)
 
-    assert run_virtual(marks_at_the_reply(), seed=0) == ["before"]
+        async def marked() -> list[str]:
+            return list(await stage.marks(Marks()))
+
+        await asyncio.sleep(1.0)
+        await asks.ask(Unpromised(name="alone"))
+        await asyncio.sleep(0.05)
+        alone = await marked()
+        await asks.ask(Unpromised(name="soon after"))
+        await asyncio.sleep(0.05)
+        soon_after = await marked()
+        await asks.ask(Promised(name="before its reply"))
+        return alone, soon_after, await marked()
+
+    assert run_virtual(marks_at_the_replies(), seed=0) == (
+        ["alone"],
+        ["alone"],
+        ["alone", "soon after", "before its reply"],
+    )
