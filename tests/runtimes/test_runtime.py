@@ -1077,8 +1077,8 @@ def test_messages_that_soon_follow_another_linger_and_a_reply_that_rests_on_them
         keeper.host("Stage/0", stage)
         worker.host("Promiser/0", Promiser(context, marks))
         marks.connect({Mark: Route([worker.ref("Stage/0", "keeper")], None)})
-        routes = {message: Route([caller.ref("Promiser/0", "worker")], None) for message in (Promised, Unpromised)}
-        asks.connect(routes)
+        promiser = Route([caller.ref("Promiser/0", "worker")], None)
+        asks.connect({Promised: promiser, Unpromised: promiser})
 
         async def marked() -> list[str]:
             return list(await stage.marks(Marks()))

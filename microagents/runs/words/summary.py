@@ -240,7 +240,7 @@ def _lost_text(result: RunFacts) -> str | None:
     if not account.lost_in_flight:
         return None
     lost = counted(account.lost_in_flight, "call")
-    return f"calls under way when the process ended are unknown: it had leave for {lost}; those are made again, and may be paid twice"
+    return f"calls that were under way when the process ended may be paid twice: {lost} at most"
 
 
 def _promised_text(result: RunFacts) -> str | None:
