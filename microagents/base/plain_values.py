@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import date, timedelta
 from decimal import Decimal
+from enum import Enum
 from functools import lru_cache, partial
 from typing import Any, get_args, get_origin
 
@@ -64,6 +65,35 @@ def plain(value: object, *, canonical: bool = False) -> Any:
     if isinstance(found, dict | list | Decimal):
         return parts(found)
     return found
+
+
+def in_python(value: Any) -> Any:
+    """Return a number of numpy, a text of a class derived from `str`, or a struct with some in its fields, as values of Python.
+
+    Any other value stays as it is.
+    """
+    if isinstance(value, str) and not isinstance(value, Enum):
+        return str.__str__(value)
+    if getattr(value, "shape", None) == ():
+        return _known(value)
+    if not isinstance(value, msgspec.Struct):
+        return value
+    try:
+        msgspec.json.encode(value)
+    except TypeError:
+        parts = {name: _part_in_python(getattr(value, name)) for name in value.__struct_fields__}
+        return msgspec.structs.replace(value, **parts)
+    except ValueError:  # such as half a character, which is named where the value is kept
+        return value
+    return value
+
+
+def _part_in_python(part: Any) -> Any:
+    if is_table(part):
+        return _known(part)
+    if isinstance(part, list):
+        return list(map(in_python, part))
+    return in_python(part)
 
 
 def number_in(text: str) -> float | str:

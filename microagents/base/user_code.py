@@ -14,6 +14,7 @@ from typing import Any
 
 from microagents.base.aio import is_cancelled
 from microagents.base.errors import Aborted, MicroagentsError, RoleFailed, TaskFailed
+from microagents.base.plain_values import in_python
 
 TRACEBACK = "Traceback (most recent call last):\n"
 MAX_TRACEBACK_CHARS = 8_000
@@ -39,9 +40,12 @@ def standing_in(value: object, gives: Any) -> object:
 
 
 def called(method: Callable[..., Any], *given: object, gives: Any = object, at: int | str = "") -> Any:
-    """Call a method of a task; `TaskFailed` if it raises, or its result has another type. ``at`` says where in the work."""
+    """Call a method of a task; `TaskFailed` if it raises, or its result has another type. ``at`` says where in the work.
+
+    A result of a library, such as a number of numpy, is one of Python's own.
+    """
     try:
-        result = standing_in(method(*map(_for_user, given)), gives)
+        result = standing_in(in_python(method(*map(_for_user, given))), gives)
     except MicroagentsError:
         raise
     except (Exception, asyncio.CancelledError, SystemExit) as error:

@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from microagents.base.errors import InvalidDefinition
 from microagents.base.foreign_text import fenced
 from microagents.base.messages import register
-from microagents.base.plain_values import number_in, values_of
+from microagents.base.plain_values import in_python, number_in, values_of
 from microagents.base.user_code import called, mistyped
 from microagents.replies import pydantic_types
 from microagents.replies.json_forms import form_of
@@ -80,6 +80,7 @@ class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
         for name, value in (("user", self.user), ("system", self.system)):
             if not isinstance(value, str):
                 raise TypeError(f"the {name} part of a Prompt must be a text, not {value!r:.100}")
+            structs.force_setattr(self, name, in_python(value))
         given: object = self.static_chars
         if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= len(self.user):
             raise TypeError(

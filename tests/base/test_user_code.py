@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from microagents import InvalidUsage, MicroagentsError, run_sync
+from microagents import InvalidUsage, MicroagentsError, Prompt, Reply, RowTask, run_sync
 from microagents.actors.registry import TASKS
 from microagents.base.errors import TaskFailed
 from microagents.base.user_code import MAX_TRACEBACK_CHARS, traceback_of
@@ -58,6 +58,12 @@ class Dates(ChainTask[Page, Answer]):
         return Answer(day=int(prompt.user[4:]))
 """
 MODEL = "sim:perfect@error=0.2"
+
+
+class Sizes(Reply, frozen=True):
+    total: int
+    parts: list[int]
+    even: bool
 
 
 @pytest.fixture(autouse=True)
@@ -179,6 +185,42 @@ def test_a_class_that_cannot_work_is_refused_when_its_file_is_imported(old: str,
 )
 def test_a_class_that_no_run_can_use_is_refused_before_the_first_call(old: str, new: str, said: str) -> None:
     assert failure(old, new) == said
+
+
+def test_numbers_of_numpy_and_texts_of_other_classes_are_taken_as_those_of_python() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    class Doubled(RowTask[Sizes]):
+        def prompt(self, row: dict[str, Any]) -> Prompt:
+            return Prompt(user=numpy.str_(row["x"]))
+
+        def steps(self) -> int:
+            return numpy.int64(1)  # type: ignore[no-any-return]
+
+        def flag(self, state: dict[str, Any], reply: Sizes) -> str | None:  # noqa: ARG002
+            return numpy.str_("too_large") if reply.total > 9 else None
+
+        def oracle(self, state: dict[str, Any]) -> Sizes:
+            number = numpy.int64(state["x"])
+            return Sizes(total=number, parts=numpy.array([number, number]), even=number % 2 == 0)
+
+        def correct(self, state: dict[str, Any], reply: Sizes) -> bool | None:
+            right = super().correct(state, reply)
+            return None if right is None else numpy.bool_(right)
+
+        def expert(self, prompt: Prompt, reply: type[Reply]) -> Sizes:  # noqa: ARG002
+            return self.oracle({"x": prompt.user})
+
+    result = run_sync(Doubled.rows([{"x": "7"}, {"x": "12"}]), models="sim:perfect", k=1, options={"max_draws": 2})
+    small, large = result.rows()
+    assert small == {"x": "7", "state": "decided", "why": None, "total": 7, "parts": [7, 7], "even": False}
+    assert large["state"] == "flagged"
+    assert result.account.errors == 0
+
+
+def test_a_generator_as_the_result_of_a_task_keeps_its_values() -> None:
+    returned = "    def result(self, state): return (number for number in range(state.number))\n    broken_at"
+    assert run_sync(dates("    broken_at", returned), models="sim:perfect", k=1).value == [0, 1, 2, 3, 4]
 
 
 def test_a_failed_run_keeps_the_traceback_in_its_journal_and_in_its_error() -> None:

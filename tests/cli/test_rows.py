@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from microagents import RowTask, run_sync
+from microagents import InvalidUsage, RowTask, run_sync
 from microagents.runs.row_files import cell, ending_of, opened, read_rows
 from tests.cli.commands import COMPLETED, UNDECIDED, WRONG_USAGE, Sitting, microagents, write
 
@@ -257,6 +257,23 @@ def test_a_frame_of_pandas_keeps_all_digits_and_its_missing_values_are_none() ->
         {"x": 0.12345678901234567, "at": "2026-01-31T00:00:00", "name": "a"},
         {"x": None, "at": None, "name": None},
     ]
+
+
+def test_a_table_that_is_none_or_has_a_column_twice_starts_nothing() -> None:
+    pandas = pytest.importorskip("pandas")
+    for given in (
+        "in.csv",
+        Path("in.csv"),
+        {"x": [1, 2]},
+        ["a", "b"],
+        pandas.Series(["a"]),
+        [{"x": object()}],
+        [{"x": "\ud800"}],
+    ):
+        with pytest.raises(InvalidUsage, match=r"rows\(\) takes a frame .*; nothing was started, since it got a \w+"):
+            RowTask.rows(given)
+    with pytest.raises(InvalidUsage, match="the column 'x' stands twice in the table; nothing was started; rename one"):
+        RowTask.rows(pandas.DataFrame([[1, 2]], columns=["x", "x"]))
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing
 from types import NoneType
 from typing import Any, Protocol
@@ -156,6 +156,8 @@ class Chain:
     def result(self, state: Any) -> object:
         """Return the result of the work."""
         result = called(self.task.result, state)
+        if isinstance(result, Iterator):  # it can be read once, and is read several times
+            result = list(result)
         try:
             encode(result)
         except (TypeError, ValueError) as error:

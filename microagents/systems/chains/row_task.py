@@ -21,6 +21,10 @@ Row = dict[str, Any]
 """Values by the name of their column."""
 REPLY = "\0reply"
 """Column of the reply in the last state; no file can have it."""
+_NO_TABLE = (
+    "rows() takes a frame of pandas or polars, a table of pyarrow, or a list of mappings from columns to values that JSON has; nothing "
+    "was started, since it got"
+)
 FIRST_ROWS = 5
 """Number of rows that a person sees with their prompts and replies before the others are paid."""
 
@@ -56,10 +60,9 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
             options: other fields of the task, the same for all rows, such as ``gold``.
 
         Raises:
-            InvalidUsage: a gold column is missing, or empty in every row.
+            InvalidUsage: it is no table, a column stands in it twice, or a gold column is missing, or empty in every row.
         """
-        rows = table if is_table(table) else list(map(dict, table))
-        tasks = [cls(row=each, **options) for each in jsonable(rows)]
+        tasks = [cls(row=each, **options) for each in _mappings_of(table)]
         check_gold(tasks, "the table")
         return tasks
 
@@ -173,6 +176,27 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
     def result(self, state: Row, /) -> Row:
         """The reply by its fields: the new columns."""
         return dict(state[REPLY])
+
+
+def _mappings_of(table: Any) -> list[Row]:
+    """Read the rows of a table as JSON-like values.
+
+    Raises:
+        InvalidUsage: it is no table, or has no such values, or a column twice.
+    """
+    names = [str(each) for each in getattr(table, "column_names", getattr(table, "columns", ()))]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidUsage(f"the column {name!r} stands twice in the table; nothing was started; rename one")
+    try:
+        rows = table if is_table(table) else list(map(dict, table))
+        found = jsonable(rows)
+    except Exception as error:  # noqa: BLE001 - a library's own type may raise anything
+        reason = " ".join(str(error).split())
+        raise InvalidUsage(f"{_NO_TABLE} a {type(table).__name__}: {reason}") from None
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise InvalidUsage(f"{_NO_TABLE} a {type(table).__name__} of other values")
+    return found
 
 
 def check_gold(rows: Sequence[Task], source: str) -> None:
