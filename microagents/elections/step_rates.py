@@ -351,12 +351,8 @@ class StepRates:
 
     def _most(self, k: int | Certify, max_draws: int) -> int:
         """Return the number of valid votes that an election has at most."""
-        votes = math.floor(max_draws * self.valid.mid)
-        if isinstance(k, Certify):
-            return votes
-        if max_draws < k:
-            return max_draws
-        return max(k, votes)
+        least = 0 if isinstance(k, Certify) else min(k, max_draws)
+        return max(least, math.floor(max_draws * self.valid.mid))
 
     def _sum(self, values: Array) -> Array:
         return np.asarray(np.tensordot(self.counts, values, 2))

@@ -10,49 +10,21 @@ from collections.abc import Sequence
 from itertools import count, takewhile
 from statistics import fmean
 
-from msgspec import Struct
-
 from microagents.elections.laws import Proportion, proportion
 from microagents.studies.measuring import MeasuredStep
 
 
-class PositionAccuracy(Struct, frozen=True, kw_only=True):
-    """Accuracy of steps by their position: asked by themselves, or inside a rollout (LEAD, figure 7)."""
-
-    position: int
-    """0 for a step that is asked by itself, 1 for the first step of a rollout."""
-    accuracy: Proportion | None
-    """Mean over the steps; None without a prediction."""
-    given_first: Proportion | None
-    """The accuracy among rollouts whose first step is right; None for position 0."""
-    at_hardest: float | None
-    """Accuracy at the step that is right most rarely when it is asked by itself."""
-
-
-def lookahead_in(steps: Sequence[MeasuredStep], horizon: int) -> tuple[PositionAccuracy, ...]:
-    """Return the accuracy by position, up to the end of the longest rollout."""
-    alone = {each.number: 1 - each.wrong / each.valid for each in steps if each.valid}
-    hardest = min(alone, key=lambda number: (alone[number], number), default=None)
-    at_hardest = None if hardest is None else alone[hardest]
-    found = [PositionAccuracy(position=0, accuracy=_mean([*alone.values()]), given_first=None, at_hardest=at_hardest)]
+def lookahead_in(steps: Sequence[MeasuredStep], horizon: int) -> tuple[Proportion | None, ...]:
+    """Return the accuracy of steps by themselves, then at each position of rollouts up to the longest; None without a prediction."""
+    found = [_mean([1 - each.wrong / each.valid for each in steps if each.valid])]
     for position in range(horizon):
-        by_step, after_right = dict[int, float](), list[float]()
+        shares = []
         for start in steps:
-            said = [each for each in start.rollouts if len(each) > position]
-            given = [verdict for each in said if (verdict := each[position]) is not None]
-            right = [verdict for each in said if each[0] and (verdict := each[position]) is not None]
+            said = [each[position] for each in start.rollouts if len(each) > position]
+            given = [verdict for verdict in said if verdict is not None]
             if given:
-                by_step[start.number + position] = fmean(given)
-            if right:
-                after_right.append(fmean(right))
-        found.append(
-            PositionAccuracy(
-                position=position + 1,
-                accuracy=_mean([*by_step.values()]),
-                given_first=_mean(after_right),
-                at_hardest=None if hardest is None else by_step.get(hardest),
-            )
-        )
+                shares.append(fmean(given))
+        found.append(_mean(shares))
     return tuple(found)
 
 

@@ -23,7 +23,7 @@ from microagents.elections.rules import ORDERS, Certify
 from microagents.elections.step_rates import Interval, SeenStep, StepRates, ends_of, mean_errors, trend_chance
 from microagents.journal.messages import Promise
 from microagents.runs.accuracy import Confusion, confusions
-from microagents.studies.analysis import PositionAccuracy, errors_ahead, lookahead_in
+from microagents.studies.analysis import errors_ahead, lookahead_in
 from microagents.studies.ceilings import Ceiling, ceiling_of
 from microagents.studies.measuring import FIRST, MeasuredStep
 from microagents.systems.chains.maker import Maker
@@ -313,8 +313,8 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         return errors_ahead(self.steps, self.hard)
 
     @cached_property
-    def lookahead(self) -> tuple[PositionAccuracy, ...]:
-        """Accuracy of steps by their position in a rollout; empty without rollouts."""
+    def lookahead(self) -> tuple[Proportion | None, ...]:
+        """Accuracy of steps by themselves, then at each position of a rollout; empty without rollouts."""
         if not self.horizon:
             return ()
         return lookahead_in(self.steps, self.horizon)

@@ -58,7 +58,7 @@ from microagents.task import ChainTask, Task
 ROWS = 8
 """Largest number of ks that are shown of a model."""
 LEAST_GAIN = 1e-3
-"""Gain of the chance by the next k below which a larger k is not tried."""
+"""Gain of the chance by larger ks below which these are not shown."""
 TIMED_CALLS = 2_000
 """Approximate number of calls of the simulated steps that measure the pace of a run: guesses ahead pause by the last thousand."""
 SAMPLED, AT_ONCE = 400, 100
@@ -98,7 +98,7 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
     independent: float | None = None
     """The same if every step had the mean error rate; None for a strategy without a law."""
     calls: float
-    cost_usd: float | None
+    cost_usd: float | None = None
     """Cost of all calls, by the measured cost of a call; None if it is unknown."""
     duration_s: float | None = None
     """Expected duration; None if the latency is unknown."""
@@ -288,7 +288,6 @@ def _by_rates(by: Rates, wanted: _Goals, strategy: Maker) -> PlannedRuns:
                 chance=Proportion(share=share, low=share, high=share),
                 independent=share,
                 calls=ending.draws * elections,
-                cost_usd=None,
                 is_best=share >= wanted.target,
             )
         )
@@ -378,7 +377,8 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
     if not any(each.ahead for each in models):
         _refuse_above(ceiling, wanted, [run for _, run in rows], models)
     if not few and not any(model.is_enough(run) for model, run in rows):
-        rows += [(each, run) for each in planned for alternative in BY_SIMULATION for run in alternative(each, task)]
+        chains = [each for each in planned if not each.found.of_inputs and len(each.models) == 1]
+        rows += [(each, run) for each in chains for alternative in BY_SIMULATION for run in alternative(each, task)]
     by_row = sorted(rows, key=lambda each: planned.index(each[0]))
     sure = [(model, run) for model, run in by_row if not few and model.is_enough(run) and not model.may_fail(run)]
     enough = sure or [(model, run) for model, run in by_row if not few and model.is_enough_if(run)]
@@ -522,17 +522,15 @@ class _Planned:
 
     @cached_property
     def tried(self) -> list[Chances]:
-        """Chances up to the first k that is enough, or that gains nothing; the last `ROWS` of them. Of one k if only that is wanted."""
+        """Chances up to the first k that is enough, else that no larger one betters; the last `ROWS`. Of one k if only that is wanted."""
         if self.wanted.k is not None:
             return [self.found.chances(self.wanted.k, self.total)]
-        tried, least = list[Chances](), self.least_k
-        for k in range(1, (least or MAX_K) + 1):
-            tried.append(self.found.chances(k, self.total))
-            gained = tried[-1].measured.low - (tried[-2].measured.low if k > 1 else -1.0)
+        tried = [self.found.chances(k, self.total) for k in range(1, (self.least_k or MAX_K) + 1)]
+        if self.least_k is None:
             # From some k on the cap loses more than the lead gains.
-            is_capped = k > 1 and tried[-1].measured.share < tried[-2].measured.share
-            if least is None and (is_capped or (gained < LEAST_GAIN and tried[-1].independent >= self.target)):
-                break
+            most = max(each.measured.share for each in tried)
+            enough = [at for at, each in enumerate(tried) if each.measured.share >= most - LEAST_GAIN]
+            tried = tried[: enough[0] + 1]
         return tried[-ROWS:]
 
     @cached_property
@@ -600,19 +598,16 @@ def _rank(run: PlannedRun) -> tuple[bool, bool, float, float]:
 
 
 def _by_lead(model: _Planned, _: Task | None) -> Iterator[PlannedRun]:
-    """Yield votes ahead by k."""
-    for each in model.tried:
-        planned = model.planned(Maker(k=each.k or 1), each.measured, each.calls, at_once=each.k or 1)
-        yield structs.replace(planned, independent=each.independent)
-
-
-def _by_certificates(model: _Planned, task: Task | None) -> Iterator[PlannedRun]:
-    """Yield the same with certificates by the model's probabilities, which elect the same replies for fewer calls."""
+    """Yield votes ahead by k, alone and with certificates by the model's probabilities, which elect the same replies for fewer calls."""
     number = model.found.total if model.found.of_inputs else model.total
-    for run in _by_lead(model, task) if model.found.certified else ():
-        spared = model.found.spared_of(run.k or 1, number) / (number / model.total)
-        if spared:
-            less = 1 - spared / run.calls
+    for each in model.tried:
+        k = each.k or 1
+        run = structs.replace(
+            model.planned(Maker(k=k), each.measured, each.calls, at_once=k), independent=each.independent
+        )
+        yield run
+        less = 1 - model.found.spared_of(k, number) * model.total / number / run.calls
+        if less < 1:
             cost_usd = None if run.cost_usd is None else run.cost_usd * less
             yield structs.replace(run, options={"certain": "on"}, calls=run.calls * less, cost_usd=cost_usd)
 
@@ -636,8 +631,6 @@ def _is_simulated(model: _Planned, task: Task | None) -> bool:
 
 def _by_ladder(model: _Planned, task: Task | None) -> Iterator[PlannedRun]:
     """Yield a ladder above the last k that was tried."""
-    if model.found.of_inputs or len(model.models) > 1:
-        return
     rates, last = model.rates, model.tried[-1].k or 1
     ladder = "lookahead,judge" if _is_simulated(model, task) else "judge"
     p = round(min(MOST_P, max(LEAST_P, rates.p_ordinary)), 4)
@@ -647,7 +640,7 @@ def _by_ladder(model: _Planned, task: Task | None) -> Iterator[PlannedRun]:
 
 def _by_lookahead(model: _Planned, task: Task | None) -> Iterator[PlannedRun]:
     """Yield lead."""
-    if model.found.of_inputs or len(model.models) > 1 or not _is_simulated(model, task):
+    if not _is_simulated(model, task):
         return
     lead = Lead(horizon=_horizon(model))
     lost = [[_lead_lost(float(error), lead)] for error in ERRORS]
@@ -662,10 +655,10 @@ def _horizon(model: _Planned) -> int:
 
 
 Alternative = Callable[[_Planned, Task | None], Iterator[PlannedRun]]
-BY_LAW: tuple[Alternative, ...] = (_by_lead, _by_certificates, _by_test)
+BY_LAW: tuple[Alternative, ...] = (_by_lead, _by_test)
 """Ways to decide steps that a plan chooses from, for each model and each pool."""
 BY_SIMULATION: tuple[Alternative, ...] = (_by_ladder, _by_lookahead)
-"""The same whose chance at hard steps is simulated; they are tried where no other is enough."""
+"""The same whose chance at hard steps is simulated; they are tried where no other is enough, for the steps of a chain by one model."""
 
 
 def _lead_lost(rate: float, lead: Lead) -> float:

@@ -42,7 +42,6 @@ from microagents.systems.chains.chain import ChainConductor
 from microagents.task import ChainTask, Task
 from microagents.work.conductor import Conduct
 from microagents.work.durable import Work
-from microagents.work.elections import Resolution
 
 
 class ShownReply(Struct, frozen=True, kw_only=True):
@@ -92,7 +91,6 @@ class ShownStep(Struct, frozen=True, kw_only=True):
 class Judged(Struct, frozen=True, kw_only=True):
     """Words of the task and the strategy on the vote on a step."""
 
-    correct: bool | None = None
     leader_correct: bool | None = None
     climbs_to: str | None = None
 
@@ -196,19 +194,11 @@ class StepConductor(ChainConductor[Strategy]):
             raise InvalidUsage(f"{said} is over before it; try --step {max(0, step - 1)}")
         shown = chain.step(wanted, state)
         verdict = await work.hold(shown.election, shown.question)
-        resolution = Resolution(id=shown.election, verdict=verdict)
-        decision = work.commit(resolution, chain.reply_type, lambda right: chain.correct(state, right, wanted))
-        if verdict.winner is None:
-            leader = None
-        else:
-            leader = decoder_of(chain.reply_type).decode(verdict.winner)
-        right = None if leader is None else chain.correct(state, leader, wanted)
-        rungs = () if decision.decided else work.strategy.rungs
-        return Judged(
-            correct=right if decision.decided else None,
-            leader_correct=right,
-            climbs_to=rungs[0].name if rungs else None,
-        )
+        is_right = None
+        if verdict.winner is not None:
+            is_right = chain.correct(state, decoder_of(chain.reply_type).decode(verdict.winner), wanted)
+        rungs = () if verdict.outcome == "decided" else work.strategy.rungs
+        return Judged(leader_correct=is_right, climbs_to=rungs[0].name if rungs else None)
 
 
 async def show_step(plan: RunPlan, step: int) -> ShownStep:
@@ -224,6 +214,7 @@ async def show_step(plan: RunPlan, step: int) -> ShownStep:
     seen = Seen()
     (place, question), judged, reason, account = await _preview(plan, step, seen)
     verdict = seen.verdict.result() if seen.verdict.done() else None
+    is_decided = verdict is not None and verdict.outcome == "decided"
     return ShownStep(
         step=step,
         path=place.path,
@@ -233,6 +224,7 @@ async def show_step(plan: RunPlan, step: int) -> ShownStep:
         outcome="stopped" if verdict is None else verdict.outcome,
         reason=reason,
         tally=[] if verdict is None else [(msgspec.json.decode(value), votes) for value, votes in verdict.tally],
+        correct=judged.leader_correct if is_decided else None,
         **structs.asdict(judged),
         calls=account.calls,
         cost_usd=account.cost_usd,

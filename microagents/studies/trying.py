@@ -73,14 +73,7 @@ class TriedForm(Struct, frozen=True, kw_only=True):
         """Number of right samples; None if nothing judges them."""
         if self.found is None or not self.found.judged:
             return None
-        return self.valid - self.wrong
-
-    @property
-    def wrong(self) -> int:
-        """Number of valid samples that are wrong."""
-        if self.found is None:
-            return 0
-        return sum(each.wrong for each in self.found.steps)
+        return sum(each.valid - each.wrong for each in self.found.steps)
 
     @property
     def valid(self) -> int:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from statistics import fmean
 from typing import Any, ClassVar, Generic, TypeVar
 
 from msgspec import structs
 
 from microagents import ChainTask, Prompt, Reply, Strategy
-from microagents.elections.laws import Proportion
+from microagents.elections.laws import Proportion, proportion
 from microagents.replies.chat import Sampling
 from microagents.runs.driver.forecast import mean_if_known
-from microagents.studies.analysis import PositionAccuracy
 from microagents.studies.comparison import Row
 from microagents.studies.measured import ModelMeasurement
 from microagents.studies.measuring import MeasuredStep
@@ -296,11 +296,29 @@ async def distances(lab: Lab) -> list[Line]:
     ]
 
 
-async def on_rollouts(lab: Lab) -> tuple[ModelMeasurement, Sequence[PositionAccuracy]]:
+async def on_rollouts(lab: Lab) -> tuple[ModelMeasurement, Sequence[Proportion | None]]:
     """Measure steps by themselves and in rollouts."""
     task = Checkers(n=LARGEST)
     found = await lab.measured(task, CHECKERS, steps=lab.size(task.steps()), draws=10, rollouts=10, horizon=HORIZON)
     return found.models[0], found.models[0].lookahead
+
+
+def predicted(steps: Sequence[MeasuredStep], at: int, *, after_right: bool = False) -> dict[int, float]:
+    """Shares of right predictions at a position of rollouts, perhaps only of those whose first step is right, by the predicted step."""
+    found = {}
+    for start in steps:
+        said = [each[at - 1] for each in start.rollouts if len(each) >= at and (each[0] or not after_right)]
+        given = [verdict for verdict in said if verdict is not None]
+        if given:
+            found[start.number + at - 1] = fmean(given)
+    return found
+
+
+def hardest_in(found: ModelMeasurement) -> tuple[int, list[float]]:
+    """Return the hardest step with its accuracy by itself, then at each of the first four positions of rollouts that reach it."""
+    hardest = max(found.steps, key=wrong_share)
+    ahead = [predicted(found.steps, at).get(hardest.number) for at in range(1, 5)]
+    return hardest.number, [1 - wrong_share(hardest), *[rate for rate in ahead if rate is not None]]
 
 
 def _mean(what: str, found: Proportion | None, n: int, spec: str, published: str = "-") -> Line:
@@ -320,12 +338,13 @@ async def by_position(lab: Lab) -> list[Line]:
     """Figure 7."""
     found, positions = await on_rollouts(lab)
     n, spec = len(found.steps), found.model
-    lines = [
-        _mean(f"accuracy at +{at}{given}", getattr(positions[at], field), n, spec)
-        for given, field in (("", "accuracy"), (", the first step right", "given_first"))
-        for at in (1, len(positions) - 1)
-    ]
-    first, last = positions[1].accuracy, positions[-1].accuracy
+    ends = (1, len(positions) - 1)
+    lines = [_mean(f"accuracy at +{at}", positions[at], n, spec) for at in ends]
+    for at in ends:
+        rates = [*predicted(found.steps, at, after_right=True).values()]
+        mean = proportion(sum(rates), len(rates)) if rates else None
+        lines.append(_mean(f"accuracy at +{at}, the first step right", mean, n, spec))
+    first, last = positions[1], positions[-1]
     assert first is not None
     assert last is not None
     falls = Line(
@@ -344,38 +363,35 @@ async def by_rank(lab: Lab) -> list[Line]:
     found, positions = await on_rollouts(lab)
     steps, spec = len(found.steps), found.model
     return [
-        _mean("mean over all steps, by themselves", positions[0].accuracy, steps, spec),
+        _mean("mean over all steps, by themselves", positions[0], steps, spec),
         _mean(
             f"mean over all steps, at +{len(positions) - 1}",
-            positions[-1].accuracy,
+            positions[-1],
             steps,
             spec,
             "slightly below, at +8",
         ),
-        *_gain(positions, spec),
+        *_gain(found),
     ]
 
 
 async def at_hardest(lab: Lab) -> list[Line]:
     """Table 2 and figure 11: the hardest step in rollouts that begin before it."""
-    found, positions = await on_rollouts(lab)
-    published, hardest = {1: ".5", 2: ".74", 3: "1.0"}, max(found.steps, key=wrong_share)
-    return [
-        *[
-            share(f"step {hardest.number} at +{at}", each.at_hardest * 10, 10, found.model, published.get(at, "-"))
-            for at, each in enumerate(positions[:5])
-            if each.at_hardest is not None
-        ],
-        *_gain(positions, found.model),
+    found, _ = await on_rollouts(lab)
+    published, (number, rates) = {1: ".5", 2: ".74", 3: "1.0"}, hardest_in(found)
+    lines = [
+        share(f"step {number} at +{at}", rate * 10, 10, found.model, published.get(at, "-"))
+        for at, rate in enumerate(rates)
     ]
+    return [*lines, *_gain(found)]
 
 
-def _gain(positions: Sequence[PositionAccuracy], spec: str) -> list[Line]:
-    rates = [rate for each in positions[:5] if (rate := each.at_hardest) is not None]
-    holds = bool(rates) and rates[-1] > rates[0]
+def _gain(found: ModelMeasurement) -> list[Line]:
+    _, rates = hardest_in(found)
+    holds = rates[-1] > rates[0]
     ours = ", ".join(f"{rate:.1f}" for rate in rates)
     what = "the hardest step gains in rollouts from before"
-    return [Line(what=what, published="yes", ours=ours, n=10, model=word_of(spec), holds=holds)]
+    return [Line(what=what, published="yes", ours=ours, n=10, model=word_of(found.model), holds=holds)]
 
 
 async def kinds_of_errors(lab: Lab) -> list[Line]:

@@ -11,7 +11,6 @@ from microagents.runs.accuracy import in_words
 from microagents.runs.words.money import money, prices_of
 from microagents.runs.words.summary import options_text
 from microagents.runs.words.verdict import counted
-from microagents.studies.analysis import PositionAccuracy
 from microagents.studies.ceilings import WHAT_HELPS, Ceiling
 from microagents.studies.measure import Measurement
 from microagents.studies.measured import ModelMeasurement, Pilot, Threshold, proportion_of
@@ -162,14 +161,13 @@ def _trials(found: AgentMeasurement) -> Iterator[tuple[str, str]]:
     yield "unseen", f"in {found.unseen:,} of {failed:,} failed trials every vote agreed; no margin mends them"
 
 
-def _lookahead(positions: Sequence[PositionAccuracy]) -> Columns:
-    rows = [["position", "right", "95 % interval", "first right", "hardest step"]]
-    for each in positions:
-        name = f"+{each.position}"
-        if not each.position:
+def _lookahead(positions: Sequence[Proportion | None]) -> Columns:
+    rows = [["position", "right", "95 % interval"]]
+    for position, accuracy in enumerate(positions):
+        name = f"+{position}"
+        if not position:
             name = "alone"
-        first = _cells(each.given_first)[0]
-        rows.append([name, *_cells(each.accuracy), first, figure(each.at_hardest, ".1%")])
+        rows.append([name, *_cells(accuracy)])
     return Columns(rows)
 
 
