@@ -23,6 +23,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.browser]
 WAIT_MS = 20_000
 TOKEN = "t0ken"
 NOISY = ("drift", "-o", "length=40", "--model", "sim:perfect@error=0.4,flag=0.3", "-k", "2", "--run-id", "r")
+ABOVE = """(() => {
+    const top = (each) => each.getBoundingClientRect().top;
+    const labels = [...document.querySelectorAll("svg.chart text")];
+    return labels.filter((each) => top(each) < top(each.closest("svg")) - 1).map((each) => each.textContent);
+})()"""
+"""The labels of charts that are cut off at the top."""
 BIDI = "\u202etfel"
 MARKUP = "<img src=x onerror=hacked()><script>hacked()</script>"
 SPEAKING = f"""
@@ -166,6 +172,7 @@ def test_pages_fit_narrow_and_wide_windows(visit: Callable[..., Any], width: int
             page = visit(f"{url}{path}", width, color_scheme=scheme)
             page.wait_for_selector("section")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.evaluate(ABOVE) == []
 
 
 def test_texts_of_models_tasks_and_files_are_text(visit: Callable[..., Any]) -> None:

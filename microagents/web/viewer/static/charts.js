@@ -16,8 +16,8 @@ export function lines(title, series, { xName, y = short.format.bind(short), x = 
   const all = series.flatMap((each) => each.points), xs = all.map((each) => each[0]);
   const high = all.reduce((high, each) => Math.max(high, each[1]), mark ?? 0), most = whole ? Math.max(2, 2 * Math.ceil(high / 2)) : nice(high), left = Math.min(...xs), right = Math.max(...xs, left + 1e-9);
   const least = log ? 10 ** Math.floor(Math.log10(all.reduce((low, each) => (each[1] > 0 ? Math.min(low, each[1]) : low), most))) : 0;
-  const decades = Math.max(1, Math.log10(most / (least || 1)));
-  const ticks = log ? Array.from({ length: Math.min(7, Math.round(decades) + 1) }, (_, i) => least * 10 ** Math.round((i * decades) / Math.min(6, Math.round(decades)))) : [0, most / 2, most];
+  const decades = Math.max(1, Math.ceil(Math.log10(most / (least || 1))));
+  const ticks = log ? Array.from({ length: Math.min(7, decades + 1) }, (_, i) => least * 10 ** Math.round((i * decades) / Math.min(6, decades))) : [0, most / 2, most];
   const LEFT = Math.max(34, 12 + 6.5 * Math.max(...ticks.map((each) => String(y(each)).length)));
   const at = ([px, py]) => [LEFT + ((px - left) / (right - left)) * (W - LEFT - RIGHT),
     H - BOTTOM - (log ? (py <= least ? 0 : Math.log10(py / least) / decades) : py / most) * (H - BOTTOM - TOP)];
