@@ -134,7 +134,8 @@ def test_a_message_is_added_where_it_is_handled_and_where_it_is_sent(package: Pa
     insert(handles, f"from microagents.base.messages import Request\n\n\n{message}", "class RedFlagger(Role):")
     handler = "    async def judged(self, request: Judged) -> int:\n        return len(self._judged)\n\n"
     insert(handles, handler, "    @eager\n    async def screen")
-    insert(sends, "from microagents.roles.redflagger import Judged\n", "from microagents.roles.sampler import Sampler")
+    imports = "from microagents.base.logs import log\nfrom microagents.roles.redflagger import Judged\n"
+    insert(sends, imports, "from microagents.roles.running_election import RunningElection")
     insert(sends, "Judged, ", "Draw, Screen, Record, Recall")
     asks = '        log().warning("judged", replies=await self.ask(Judged()))\n'
     insert(sends, asks, "        self.draws_are_eager = self.reaches_eager(Draw)")

@@ -26,8 +26,9 @@ from microagents.models.model import Call, Model, open_model
 from microagents.replies.chat import Reply, system_with_instructions
 from microagents.replies.parsing import Malformed, parse
 from microagents.roles import redflagger
+from microagents.roles.running_election import RunningElection
 from microagents.roles.solver.call_accounts import CallAccounts
-from microagents.roles.voter import RunningElection, Voter
+from microagents.roles.voter import Voter
 from microagents.systems import Maker
 from microagents.systems.chains.chain import Chain
 from microagents.tasks.hanoi import HanoiStep, Towers

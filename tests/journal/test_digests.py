@@ -20,7 +20,7 @@ from microagents import Deployment, Result, Sample, run
 from microagents.elections.election import Ballot, Draw
 from microagents.journal.digests import with_entry
 from microagents.roles import Solver
-from microagents.roles.voter import RunningElection
+from microagents.roles.running_election import RunningElection
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
 

@@ -18,7 +18,7 @@ from microagents.journal.reading import Reader
 from microagents.journal.requests import EndRun
 from microagents.models.http import batch_client as batches
 from microagents.models.http import batch_wires
-from microagents.roles import voter
+from microagents.roles import running_election
 from microagents.runs.inspection.control import ask_run
 from microagents.tasks.drift import Drift
 from tests.doubles.simulated.batches import BatchFaults
@@ -58,7 +58,7 @@ def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Provider:
     note_keys(found.keys)
     for name, value in {"MOMENT_S": 0.05, "POLL_S": (0.02, 0.05), "LOOK_S": 0.05, "LOST_S": 1.0, "HOLD_S": 0.5}.items():
         monkeypatch.setattr(batches, name, value)
-    monkeypatch.setattr(voter, "PARK_S", 0.2)
+    monkeypatch.setattr(running_election, "PARK_S", 0.2)
     return found
 
 

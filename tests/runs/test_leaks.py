@@ -10,7 +10,7 @@ import pytest
 
 from microagents import Prompt, run_sync
 from microagents.roles.limits.held_leases import HeldLease
-from microagents.roles.voter import RunningElection
+from microagents.roles.running_election import RunningElection
 from microagents.work.durable import Work
 from tests.benchmarks.soak import soak
 from tests.shards.towns import Towns

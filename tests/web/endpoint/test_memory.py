@@ -15,7 +15,7 @@ import pytest
 
 from microagents.elections.election import Question
 from microagents.roles.limits.held_leases import HeldLease
-from microagents.roles.voter import RunningElection
+from microagents.roles.running_election import RunningElection
 from microagents.web.endpoint.asked import ForwardedRequest
 from microagents.web.endpoint.exchange import Exchange, ForwardedReply
 from microagents.web.endpoint.server import Serving
