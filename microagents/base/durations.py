@@ -18,11 +18,11 @@ def bucket_of(duration_s: float) -> int:
     return 0
 
 
-def quantile_s(counts: Mapping[int, int], share: float) -> float | None:
-    """Return the duration that this share of calls does not exceed, in seconds; None without calls. Calls are counted by bucket."""
+def quantile_s(counts: Mapping[int, int], share: float) -> float:
+    """Return the duration that this share of calls does not exceed, in seconds; 0 without calls. Calls are counted by bucket."""
     left = ceil(share * sum(counts.values()))
     for bucket in sorted(counts):
         left -= counts[bucket]
         if left <= 0:
             return float(SHORTEST_S * GROWTH ** (bucket - 0.5))
-    return None
+    return 0.0

@@ -36,5 +36,5 @@ class Latencies:
             return None
         if self.count > self._computed_at * 1.02:  # a walk over the buckets takes 10 us
             self._computed_at = self.count
-            self._straggler_s = max(LEAST_STRAGGLER_S, STRAGGLER_TIMES * (quantile_s(self._by_bucket, 0.95) or 0.0))
+            self._straggler_s = max(LEAST_STRAGGLER_S, STRAGGLER_TIMES * quantile_s(self._by_bucket, 0.95))
         return self._straggler_s

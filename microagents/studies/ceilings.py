@@ -84,6 +84,13 @@ class _Drawn(NamedTuple):
     """Whether each of the first votes is wrong."""
 
 
+def in_common(steps: Sequence[Sequence[MeasuredStep]]) -> list[list[MeasuredStep]]:
+    """Return the samples of each model at the steps that were sampled of all."""
+    by_number = [{step.number: step for step in of_model} for of_model in steps]
+    common = [number for number in by_number[0] if all(number in each for each in by_number)]
+    return [[each[number] for each in by_number] for number in common]
+
+
 def ceiling_of(models: Sequence[str], steps: Sequence[Sequence[MeasuredStep]]) -> Ceiling:
     """Count the steps that all samples of some models miss.
 
@@ -100,12 +107,10 @@ def ceiling_of(models: Sequence[str], steps: Sequence[Sequence[MeasuredStep]]) -
         raise InvalidUsage(
             "no question has a known answer, so nothing tells which steps all samples get wrong; give an oracle or gold values"
         )
-    by_number = [{step.number: _drawn(step) for step in of_model} for of_model in steps]
-    common = [number for number in by_number[0] if all(number in each for each in by_number[1:])]
-    if not common:
+    drawn = [[*map(_drawn, of_step)] for of_step in in_common(steps)]
+    if not drawn:
         raise InvalidUsage(f"{' and '.join(models)} were measured on different steps; measure them with one --seed")
-    drawn = [[each[number] for each in by_number] for number in common]
-    count, missed = len(common), sum(map(_is_missed, drawn))
+    count, missed = len(drawn), sum(map(_is_missed, drawn))
     agreed = sum(map(_is_unanimous, drawn))
     bounds = [least_share(agreed, count, LEVEL / 2), most_share(agreed, count, LEVEL / 2)]
     together = independent = None

@@ -356,10 +356,9 @@ def _findings(spec: str, result: Result) -> ModelMeasurement:
 
 
 def _latency(durations: Mapping[int, int]) -> Latency | None:
-    p50, p95, p99 = [quantile_s(durations, share) for share in (0.5, 0.95, 0.99)]
-    if p50 is None or p95 is None or p99 is None:
+    if not durations:
         return None
-    return Latency(p50=p50, p95=p95, p99=p99)
+    return Latency(p50=quantile_s(durations, 0.5), p95=quantile_s(durations, 0.95), p99=quantile_s(durations, 0.99))
 
 
 def _pools(models: Sequence[ModelMeasurement]) -> Iterator[Ceiling]:

@@ -459,12 +459,12 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def law_is_off(self) -> bool:
         """Whether the votes that were held refute the law."""
-        law = None if self.pilot is None else self.law(self.pilot.k)
-        if self.pilot is None or law is None or law.right is None or self.pilot.right is None:
+        held = self.pilot
+        law = None if held is None else self.law(held.k)
+        if held is None or law is None or law.right is None or held.right is None:
             return False
-        calls, right = self.pilot.calls, self.pilot.right
-        takes_other = calls.high < law.calls.low or law.calls.high < calls.low
-        return takes_other or right.high < law.right.low or law.right.high < right.low
+        compared = ((held.calls, law.calls), (held.right, law.right))
+        return any(one.high < other.low or other.high < one.low for one, other in compared)
 
     def lost_if_independent(self, k: int | Certify) -> float:
         """Compute the chance that votes do not decide a step right, if all steps have the mean error rate."""

@@ -20,7 +20,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
 from microagents.base.user_code import called
 from microagents.elections.certainty import decides_alone
-from microagents.elections.election import Ballot, Flagged
+from microagents.elections.election import Ballot, Flagged, Question, Verdict
 from microagents.elections.rules import MARGIN, ORDERS, FirstToAheadBy, FirstValid, Rule, likeliest
 from microagents.elections.step_rates import MAX_K
 from microagents.replies.chat import Prompt, Reply, decoder_of
@@ -276,9 +276,7 @@ async def _held(chain: Chain, step: _Step, judge: Callable[[Any], _Judged]) -> H
     asked, written = chain.asked(step.state, step.number), Raw(encode_state(step.state))
     cap = Maker(k=k).max_draws
     question = work.question(asked, chain.reply_type, rule=FirstToAheadBy(k), max_draws=cap, state=written)
-    place = work.election_id(PILOT, question)
-    verdict = await work.hold(place, question)
-    work.record_sample(place, verdict)
+    verdict = await _recorded(work, PILOT, question)
     drawn, winner = len(verdict.ballots), verdict.winner
     if winner is None or drawn == cap:
         return HeldVotes(k=k, drawn=drawn, is_open=True, wrong=0)
@@ -391,10 +389,7 @@ async def _sampled(
     async def drawn(start: int, end: int) -> list[Ballot | Flagged]:
         count = end - start
         question = work.question(asked, reply, rule=FirstValid(count), sampling=sampling, max_draws=count, state=state)
-        place = work.election_id(f"{at}/{start}-{end}", question)
-        verdict = await work.hold(place, question)
-        work.record_sample(place, verdict)
-        return [*verdict.ballots]
+        return [*(await _recorded(work, f"{at}/{start}-{end}", question)).ballots]
 
     first = await drawn(0, FIRST)
     replies = [decode(each.value) for each in first if isinstance(each, Ballot)]
@@ -435,6 +430,14 @@ async def _sampled(
         names=tuple(map(_name_of, kinds)),
         length=asked.size,
     )
+
+
+async def _recorded(work: Work[Any, Measuring], at: str, question: Question) -> Verdict:
+    """Hold an election, and record its samples: nothing is decided."""
+    place = work.election_id(at, question)
+    verdict = await work.hold(place, question)
+    work.record_sample(place, verdict)
+    return verdict
 
 
 def _name_of(vote: Hashable) -> int:

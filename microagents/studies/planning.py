@@ -35,7 +35,7 @@ from microagents.runs.settings import validated
 from microagents.runs.step_counts import longest_prompt, steps_of
 from microagents.runs.strategies import strategy_of
 from microagents.runs.words.money import money, prices_of
-from microagents.studies.ceilings import WHAT_HELPS, Ceiling, ceiling_of
+from microagents.studies.ceilings import WHAT_HELPS, Ceiling, ceiling_of, in_common
 from microagents.studies.measure import Measurement
 from microagents.studies.measured import (
     FEWEST_DRAWS,
@@ -315,9 +315,6 @@ def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[
         )
     runs, notes = list[PlannedRun](), dict[tuple[str, ...], tuple[str, ...]]()
     for found in agents:
-        cost_usd = None
-        if found.calls and found.cost_usd is not None:
-            cost_usd = found.cost_usd / found.trials
         run = PlannedRun(
             models=found.models,
             strategy="act",
@@ -325,7 +322,7 @@ def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[
             options={f"k_{kind}": str(k) for kind, k in found.margins.items()},
             chance=found.success,
             calls=found.calls / found.trials,
-            cost_usd=cost_usd,
+            cost_usd=None if found.cost_usd is None else found.cost_usd / found.trials,
         )
         runs.append(run)
         said = [
@@ -403,9 +400,9 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
 
 def _ceiling_of(models: Sequence[ModelMeasurement]) -> Ceiling:
     """Return the ceiling of all models, or the highest of them if they were measured on different steps."""
-    numbers = [{step.number for step in each.steps} for each in models]
-    if set.intersection(*numbers):
-        return ceiling_of([each.model for each in models], [each.steps for each in models])
+    steps = [each.steps for each in models]
+    if in_common(steps):
+        return ceiling_of([each.model for each in models], steps)
     return max([each.ceiling for each in models], key=lambda each: each.most)
 
 

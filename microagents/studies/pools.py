@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain, combinations
 
+from microagents.studies.ceilings import in_common
 from microagents.studies.measured import ModelMeasurement
 from microagents.studies.measuring import FIRST, MeasuredStep
 
@@ -20,10 +21,7 @@ def groups_of(models: Sequence[ModelMeasurement]) -> Iterator[tuple[ModelMeasure
 
 def pooled(models: Sequence[ModelMeasurement]) -> ModelMeasurement | None:
     """Join the samples of models at the steps that were sampled of all; None if there are none, or they are of different tasks."""
-    by_number = [{step.number: step for step in each.steps} for each in models]
-    common = [
-        [each[number] for each in by_number] for number in by_number[0] if all(number in each for each in by_number)
-    ]
+    common = in_common([each.steps for each in models])
     if not common or len({(each.total, each.of_inputs) for each in models}) > 1:
         return None
     costs = [each.call_usd for each in models if each.call_usd is not None]

@@ -23,7 +23,7 @@ def p_full(p: float, k: int, steps: int, *, steps_per_call: int = 1) -> float:
     """Compute the chance that the right answer wins every election of the task; MAKER, equation 13.
 
     Raises:
-        InvalidUsage: for p outside [0, 1], k or steps below 1, or m outside [1, steps].
+        InvalidUsage: for steps below 1, or m outside [1, steps].
     """
     check_steps(steps, steps_per_call)
     return math.exp(steps / steps_per_call * ln_race_won(p, k))
