@@ -182,6 +182,10 @@ def _check_first_row(
     dataset: Any, kind: type[RowTask[Any]], columns: Sequence[str] | None, models: Models, given: Mapping[str, Any]
 ) -> None:
     """Try the prompt of the first row, and the arguments of its run, before actors start."""
+    if not hasattr(dataset, "select_columns") or isinstance(columns, str):
+        raise InvalidUsage(
+            "elect takes a dataset of Ray Data, such as ray.data.from_pandas(frame), and a list of columns; nothing was started"
+        )
     there = dataset.schema()
     names = [] if there is None else there.names
     for name in columns or ():

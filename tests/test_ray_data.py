@@ -66,6 +66,7 @@ def test_columns_are_appended_and_those_that_are_there_keep_their_types(tmp_path
     ("task", "given", "said"),
     [
         (Towns, {"columns": ["twon"]}, "did you mean 'town'?"),
+        (Towns, {"columns": "town"}, "elect takes a dataset of Ray Data, such as"),
         (Towns, {"columns": ["id"]}, "Towns.prompt needs a column 'town', and gets id"),
         (Towns, {"models": "nowhere:gpt"}, "nowhere"),
         (Towns, {"output": "s3://bucket/towns"}, "a folder that all nodes see"),

@@ -124,8 +124,14 @@ _OF_ALL = re.compile(
     re.IGNORECASE,
 )
 """Refusals of a parameter, the model, the key or the account, which all requests share."""
-OF_ONE_REQUEST = (400, 413, 422)
+_OF_MODERATION = re.compile(
+    r"\b(?:input|prompt|content|request|message|text)s?\b[^.]{0,40}\bflagged|moderation|content[ _]?filter|guardrail",
+    re.IGNORECASE,
+)
+_OF_ONE_REQUEST = (400, 413, 422, 451)
 """HTTP statuses by which a provider refuses one request for its content or its length, unless its words say otherwise."""
+_FORBIDDEN = 403
+"""HTTP status that is about the account, unless its words say that the content was moderated."""
 
 
 class ModelUnavailable(MicroagentsError):
@@ -165,7 +171,10 @@ class ModelUnavailable(MicroagentsError):
     @property
     def is_of_content(self) -> bool:
         """Whether the request is refused for its content or its length, so that others may be accepted."""
-        return self.kind == "refused" and self.status in OF_ONE_REQUEST and _OF_ALL.search(str(self.args[1])) is None
+        said = str(self.args[1])
+        if self.kind != "refused" or _OF_ALL.search(said):
+            return False
+        return self.status in _OF_ONE_REQUEST or (self.status == _FORBIDDEN and _OF_MODERATION.search(said) is not None)
 
     @property
     def words(self) -> str:

@@ -321,7 +321,7 @@ class OpenAIModel(OpenAIWire):
 
     def _read_all(self, reply: Mapping[str, Any], call: Call) -> Sequence[Sample]:
         choices = choices_in(reply.get("choices"))
-        if reply.get("choices") == [] and (reply.get("usage") or reply.get("id")):
+        if reply.get("choices", True) in (None, []) and (reply.get("usage") or reply.get("id")):
             choices = [ChatChoice(index=0, said=Said(refusal=NO_CHOICE), reason="content_filter")]
         if not any(each.reason or each.said for each in choices):
             raise ValueError("Expected choices with a text")

@@ -203,7 +203,7 @@ def _separator_of(sample: str, separators: str) -> str:
 
 
 def _cells(stream: Peekable, source: str, dialect: Dialect, beginning: bytes) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows of a table with a header, each with the number of its last line. Empty lines are no rows."""
+    """Yield the rows of a table with a header, each with the number of its last line. Empty and blank lines are no rows."""
     with _as_table(source, beginning), io.TextIOWrapper(stream, "utf-8-sig", newline="") as text:
         records = csv.reader(text, strict=True, delimiter=dialect.separator)
         if dialect.names_separator:
@@ -216,11 +216,12 @@ def _cells(stream: Peekable, source: str, dialect: Dialect, beginning: bytes) ->
                 f"the column {twice[0]!r} stands twice in the header of {source}; nothing was started; rename one"
             )
         for cells in filter(None, lines):
-            if len(cells) != len(names):
+            if len(cells) == len(names):
+                yield records.line_num, dict(zip(names, cells, strict=True))
+            elif _is_filled(cells):
                 raise InvalidUsage(
                     f"line {records.line_num} of {source} has {len(cells)} cells, and its header {len(names)} columns; nothing was started"
                 )
-            yield records.line_num, dict(zip(names, cells, strict=True))
 
 
 def _read_array(stream: Peekable, source: str) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -173,7 +173,7 @@ def test_files_that_cannot_be_read_or_written_start_nothing(content: bytes, outp
             b"sep=;\r\nid;city;state;why;name;length\r\n1;rome;decided;;Rome;4\r\n",
         ),
         (b"id;city\r1;rome\r", b"id;city;state;why;name;length\r\n1;rome;decided;;Rome;4\r\n"),
-        (b" \n\t\n\nid;city\n1;rome\n", b"id;city;state;why;name;length\r\n1;rome;decided;;Rome;4\r\n"),
+        (b" \n\t\n\nid;city\n1;rome\n \t\n\n", b"id;city;state;why;name;length\r\n1;rome;decided;;Rome;4\r\n"),
         (
             b'"id";"city, or town";city\n1;a;rome\n',
             b"id;city, or town;city;state;why;name;length\r\n1;a;rome;decided;;Rome;4\r\n",

@@ -111,8 +111,9 @@ async def test_a_text_that_is_not_whole_is_flagged_whatever_the_reason_is_called
 async def test_a_filtered_choice_needs_no_message_and_a_filtered_reply_no_choice() -> None:
     filtered = {**OPENAI.good(), "choices": [{"index": 0, "finish_reason": "content_filter"}]}
     assert (await sample_of(OPENAI, filtered)).finish == "content_filter"
-    sample = await sample_of(OPENAI, {**OPENAI.good(), "choices": []})
-    assert (sample.finish, sample.text) == ("content_filter", "the reply has no choice")
+    for none in (list[object](), None):
+        sample = await sample_of(OPENAI, {**OPENAI.good(), "choices": none})
+        assert (sample.finish, sample.text) == ("content_filter", "the reply has no choice")
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])

@@ -127,6 +127,7 @@ def refusal_of(status: int, message: str, **more: str) -> Answer:
             lambda: refusal_of(400, "the prompt is filtered", code="content_filter"),
             "content_filter: the prompt is filtered (HTTP 400",
         ),
+        (OPENAI, lambda: refusal_of(403, "Input flagged by moderation"), "Input flagged by moderation (HTTP 403"),
         (OPENAI, lambda: reply({"detail": "9000 tokens, and 4096 fit"}, 422), "9000 tokens, and 4096 fit (HTTP 422"),
     ],
 )

@@ -20,7 +20,7 @@ from microagents import (
     run,
     run_sync,
 )
-from microagents.base.errors import JournalMismatch, TaskFailed, Undecided
+from microagents.base.errors import Interrupted, JournalMismatch, TaskFailed, Undecided
 from microagents.journal.messages import Account
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
@@ -135,6 +135,13 @@ def test_what_every_input_would_fail_with_ends_the_run(error: MicroagentsError) 
     raised.clear()
     assert asyncio.run(resume("r")).value == [0, 10, 20, 30, 40]
     assert crowd.order == [0, 1, 2, 3, 4]
+
+
+async def test_a_run_that_is_interrupted_before_its_first_record_started_nothing() -> None:
+    interrupt = asyncio.Event()
+    interrupt.set()
+    with pytest.raises(Interrupted, match="nothing was started, and the same command begins anew"):
+        await run([Drift(length=1)], models=MODEL, run_id="r", interrupt=interrupt)
 
 
 def test_an_input_with_an_undecided_step_stays_undecided_through_an_interrupt() -> None:

@@ -73,8 +73,7 @@ class Redaction:
 
     def sanitize(self, text: str) -> str:
         """Make text of a server safe for logs and screens: one printable line, cut, without anything that looks like a key."""
-        text = _KEY_LIKE.sub(KEY, text.replace(self._key, KEY) if self._key else text)
-        return printable_line(text)[:MAX_MESSAGE_CHARS]
+        return printable_line(_KEY_LIKE.sub(KEY, self.without_key(text)))[:MAX_MESSAGE_CHARS]
 
     def request_id(self, response: Response) -> str | None:
         """Return the name that the provider gave the request; None for none."""

@@ -24,6 +24,8 @@ def is_out_of_credit(error: ModelUnavailable) -> bool:
 
 def refuses_account(error: ModelUnavailable) -> bool:
     """Whether a provider refuses the account: its key is wrong or revoked, or its credit is used up."""
+    if error.is_of_content:
+        return False
     return error.status in (_UNAUTHORIZED, _FORBIDDEN) or is_out_of_credit(error)
 
 

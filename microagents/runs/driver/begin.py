@@ -266,6 +266,8 @@ async def _carry_out(
         if holds_nothing(journal):
             check_new(Path(table))
     result = await execute_plan(plan, journal, only=only, accepted=accepted, control=outputs.listening(control))
+    if result.outcome == "interrupted" and journal is not None and holds_nothing(journal):
+        raise Interrupted("interrupted before its first record; nothing was started, and the same command begins anew")
     if show is not None:
         show(result.account)
     result = outputs.finished(result)
