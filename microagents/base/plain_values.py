@@ -20,7 +20,7 @@ from pydantic_core.core_schema import DecimalSchema
 
 MAX_DIGITS = 1_000
 """Places of a decimal that are written out; beyond them it has an exponent."""
-_WRITTEN = (BaseModel, msgspec.Struct, date, timedelta, bytearray, range)
+_WRITTEN = (BaseModel, msgspec.Struct, date, timedelta, bytearray, range, dict, list, tuple)
 """Classes whose subclasses are written, too, such as the times of pandas."""
 _MISSING = ("NaTType", "NAType")
 """Types of the missing values of pandas."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from microagents.base.foreign_text import printable_line
 from microagents.replies.chat import Sample
-from microagents.tools.toolbox import BAD_ARGUMENTS
+from microagents.tools.toolbox import BAD_ARGUMENTS, FORBIDDEN, UNKNOWN_TOOL
 
 TOO_LONG = "too_long"
 """The reply has more tokens than the limit of its length."""
@@ -42,10 +42,15 @@ EMPTY_QUESTION = "empty_question"
 """A subquestion, or a contracted question, has no text."""
 SAID_NOT_DONE = "said_not_done"
 """An agent's reply is a text without a call, where its result is no text and no customer is there."""
+EFFECTS_TOGETHER = "effects_together"
+"""An action has several calls that neither all only read nor all commute."""
+TOO_MANY_ROUNDS = "too_many_rounds"
+"""A sample wants to look things up more often than it may."""
 MAX_SAID_CHARS = 300
 _NAMES = (
     *(TOO_LONG, CUT_OFF, EMPTY, MALFORMED, NO_SUCH_CHOICE, UNVERIFIED, UNSURE, REFUSED, OTHER),
     *(OUT_OF_RANGE, SELF_DEPENDENCY, CYCLE, EMPTY_QUESTION, SAID_NOT_DONE),
+    *(EFFECTS_TOGETHER, TOO_MANY_ROUNDS, UNKNOWN_TOOL, FORBIDDEN),
 )
 _FINISHES = frozenset(
     {

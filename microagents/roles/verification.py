@@ -21,7 +21,7 @@ from microagents.elections.election import (
     Wanted,
     total_usd,
 )
-from microagents.elections.red_flags import UNVERIFIED
+from microagents.elections.red_flags import TOO_MANY_ROUNDS, UNVERIFIED
 from microagents.journal.messages import RecordSample
 from microagents.replies.chat import Prompt, Reply, Sample, decoder_of, feedback_turn, with_turns, write
 from microagents.replies.turns import ToolCall, Turn
@@ -29,8 +29,6 @@ from microagents.roles.sampler import Screened
 from microagents.task import Task, feedback_on, verifies
 from microagents.tools.effect_keys import keyed_by
 
-TOO_MANY_ROUNDS = "too_many_rounds"
-"""The red flag of a sample that wants to look things up more often than it may."""
 MAX_REPAIRS = 2
 """Number of times that a sample is asked again. If `verify` rejects the last reply, too, the sample is flagged."""
 GUESS_AFTER = 0.02

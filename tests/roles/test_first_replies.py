@@ -57,6 +57,17 @@ def test_one_bad_input_of_many_stops_no_other() -> None:
         assert (first.hopeless() is None) == (seq < 20)
 
 
+@pytest.mark.parametrize("flag", ["effects_together", "forbidden", "too_many_rounds", "unknown_tool"])
+def test_a_flag_of_this_package_is_not_called_the_tasks_own(flag: str) -> None:
+    first = FirstReplies()
+    for seq in range(10):
+        place = SampleId(election=ElectionId(path="0/step/0", question_digest=b""), seq=seq)
+        first.add(RecordSample(id=place, ballot=Flagged(seq=seq, flag=flag)))
+    found = first.hopeless()
+    assert found is not None
+    assert "your flag" not in found[1]
+
+
 async def hopeless(model: str, **options: Any) -> Result:
     return await run(Drift(length=5), models=model, strategy=Maker(speculate=False), **options)
 

@@ -7,7 +7,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple, TypedDict
 
 import numpy as np
 import pytest
@@ -231,6 +231,23 @@ async def test_methods_partials_and_objects_are_tools(function: Any, shown: tupl
         toolbox, spec.name, {"item": "tea"}, EffectKey("k"), RunInput("r/0"), timeout_s=9.0, most_chars=99
     )
     assert (spec.name, spec.effect, spec.description, list(spec.parameters["properties"]), called.text) == shown
+
+
+class Row(TypedDict):
+    n: int
+
+
+class Pair(NamedTuple):
+    row: Row
+
+
+@pytest.mark.parametrize("kind", [Row, Pair])
+def test_a_result_that_is_a_dict_or_a_tuple_with_names_can_be_written(kind: Any) -> None:
+    def look_up() -> None:
+        """Look up."""
+
+    look_up.__annotations__["return"] = list[kind]
+    assert list(Toolbox([look_up], {}, {}).specs) == ["look_up"]
 
 
 @pytest.mark.parametrize("kind", [list[Connection], dict[str, Connection | None]])

@@ -237,7 +237,7 @@ def _failed_rows(result: RunFacts) -> Iterator[tuple[str, str]]:
 
 def _lost_text(result: RunFacts) -> str | None:
     account = result.account
-    if not account.lost_in_flight:
+    if not account.lost_in_flight or not result.price.is_billed:
         return None
     lost = counted(account.lost_in_flight, "call")
     return f"calls that were under way when the process ended may be paid twice: {lost} at most"

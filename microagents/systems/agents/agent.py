@@ -16,7 +16,7 @@ from microagents.base.errors import InvalidDefinition
 from microagents.base.foreign_text import bounded, fenced
 from microagents.base.plain_values import plain, read_fields
 from microagents.base.user_code import called
-from microagents.elections.red_flags import SAID_NOT_DONE
+from microagents.elections.red_flags import EFFECTS_TOGETHER, SAID_NOT_DONE
 from microagents.replies.chat import NO_PROSE, Prompt, Prose, ProseByTool, Reply, Sampling, unvoted_in
 from microagents.replies.tool_calls import FENCES, ToolCall
 from microagents.replies.turns import Turn, described
@@ -36,8 +36,6 @@ from microagents.tools.tool import EffectKey, FunctionTool, RunInput, called_in,
 from microagents.tools.toolbox import BAD_ARGUMENTS, GivenTool, Toolbox
 
 R = TypeVar("R", bound=Struct, default=Any)
-EFFECTS_TOGETHER = "effects_together"
-"""The red flag of an action with several calls that neither all only read nor all commute."""
 MAX_HAND_OFFS = 2
 """Number of hand-offs that may lead from the agent of an input to another agent."""
 _CALL_BEGUN = re.compile(r"[{}\[\]]|<\W?[a-z_]|^\W*calls\b", re.IGNORECASE | re.MULTILINE)

@@ -18,8 +18,8 @@ from pydantic import Field
 from microagents import ChainTask, InvalidUsage, Prompt, Reply, Result, compare, run, run_sync
 from microagents.base.errors import InvalidDefinition, MicroagentsError
 from microagents.base.foreign_text import fenced_in
+from microagents.elections.red_flags import TOO_MANY_ROUNDS
 from microagents.replies.tool_calls import SEEN, Calls, ToolCall, alone
-from microagents.roles.verification import TOO_MANY_ROUNDS
 from microagents.runtimes.virtual import run_virtual
 from microagents.task import Task
 from microagents.tasks.multiplication import Multiplication
