@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -237,22 +237,18 @@ class StepRates:
 
     def chance(self, k: int | Certify, *, max_draws: int = MAX_DRAWS) -> Interval:
         """Compute the chance that every step of the run is decided right by a lead of k votes, or by the rule certify."""
-        loss, least = self._losses(k, max_draws)
-        found, best = self._estimate(self._chances(loss)), self._estimate(self._chances(least))
-        return found._replace(high=max(found.high, best.high))
+        return self._estimated(self._chances, k, max_draws)
 
     def decided(self, k: int | Certify, *, max_draws: int = MAX_DRAWS) -> Interval:
         """Compute the share of the steps that are decided right."""
-        lost, least = [self._sum(each) / self.total for each in self._losses(k, max_draws)]
-        found, best = self._estimate(1 - lost), self._estimate(1 - least)
-        return found._replace(high=max(found.high, best.high))
+        return self._estimated(self._decided, k, max_draws)
 
     def calls(self, k: int | Certify, *, max_draws: int = MAX_DRAWS) -> Interval:
         """Compute the expected number of samples of the run, flagged ones included."""
         votes = self._sum(self._table(k, max_draws).votes)
         return self._estimate(np.minimum(votes * self.replies[1], self.total * float(max_draws)))
 
-    def chance_by(self, loss: Array | Sequence[Sequence[float]], *, failed: int = 0, of_hard: int = 0) -> Interval:
+    def chance_by(self, loss: Array | Sequence[Sequence[float]], *, failed: int, of_hard: int) -> Interval:
         """Compute the chance that no step is lost by a strategy of its own losses.
 
         Args:
@@ -336,12 +332,16 @@ class StepRates:
     def _chances(self, loss: Array) -> Array:
         return np.exp(self._sum(np.log1p(-np.minimum(loss, 1 - 1e-15))))
 
-    def _losses(self, k: int | Certify, max_draws: int) -> tuple[Array, Array]:
-        """Return the chance that a step is lost if rare wrong replies differ as the samples say, and the least for any difference."""
-        loss = self._table(k, max_draws).loss
+    def _decided(self, loss: Array) -> Array:
+        return 1 - self._sum(loss) / self.total
+
+    def _estimated(self, right: Callable[[Array], Array], k: int | Certify, max_draws: int) -> Interval:
+        """Estimate a chance if rare wrong replies differ as the samples say; its high end is the highest for any difference."""
+        found = self._estimate(right(self._table(k, max_draws).loss))
         if isinstance(k, Certify):
-            return loss, loss
-        return loss, least_loss(k, self._most(k, max_draws))
+            return found
+        best = self._estimate(right(least_loss(k, self._most(k, max_draws))))
+        return found._replace(high=max(found.high, best.high))
 
     def _table(self, k: int | Certify, max_draws: int) -> RaceTable:
         most = self._most(k, max_draws)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, Unpack
 
 import msgspec
-from msgspec import structs
 
 from microagents.actors.registry import STRATEGIES, TASKS, unknown
 from microagents.actors.role import Strategy
@@ -97,11 +96,7 @@ async def compare(
     titles = [f"{_title(each)} (row {number} of {len(chosen)})" for number, each in enumerate(chosen, 1)]
     series = Series("comparison", dict(zip(titles, plans, strict=True)), Path(runs_dir), ended=ENDED)
     outcome, reason, results = await series.do(given, on_row)
-    judged = first.oracle_judges_result
-    rows = [
-        structs.replace(row_of(each.strategy, result, inputs, oracle_judges=judged), given=each.given)
-        for each, result in zip(chosen, results, strict=False)
-    ]
+    rows = [row_of(each.strategy, each.given, result, inputs) for each, result in zip(chosen, results, strict=False)]
     differing = {name for each in own for name in msgspec.json.decode(each, type=dict[str, Any])}
     common = {name: value for name, value in options_of_first.items() if name not in differing}
     return Comparison(

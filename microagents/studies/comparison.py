@@ -124,21 +124,21 @@ class Comparison(Struct, frozen=True, kw_only=True):
         return {**written, "models": list(self.models[""]) if len(self.models) == 1 else written["models"]}
 
 
-def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle_judges: bool) -> Row:
+def row_of(strategy: Strategy, given: str, result: Result, inputs: Sequence[Task]) -> Row:
     """Return the row of a strategy, from the result of its run.
 
     Args:
         strategy: the strategy.
+        given: the options of only this row.
         result: the result of its run.
         inputs: its inputs.
-        oracle_judges: whether a result without a verdict of its own is right if the oracle finds each of its decisions right.
     """
     account, outcome = result.account, result.outcome
     assert outcome in ("completed", "undecided", "failed", "refused", "stopped", "interrupted")
     repeat, completed = len(result.recorded), account.inputs_done
     failed = result.failed_inputs or ()
     results = [each for each in result.recorded if isinstance(each, dict)]
-    verdicts = _verdicts(result, inputs, completed, oracle_judges=oracle_judges)
+    verdicts = _verdicts(result, inputs)
     judging, solved = repeat, None
     if verdicts is not None:
         judging, solved = repeat - verdicts.count(None), verdicts.count(True)
@@ -152,7 +152,7 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
         strategy=result.strategy,
         k=strategy.deciding_votes,
         options=dump_options(strategy),
-        given="",
+        given=given,
         run_id=result.run_id,
         solved=solved,
         completed=completed,
@@ -202,20 +202,17 @@ def _mean_f1(inputs: Sequence[Task], values: Sequence[Any]) -> float | None:
     return None
 
 
-def _verdicts(
-    result: Result, inputs: Sequence[Task], completed: int, *, oracle_judges: bool
-) -> list[bool | None] | None:
+def _verdicts(result: Result, inputs: Sequence[Task]) -> list[bool | None] | None:
     """List which results are right: by gold values, their own ``correct`` or ``solved``, or their decisions; None if code cannot tell.
 
     Rows without a gold value are not judged.
     """
     if isinstance(inputs[0], RowTask) and inputs[0].gold:
         return [verdict_on(task, value) for task, value in zip(inputs, result.recorded, strict=True)]
-    verdicts = [verdict_of(each) for each in result.recorded]
-    if sum(each is not None for each in verdicts) == completed:
+    verdicts, account = [verdict_of(each) for each in result.recorded], result.account
+    if sum(each is not None for each in verdicts) == account.inputs_done:
         return [each is True for each in verdicts]
-    account = result.account
-    if not oracle_judges or account.errors is None or account.checked < account.decided:
+    if not inputs[0].oracle_judges_result or account.errors is None or account.checked < account.decided:
         return None
     wrong = _inputs_with_an_error(result) if account.errors else set[int]()
     if wrong is None:

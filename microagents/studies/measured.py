@@ -127,8 +127,6 @@ def _fitted(target: float, weighed: Sequence[tuple[float, bool]]) -> float | Non
 class Chances(Struct, frozen=True, kw_only=True):
     """Chances that all steps of a task are decided right by one rule."""
 
-    k: int | None
-    """None with the rule certify."""
     independent: float
     """If all steps had the mean error rate."""
     measured: Proportion
@@ -479,7 +477,6 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         rates, scale = self.rates(self.total if is_input else steps), self.total if is_input else 1
         calls = rates.calls(k, max_draws=max_draws)
         return Chances(
-            k=k if isinstance(k, int) else None,
             independent=chance_of(self.lost_if_independent(k), steps),
             measured=proportion_of((rates.decided if is_input else rates.chance)(k, max_draws=max_draws)),
             calls=calls.mid / scale,

@@ -14,7 +14,6 @@ from msgspec import Struct, structs
 
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
-from microagents.elections.betting import sure_votes
 from microagents.elections.laws import (
     Proportion,
     chance_of,
@@ -26,7 +25,7 @@ from microagents.elections.laws import (
 )
 from microagents.elections.race_tables import ERRORS, Array, equal_rates, race_table
 from microagents.elections.races import race_end
-from microagents.elections.rules import Certify
+from microagents.elections.rules import Certify, Tally
 from microagents.elections.step_rates import HARD, MAX_K, Interval, StepRates
 from microagents.models.model import ModelSpec
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
@@ -518,26 +517,32 @@ class _Planned:
         return f"{count:,} draws{cost}"
 
     @cached_property
-    def tried(self) -> list[Chances]:
-        """Chances up to the first k that is enough, else that no larger one betters; the last `ROWS`. Of one k if only that is wanted."""
-        if self.wanted.k is not None:
-            return [self.found.chances(self.wanted.k, self.total)]
-        tried = [self.found.chances(k, self.total) for k in range(1, (self.least_k or MAX_K) + 1)]
-        if self.least_k is None:
-            # From some k on the cap loses more than the lead gains.
-            most = max(each.measured.share for each in tried)
-            enough = [at for at, each in enumerate(tried) if each.measured.share >= most - LEAST_GAIN]
-            tried = tried[: enough[0] + 1]
-        return tried[-ROWS:]
+    def tried(self) -> dict[int, Chances]:
+        """Chances by the ks that are shown."""
+        return {k: self.found.chances(k, self.total) for k in self._ks}
 
-    @cached_property
-    def least_k(self) -> int | None:
-        """Find the smallest k that is enough, or else that is under `condition`; None if there is none."""
-        tried = product((self._low, self._low_if), range(1, MAX_K + 1))
-        return next((k for low, k in tried if low(k) >= self.target), None)
+    @property
+    def _ks(self) -> Sequence[int]:
+        """The wanted k; else the last `ROWS` up to the first that is enough, or is under `condition`, or that no other betters."""
+        if self.wanted.k is not None:
+            return [self.wanted.k]
+        ks = range(1, MAX_K + 1)
+        tried = product((self._low, self._low_if), ks)
+        last = next((k for low, k in tried if low(k) >= self.target), None)
+        if last is None:  # from some k on the cap loses more than the lead gains
+            shares = [self._chance(self.rates, k).mid for k in ks]
+            least = max(shares) - LEAST_GAIN
+            last = next(k for k, share in zip(ks, shares, strict=True) if share >= least)
+        return ks[:last][-ROWS:]
 
     def planned(
-        self, strategy: Stepwise, chance: Proportion, calls: float, *, at_once: int, paid: float = 1.0
+        self,
+        strategy: Stepwise,
+        chance: Proportion,
+        calls: float,
+        *,
+        independent: float | None = None,
+        paid: float = 1.0,
     ) -> PlannedRun:
         """Build the row of a strategy.
 
@@ -545,10 +550,10 @@ class _Planned:
             strategy: the strategy.
             chance: its chance.
             calls: expected number of calls.
-            at_once: number of votes that a step asks for at once.
+            independent: the chance by its law if every step had the mean error rate.
             paid: cost of a call in votes: more than 1 if some are rollouts.
         """
-        waits_s = self._pace_s(strategy, at_once)
+        waits_s = self._pace_s(strategy)
         least_s, limit = self._least_s(paid * calls)
         duration_s = None if waits_s is None else max(self.total * waits_s, least_s)
         changed = strategy.model_dump(exclude_defaults=True, exclude={"k"})
@@ -558,6 +563,7 @@ class _Planned:
             k=strategy.deciding_votes,
             options={name: str(value) for name, value in changed.items()},
             chance=chance,
+            independent=independent,
             calls=calls,
             cost_usd=None if self.found.call_usd is None else self.found.call_usd * paid * calls,
             duration_s=duration_s,
@@ -574,14 +580,14 @@ class _Planned:
             [(60 * calls * of_call[name] / most, name) for name, most in limits if name in of_call], default=(0.0, "")
         )
 
-    def _pace_s(self, strategy: Stepwise, at_once: int) -> float | None:
+    def _pace_s(self, strategy: Stepwise) -> float | None:
         """Simulate some steps with the measured latency and errors; returns the seconds of a step, None without a latency.
 
         If steps open on guesses, a step waits only for its first vote, and wrong guesses cost time: no law gives their number.
         """
         if self.found.latency is None:
             return None
-        steps = min(self.total, TIMED_CALLS // at_once)
+        steps = min(self.total, TIMED_CALLS // Tally(strategy.default_rule).votes_needed)
         timed = simulate(
             simulated_rates(self.found, self.total), steps, strategy, 1, concurrency=self.wanted.concurrency
         )
@@ -597,11 +603,8 @@ def _rank(run: PlannedRun) -> tuple[bool, bool, float, float]:
 def _by_lead(model: _Planned, _: Task | None) -> Iterator[PlannedRun]:
     """Yield votes ahead by k, alone and with certificates by the model's probabilities, which elect the same replies for fewer calls."""
     number = model.found.total if model.found.of_inputs else model.total
-    for each in model.tried:
-        k = each.k or 1
-        run = structs.replace(
-            model.planned(Maker(k=k), each.measured, each.calls, at_once=k), independent=each.independent
-        )
+    for k, each in model.tried.items():
+        run = model.planned(Maker(k=k), each.measured, each.calls, independent=each.independent)
         yield run
         less = 1 - model.found.spared_of(k, number) * model.total / number / run.calls
         if less < 1:
@@ -615,8 +618,7 @@ def _by_test(model: _Planned, _: Task | None) -> Iterator[PlannedRun]:
         return
     rule = Maker(rule="certify")
     each = model.found.chances(Certify(rule.level), model.total)
-    planned = model.planned(rule, each.measured, each.calls, at_once=sure_votes(0, rule.level))
-    yield structs.replace(planned, independent=each.independent)
+    yield model.planned(rule, each.measured, each.calls, independent=each.independent)
 
 
 def _is_simulated(model: _Planned, task: Task | None) -> bool:
@@ -628,11 +630,10 @@ def _is_simulated(model: _Planned, task: Task | None) -> bool:
 
 def _by_ladder(model: _Planned, task: Task | None) -> Iterator[PlannedRun]:
     """Yield a ladder above the last k that was tried."""
-    rates, last = model.rates, model.tried[-1].k or 1
+    last = max(model.tried)
     ladder = "lookahead,judge" if _is_simulated(model, task) else "judge"
-    p = round(min(MOST_P, max(LEAST_P, rates.p_ordinary)), 4)
-    climbing = Maker(k=last, ladder=ladder, p=p, horizon=_horizon(model))
-    yield _by_simulation(model, rates, climbing, last, race_table(last).loss)
+    p = round(min(MOST_P, max(LEAST_P, model.rates.p_ordinary)), 4)
+    yield _by_simulation(model, Maker(k=last, ladder=ladder, p=p, horizon=_horizon(model)), race_table(last).loss)
 
 
 def _by_lookahead(model: _Planned, task: Task | None) -> Iterator[PlannedRun]:
@@ -641,7 +642,7 @@ def _by_lookahead(model: _Planned, task: Task | None) -> Iterator[PlannedRun]:
         return
     lead = Lead(horizon=_horizon(model))
     lost = [[_lead_lost(float(error), lead)] for error in ERRORS]
-    yield _by_simulation(model, model.rates, lead, lead.samples, lost)
+    yield _by_simulation(model, lead, lost)
 
 
 def _horizon(model: _Planned) -> int:
@@ -664,9 +665,9 @@ def _lead_lost(rate: float, lead: Lead) -> float:
     return wrong + (1 - wrong - right) * race_won(rate, lead.margin)
 
 
-def _by_simulation(model: _Planned, rates: StepRates, strategy: Stepwise, at_once: int, loss: Losses) -> PlannedRun:
+def _by_simulation(model: _Planned, strategy: Stepwise, loss: Losses) -> PlannedRun:
     """Plan a strategy that climbs. A law bounds its losses at ordinary steps; at hard ones, and for its calls, the engine is run."""
-    found, total = model.found, model.total
+    found, total, rates = model.found, model.total, model.rates
     steps = min(AT_ONCE, total)
     runs, at_once_all = ceil(SAMPLED / steps), strategy.model_copy(update={"known_inputs": True})
     as_measured = simulate(simulated_rates(found, total, timed=False), steps, at_once_all, runs)
@@ -674,15 +675,13 @@ def _by_simulation(model: _Planned, rates: StepRates, strategy: Stepwise, at_onc
     if rates.hard_found:
         # Where all steps were sampled, the hard ones stand where they were found: rollouts may meet several, or one at a time.
         share = HARD_SHARE if rates.unseen else 0.0
-        tried, tries = simulated_rates(found, total, hard=share, timed=False), runs if share else 2 * runs
-        for seed in range(tries):
-            errors, _ = tried.draw(seed, steps)
-            of_hard += int((errors >= HARD).sum())
-        failed = min(simulate(tried, steps, at_once_all, tries).lost, of_hard)
+        tries = runs if share else 2 * runs
+        tried = simulate(simulated_rates(found, total, hard=share, timed=False), steps, at_once_all, tries)
+        failed, of_hard = min(tried.lost, tried.hard), tried.hard
     calls = total * as_measured.calls / steps
     chance = proportion_of(rates.chance_by(loss, failed=failed, of_hard=of_hard))
     paid = 1 + (strategy.horizon - 1) * as_measured.rollouts / as_measured.calls
-    return model.planned(strategy, chance, calls, at_once=at_once, paid=paid)
+    return model.planned(strategy, chance, calls, paid=paid)
 
 
 def _notes(model: _Planned, task: Task | None, runs: Sequence[PlannedRun]) -> Iterator[str]:

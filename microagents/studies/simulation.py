@@ -43,14 +43,12 @@ class SimulatedRates(Struct, frozen=True, kw_only=True):
     """The median in seconds, and the standard deviation of the logarithm; 0 for a model that answers at once."""
 
 
-def simulated_rates(
-    found: ModelMeasurement, total: int | None = None, *, hard: float = 0.0, timed: bool = True
-) -> SimulatedRates:
+def simulated_rates(found: ModelMeasurement, total: int, *, hard: float = 0.0, timed: bool = True) -> SimulatedRates:
     """Take the data of a simulated model from a measurement.
 
     Args:
         found: the measurement.
-        total: number of steps of the run, by default the measured task's.
+        total: number of steps of the run.
         hard: share of the steps that are replaced by hard ones.
         timed: whether it takes the measured time, rather than to answer at once.
     """
@@ -71,6 +69,8 @@ class Simulation(Struct, frozen=True, kw_only=True):
     """Number of runs that ended undecided."""
     steps: float
     """Mean number of steps that a run has done."""
+    hard: int
+    """Number of hard steps of all runs, done or not."""
     lost: int
     """Number of wrong and of undecided decisions in all runs."""
     calls: float
@@ -148,21 +148,22 @@ def simulate(
     if not isinstance(strategy, Stepwise):
         raise InvalidUsage(f"{type(strategy).__name__} decides no steps of a chain, so it cannot be simulated")
 
-    async def one(seed: int) -> tuple[Result, float]:
-        task = SimulatedChain(length=steps)
-        model = _MeasuredModel(of, of.draw(seed, steps), task, seed)
+    async def one(seed: int) -> tuple[Result, float, int]:
+        task, rates = SimulatedChain(length=steps), of.draw(seed, steps)
+        model = _MeasuredModel(of, rates, task, seed)
         result = await run(task, models=model, strategy=strategy, seed=seed, runs_dir=None, concurrency=concurrency)
-        return result, asyncio.get_running_loop().time()  # it began at 0
+        ended_s = asyncio.get_running_loop().time()  # it began at 0
+        return result, ended_s, int((rates[0] >= HARD).sum())
 
-    timed = [run_virtual(one(seed)) for seed in range(runs)]
-    results = [result for result, _ in timed]
+    results, durations_s, hard = zip(*[run_virtual(one(seed)) for seed in range(runs)], strict=True)
     return Simulation(
         runs=runs,
         success=proportion(sum(each.outcome == "completed" and each.account.errors == 0 for each in results), runs),
         undecided=sum(each.outcome == "undecided" for each in results),
         steps=fmean(each.account.steps for each in results),
+        hard=sum(hard),
         lost=sum((each.account.errors or 0) + len(each.account.undecided_at) for each in results),
         calls=fmean(each.calls for each in results),
         rollouts=fmean(each.account.samples for each in results),
-        duration_s=fmean(ended_s for _, ended_s in timed),
+        duration_s=fmean(durations_s),
     )

@@ -134,11 +134,11 @@ def test_of_a_row_that_has_not_ended_nothing_is_said_per_input_and_an_unknown_co
     result = run_sync([SMALL, SMALL], models=MODEL, strategy="single-shot", runs_dir=None)
     cut = Account(inputs=2, inputs_done=1, calls=1)
     part = structs.replace(result, outcome="interrupted", recorded=[result.value[0], None], account=cut)
-    row = row_of(SingleShot(), part, [SMALL, SMALL], oracle_judges=False)
+    row = row_of(SingleShot(), "", part, [SMALL, SMALL])
     assert (row.completed, row.repeat, row.calls) == (1, 2, 1)
     assert (row.rate, row.low, row.high, row.calls_per_input, row.cost_per_input) == (None,) * 5
     unpriced = structs.replace(result, account=structs.replace(result.account, cost_usd=None))
-    row = row_of(SingleShot(), unpriced, [SMALL, SMALL], oracle_judges=False)
+    row = row_of(SingleShot(), "", unpriced, [SMALL, SMALL])
     assert (row.cost_usd, row.cost_per_input, row.calls_per_input) == (None, None, 1.0)
 
 

@@ -87,7 +87,7 @@ def test_lead_and_a_ladder_succeed_as_often_as_their_rows_say() -> None:
     best = plan(TASK, [made(total=100)], steps=100, target=0.9).best
     assert best is not None
     assert not best.options  # by assumption alone no strategy goes before votes that a law judges
-    done = simulate(simulated_rates(found), 60, Lead(speculate=False), 40)
+    done = simulate(simulated_rates(found, found.total), 60, Lead(speculate=False), 40)
     assert done.success.low <= lead.chance.high
     assert lead.chance.low <= done.success.high
     assert done.calls == pytest.approx(lead.calls, rel=0.2)
@@ -105,8 +105,8 @@ def test_rows_of_lead_take_the_errors_and_the_horizon_of_measured_rollouts() -> 
     steps = [structs.replace(each, rollouts=rollouts) for each in (*easy.steps[:hard], *wrong, *easy.steps[hard + 1 :])]
     found = structs.replace(easy, steps=tuple(steps))
     assert (found.hard, found.ahead, found.horizon) == ([hard], (0.1, 0.3), 3)
-    assert simulated_rates(found).ahead == (0.1, 0.3)
-    assert (easy.ahead, simulated_rates(easy).ahead) == ((), (0.5, 0.1))
+    assert simulated_rates(found, found.total).ahead == (0.1, 0.3)
+    assert (easy.ahead, simulated_rates(easy, easy.total).ahead) == ((), (0.5, 0.1))
     planned = plan(Drift(length=60), [found], target=0.9)  # rollouts may pass the ceiling of single replies
     assert {run.options["horizon"] for run in planned.runs if run.independent is None} == {"3"}
     assert "there a rollout from 1, 2, ... steps before errs in 0.10, 0.30, as measured" in " ".join(
@@ -163,7 +163,7 @@ def test_a_simulation_lasts_as_long_as_the_calls_of_the_measurement() -> None:
     again = measured_from(Path("runs"), found.run_id)
     assert again == found
     strategy = Maker(k=1, speculate=False)
-    simulation = simulate(simulated_rates(found), 50, strategy, 10)
+    simulation = simulate(simulated_rates(found, found.total), 50, strategy, 10)
     mean_s = found.latency.p50 * exp(found.latency.sigma**2 / 2)
     assert simulation.duration_s == pytest.approx(50 * mean_s, rel=0.1)
     assert only("sim:perfect", steps=10).latency is None
@@ -242,7 +242,7 @@ def test_a_run_with_measured_errors_draws_the_rate_of_each_step() -> None:
     assert at_3.independent > 0.95
     assert at_3.measured.low <= true <= at_3.measured.high
     assert at_3.measured.share < 0.5
-    done = simulate(simulated_rates(found), 300, Maker(k=3, speculate=False), 30)
+    done = simulate(simulated_rates(found, found.total), 300, Maker(k=3, speculate=False), 30)
     assert done.success.low <= at_3.measured.share <= done.success.high
 
 
