@@ -400,7 +400,7 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
             shown = self._votes()
             if advice := wordings(self.tally, self.prose):
                 shown = f"{shown}; {advice}"
-            elif self.open_fields:
+            elif self.tally and self.open_fields:
                 shown = open_votes(self.tally, self.open_fields)
             elif len(replies) >= MANY_VOTES and all(votes == 1 for _, votes in self.tally):
                 shown = disagreement(replies) or shown

@@ -43,6 +43,8 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 _SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, object_pairs_hook=_object)
 """Finds the end of a value, and refuses duplicate keys. It keeps numbers as text, so that no digit is lost; msgspec decodes the value."""
 
+_MARKUP = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>|(?:</s>|<\|\w{1,40}\|>|<end_of_turn>)\s*\Z", re.DOTALL)
+"""Marks of chat templates around a reply: thoughts in front of it, and the token at its end."""
 _FLAT = re.compile(r"[][0-9., -]+(?=\n|\Z)")
 """The rest of a line without keys and texts: it is one value if msgspec accepts it, in a sixth of the scanner's time."""
 
@@ -52,13 +54,14 @@ def parse(text: str, reply: type[A], form: Format = "lines", reading: Reading = 
 
     ``lines``: the last line ``name = <JSON>`` of every field, after any amount of free text. ``json``: one JSON object at the end, after
     free text or inside a code fence: the outermost one that decodes. With the reading ``last``, the last ``name = <JSON>`` of every field,
-    or the last JSON object, anywhere in the text.
+    or the last JSON object, anywhere in the text. Thoughts in tags at the beginning, and the token of a template at the end, are no text.
 
     Raises:
         Malformed: a field is missing or is not JSON of its type, or, in the strict reading, other text follows.
     """
     if len(text) > MAX_REPLY_CHARS:
         raise Malformed(f"longer than {MAX_REPLY_CHARS} characters")
+    text = _MARKUP.sub("", text)
     if form == "json":
         read = _parse_json(text, reply, reading)
     else:

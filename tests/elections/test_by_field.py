@@ -187,6 +187,15 @@ async def test_an_open_row_says_which_fields_are_open_with_their_votes() -> None
     assert " x 0" in failed.reason
 
 
+async def test_an_open_row_without_a_valid_reply_says_so() -> None:
+    async def unformed(_: Call) -> str:
+        return "I do not know."
+
+    result = await run(Fill.rows([{"n": 1}]), models=unformed, strategy="maker", max_draws=4)
+    (failed,) = result.failed_inputs or ()
+    assert "after 4 draws (no valid reply; 4 flagged" in str(failed.reason)
+
+
 def test_the_leader_of_an_open_row_has_the_most_frequent_value_of_each_field() -> None:
     verdict = counted([*SCATTERED[:3], place("c", "Y")])
     assert (verdict.outcome, verdict.winner) == ("undecided", b'{"street":"A","city":"Y","note":"one"}')

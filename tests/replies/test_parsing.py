@@ -45,6 +45,23 @@ def test_a_name_within_another_name_or_a_sentence_is_no_assignment() -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "behind"),
+    [
+        ("<think>\nx = 2</think>", ""),
+        (" <thinking>so 2\n</thinking>", "<|im_end|>"),
+        ("<reasoning></reasoning>", "\n</s>\n"),
+        ("", "<end_of_turn>"),
+    ],
+)
+@pytest.mark.parametrize("reading", get_args(Reading))
+def test_the_marks_of_a_template_around_a_reply_are_no_text(before: str, behind: str, reading: Reading) -> None:
+    for form, written in (("lines", "x = 1"), ("json", '{"x": 1}')):
+        assert parse(f"{before}{written}{behind}", Whole, form, reading) == Whole(x=1)
+    within = "<think> or </think>, </s>"
+    assert parse(f'x = "{within}"', Text, "lines", reading) == Text(x=within)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         f"x = 1\n{said}"
