@@ -55,8 +55,8 @@ def test_a_name_within_another_name_or_a_sentence_is_no_assignment() -> None:
 )
 @pytest.mark.parametrize("reading", get_args(Reading))
 def test_the_marks_of_a_template_around_a_reply_are_no_text(before: str, behind: str, reading: Reading) -> None:
-    for form, written in (("lines", "x = 1"), ("json", '{"x": 1}')):
-        assert parse(f"{before}{written}{behind}", Whole, form, reading) == Whole(x=1)
+    assert parse(f"{before}x = 1{behind}", Whole, "lines", reading) == Whole(x=1)
+    assert parse(f'{before}{{"x": 1}}{behind}', Whole, "json", reading) == Whole(x=1)
     within = "<think> or </think>, </s>"
     assert parse(f'x = "{within}"', Text, "lines", reading) == Text(x=within)
 
