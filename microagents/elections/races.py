@@ -1,7 +1,12 @@
-"""One election in figures: how a race of the right reply against one rival ends under a rule and a cap, and after how many draws."""
+"""One election in figures: how a race of the right reply against one rival ends under a rule and a cap, and after how many draws.
+
+Votes by field are a race of each field: the row ends once all of them lead by k at the same time. There is no closed form, so they are
+simulated; where samples err in several fields together, that is far off: hold votes on a pilot of rows instead.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -12,6 +17,8 @@ from microagents.elections.rules import FirstToAheadBy, Rule, Tally
 F = TypeVar("F", float, NDArray[np.float64])
 EXACT = 1e-40
 """A race is followed until so little of it is open: one step of the longest task."""
+ROWS = 20_000
+"""Number of simulated rows: a share of .5 is known to .007 (95 %), one of .99 to .0014."""
 
 
 class RaceEnd(NamedTuple, Generic[F]):
@@ -77,3 +84,23 @@ def _end(rule: Rule, right: int, rival: int) -> str:
     if rule.winner(tally) == 0:
         return "right"
     return "wrong"
+
+
+def row_end(right: Sequence[float], k: int, max_draws: int) -> RaceEnd[float]:
+    """Simulate how votes by field end, if fields err independently, always with the same random numbers. A row with a wrong field is wrong.
+
+    Args:
+        right: for each field the probability that a sample has it right.
+        k: the lead at which all fields end.
+        max_draws: the cap of an election.
+    """
+    rng, leads = np.random.default_rng(0), np.zeros((ROWS, len(right)), np.int64)
+    all_right = draws = 0
+    for _ in range(max_draws):
+        draws += len(leads)
+        leads += np.where(rng.random(leads.shape) < right, 1, -1)
+        has_ended = (abs(leads) >= k).all(1)
+        all_right += int((leads[has_ended] > 0).all(1).sum())
+        leads = leads[~has_ended]
+    wrong = ROWS - len(leads) - all_right
+    return RaceEnd(right=all_right / ROWS, wrong=wrong / ROWS, undecided=len(leads) / ROWS, draws=draws / ROWS)

@@ -15,10 +15,9 @@ from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.certainty import audited_of
-from microagents.elections.field_laws import row_end
 from microagents.elections.laws import Proportion, chance_of, proportion, race_won
 from microagents.elections.race_tables import MAX_DRAWS
-from microagents.elections.races import race_end
+from microagents.elections.races import race_end, row_end
 from microagents.elections.rules import ORDERS, Certify
 from microagents.elections.step_rates import Interval, SeenStep, StepRates, ends_of, mean_errors, trend_chance
 from microagents.journal.messages import Promise

@@ -209,17 +209,18 @@ def plan(
         found = _by_models(task, models, wanted)
     if not repeat:
         return found
-    by_law = [run for run in found.runs if run.independent is not None]
-    row = next((run for run in by_law if run.k == k), None) or found.best or by_law[-1]
+    votes = [run for run in found.runs if run.k is not None and run.independent is not None]
+    row = next((run for run in votes if run.k == k), None) or found.best or votes[-1]
     of_row = {each.model: each for each in models}
-    rates = (
-        by.simulated()
-        if isinstance(by, Rates)
-        else simulated_rates(of_row[row.models[0]] if given is None else models[0], total)
-    )
-    walked = given or (
-        Lead() if row.strategy == "lead" else validated(Maker, "the plan", {"k": row.k or Maker().k, **row.options})
-    )
+    if isinstance(by, Rates):
+        rates = by.simulated()
+    else:
+        rates = simulated_rates(of_row[row.models[0]] if given is None else models[0], total)
+    walked: Strategy = Lead()
+    if given is not None:
+        walked = given
+    elif row.strategy == "maker":
+        walked = validated(Maker, "the plan", {"k": row.k or Maker().k, **row.options})
     simulated = simulate(rates, total, walked, repeat, concurrency=concurrency)
     return structs.replace(found, simulation=simulated)
 

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from microagents import run
 from microagents.elections.election import input_of
-from microagents.elections.field_laws import row_end
 from microagents.elections.laws import wilson_interval
+from microagents.elections.races import row_end
 from microagents.journal.messages import RecordedDecision
 from tests.benchmarks.fields import ErrsByField, Setting, task_of
 from tests.benchmarks.harness import options_of

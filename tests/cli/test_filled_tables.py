@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from microagents.base.messages import address_of, resolve
-from microagents.elections.field_laws import row_end
+from microagents.elections.races import row_end
 from microagents.replies.chat import Reply, decoder_of, json_form
 from microagents.runs.settings import validated
 from microagents.tasks.rows import FillTable, reply_with

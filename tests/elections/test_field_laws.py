@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from microagents.elections.field_laws import row_end
+from microagents.elections.races import row_end
 
 RACES, MOST = 20_000, 60
 

@@ -157,6 +157,18 @@ def test_a_run_whose_every_step_was_sampled_is_planned_by_its_own_steps() -> Non
 
 
 @pytest.mark.slow
+def test_the_marked_row_is_simulated_unless_another_is_asked_for() -> None:
+    found = planted(lambda _: 0.02, steps=60)
+    planned = plan(None, [found], steps=60, target=0.5, repeat=3)
+    assert planned.best is not None
+    assert planned.simulation is not None
+    assert planned.simulation.calls == pytest.approx(planned.best.calls, rel=0.3)
+    asked = plan(None, [found], steps=60, target=0.5, k=4, repeat=3).simulation
+    assert asked is not None
+    assert asked.calls == pytest.approx(found.chances(4, 60).calls, rel=0.3)
+
+
+@pytest.mark.slow
 def test_a_simulation_lasts_as_long_as_the_calls_of_the_measurement() -> None:
     found = only("sim:perfect@latency=0.05,sigma=0.4", task=Drift(length=100), steps=100)
     assert found.latency is not None
