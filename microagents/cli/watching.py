@@ -105,7 +105,7 @@ def answered_in_terminal(watched: Watched, result: Result, runs_dir: Path, *, st
 def _ask_person(waiting: WaitingCall, run_id: str, runs_dir: Path) -> bool:
     """Ask for the words until they are right; returns whether something was said."""
     typer.echo(
-        printable(f"{waiting.path.partition('/call/')[0]}: {waiting.asked.question} {waiting.call.key_text():.1000}"),
+        printable(f"{waiting.path.partition('/call/')[0]}: {waiting.asked.question} {waiting.call.shown(1000)}"),
         err=True,
     )
     typer.echo(f"Say {', or '.join(waiting.asked.words)}; or press Enter to leave it open.", err=True)

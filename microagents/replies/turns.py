@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -12,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.base.foreign_text import fenced, visible
+from microagents.base.foreign_text import bounded, fenced, visible
 from microagents.replies.media import Media, checked_files
 
 W = TypeVar("W")
@@ -31,6 +32,11 @@ class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
     def key_text(self) -> str:
         """Return the call as text that is equal for equal calls, whatever the order of its arguments."""
         return canonical({"tool": self.tool, "arguments": self.arguments})
+
+    def shown(self, most: int = sys.maxsize) -> str:
+        """Write the call as in Python, on one line, for a person; a note says how much is left out of more than ``most`` characters."""
+        given = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in self.arguments.items()]
+        return " ".join(bounded(f"{self.tool}({', '.join(given)})", most).split())
 
 
 class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):

@@ -9,6 +9,7 @@ from rich.tree import Tree
 
 from microagents.cli.views.lines import branch, draw, flags_text, one_line
 from microagents.cli.views.parts import Sections
+from microagents.replies.turns import ToolCall
 from microagents.runs.words.money import Price
 from microagents.systems.agents.notes import ActionRecord, AgentRecord, CallRecord
 
@@ -29,7 +30,7 @@ def _action(action: ActionRecord, price: Price) -> Tree:
     paid = f"{price(action.cost_usd)}{_seconds(action.decided_ms)}"
     head = f"{place}  {action.outcome} {':'.join(votes)}{flags_text(action.flags)}, {paid}"
     if action.result is not None:
-        head += f": the end, {_text(action.result)}"
+        head += f": the end, {json.dumps(action.result, ensure_ascii=False)}"
     return branch(head, below=map(_call, action.calls))
 
 
@@ -40,7 +41,7 @@ def _call(call: CallRecord) -> Tree:
     outcome += _seconds(call.ended_ms)
     if call.observation is not None:
         outcome += f": {call.observation}"
-    return branch(f"{call.effect or 'no such tool'}  {call_text(call.tool, call.arguments)}", outcome)
+    return branch(f"{call.effect or 'no such tool'}  {_call_text(call)}", outcome)
 
 
 def print_calls(parts: Sections, calls: Sequence[CallRecord]) -> None:
@@ -49,7 +50,7 @@ def print_calls(parts: Sections, calls: Sequence[CallRecord]) -> None:
         notes = [*_notes(call)]
         if call.effect != "read_only":
             notes.insert(0, f"the key of the effect is {call.key}")
-        title = f"{call.effect or 'no such tool'}: {call_text(call.tool, call.arguments)}"
+        title = f"{call.effect or 'no such tool'}: {_call_text(call)}"
         ended = f"{call.outcome}{_seconds(call.ended_ms)}"
         parts.add(f"{title}: {ended}", call.observation or "", "; ".join(notes))
 
@@ -61,14 +62,8 @@ def _notes(call: CallRecord) -> Iterator[str]:
         yield f"a person: {call.person}"
 
 
-def call_text(tool: str, arguments: dict[str, object]) -> str:
-    """Write a call as in Python."""
-    given = [f"{name}={_text(value)}" for name, value in arguments.items()]
-    return one_line(f"{tool}({', '.join(given)})")
-
-
-def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _call_text(call: CallRecord) -> str:
+    return one_line(ToolCall(call.tool, call.arguments).shown())
 
 
 def _seconds(after_ms: int | None) -> str:

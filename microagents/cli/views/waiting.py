@@ -8,7 +8,7 @@ import typer
 
 from microagents.base.errors import InvalidUsage
 from microagents.cli.reporting import echo, json_text, say
-from microagents.cli.views.agent import call_text, draw_agent
+from microagents.cli.views.agent import draw_agent
 from microagents.cli.views.decision import cell_lines
 from microagents.elections.election import input_of
 from microagents.journal.sharded import reader_of
@@ -80,7 +80,7 @@ def _show(runs_dir: Path, each: WaitingPlace) -> dict[str, str]:
     for value, votes in asked.tally:
         say(f"{counted(votes, 'vote')} for {json_text(value)}")
     for made in waits:
-        say(f"{shown.asked[0]} {call_text(made.tool, made.arguments)}")
+        say(f"{shown.asked[0]} {made.shown()}")
     echo(f"Say {' or '.join(shown.asked[1:])}; Enter leaves it open, q ends.")
     return {}
 

@@ -304,7 +304,7 @@ class Acting:
 
     async def _affect(self, step: ChainStep, number: int, call: ToolCall, noted: CallRecord) -> Observation:
         """Make a call that changes the world, once it is approved, if it has to be."""
-        at, shown = f"step/{step.number}/call/{number}", f"{call.key_text():.300}"
+        at, shown = f"step/{step.number}/call/{number}", call.shown(300)
         if await self._work.recorded(making_at(at, 1)) is None:
             withheld = await self._withheld(step, call, at, shown)
             if withheld is not None:

@@ -67,8 +67,10 @@ def test_a_person_is_asked_once_the_agent_insists_also_after_a_resume(words: tup
     calls: Any = (FIRST, ("read", {}), ("read", {}), EQUAL, FIRST)
     result = act(*calls)
     assert (result.outcome, len(done())) == ("undecided", 1)
-    assert "0/step/4/call/0/approval" in str(result.reason)
-    assert "was made at action 1, and waits for an approval to be made once more" in str(result.reason)
+    said = (
+        "0/step/4/call/0/approval: refund(order=7) was made at action 1, and waits for an approval to be made once more"
+    )
+    assert said in str(result.reason)
     assert microagents("decide", "r", "step/4", *words).code == COMPLETED
     assert act(*calls).outcome == "completed"
     assert len(done()) == made
