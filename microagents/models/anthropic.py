@@ -99,12 +99,12 @@ class AnthropicModel(HttpModel):
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         prompt, history = self._opened(call.prompt, call.contents)
         system: Any = prompt.system
-        mark = {"cache_control": CACHED} if self._is_cached(prompt) else {}
+        mark = {"cache_control": CACHED} if self.caches.takes_static(prompt) else {}
         user = self.form.content(prompt.user_parts, prompt.files, call.contents, mark if prompt.static_chars else {})
         if mark and not prompt.static_chars:
             system = [{"type": "text", "text": system, **mark}]
         messages = messages_of(history, {"role": "user", "content": user})
-        if history.turns and self._may_be_cached(prompt.size):
+        if history.turns and self.caches.takes(prompt.size):
             _mark_last(messages[-1])  # the next step reads from the cache what this one ends with
         content: dict[str, Any] = {"model": self.model, "messages": messages}
         if prompt.tools:

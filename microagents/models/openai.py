@@ -144,7 +144,7 @@ class OpenAIWire(HttpModel):
                 f"{self._cache_key}/{call.id.election.input}" if is_apart else self._cache_key
             )
         # Else the changing part is written into the cache, too, for a higher price; the next step of a conversation reads it.
-        if not self._caches_whole(call.prompt):
+        if not self.caches.takes_whole(call.prompt):
             parameters["prompt_cache_options"] = {"mode": "explicit"}
         return {name: value for name, value in parameters.items() if value is not None} | self._for_mass(call)
 
@@ -292,7 +292,7 @@ class OpenAIModel(OpenAIWire):
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
         prompt, history = self._opened(by_letter(call) if self._weighs else call.prompt, call.contents)
-        if "prompt_cache_options" in parameters and self._is_cached(prompt):
+        if "prompt_cache_options" in parameters and self.caches.takes_static(prompt):
             messages = self._messages(prompt, call.contents)
         else:
             user = self.form.content(prompt.user_parts, prompt.files, call.contents)

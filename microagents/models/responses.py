@@ -74,7 +74,7 @@ class ResponsesModel(OpenAIWire):
         prompt, history = self._opened(call.prompt, call.contents)
         further = list(responses_input(history))
         content: dict[str, Any] = {"model": self.model, "input": prompt.user}
-        if "prompt_cache_options" in parameters and self._is_cached(prompt):
+        if "prompt_cache_options" in parameters and self.caches.takes_static(prompt):
             content["input"] = [*self._messages(prompt, call.contents), *further]
         else:
             if further or prompt.files:

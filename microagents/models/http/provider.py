@@ -25,6 +25,7 @@ from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.batch_client import BatchClient, BatchTerms
 from microagents.models.http.batch_wires import BatchWire
+from microagents.models.http.cached_prefixes import AUTO, CachedPrefixes
 from microagents.models.http.events import found_in
 from microagents.models.http.histories import REASONING_FIELDS, History, opened
 from microagents.models.http.media_parts import PartForm, most_file_tokens, refusal_of
@@ -63,8 +64,8 @@ from microagents.models.http.spec_options import (
     other_model,
     refuse_ended,
 )
-from microagents.models.http.staggering import AUTO, OFF, ON, Staggering
-from microagents.models.http.usage import CHARS_PER_TOKEN, Meter
+from microagents.models.http.staggering import Staggering
+from microagents.models.http.usage import Meter
 from microagents.models.model import Model, Most, most_tokens
 from microagents.models.prices import BATCH, Tariff, flat_tariff, tariff_of
 from microagents.models.rates import Rate, rates_of
@@ -179,9 +180,7 @@ class HttpModel(Model, ABC):
         self._substitutes = Substitutes(self.name, known, (self.effort_name,) if "effort" in options else ())
         self._by = f"{self.name} at {self.base_url.partition('?')[0]}"
         self._cache_key: str | None = None
-        self._stagger = options.get("stagger", AUTO)
-        if self._stagger not in (ON, OFF, AUTO):
-            raise InvalidUsage(f"stagger={self._stagger!r} is not {ON}, {OFF} or {AUTO}")
+        self.caches = CachedPrefixes(self.capabilities, self._tariff, options.get("stagger", AUTO))
         self.staggering = Staggering()
         self._no_such_path: Response | None = None
         """The answer of a server that does not know the path behind its address."""
@@ -501,46 +500,6 @@ class HttpModel(Model, ABC):
     def _address(cls, options: Mapping[str, str]) -> str:
         return checked_url(options.get("base_url", os.environ.get(cls.url_env) or cls.url))
 
-    def _is_cached(self, prompt: Prompt) -> bool:
-        """Whether the constant part of a prompt is long enough for the provider to cache it."""
-        return self._may_be_cached(len(prompt.system) + len(prompt.user_parts[0]))
-
-    def _may_be_cached(self, chars: int) -> bool:
-        """Whether a prefix of this length is long enough for the provider to cache it."""
-        floor = self.capabilities.cache_floor
-        return floor is not None and chars >= floor * CHARS_PER_TOKEN
-
-    def staggers(self, chars: int, *, is_cached: bool) -> bool:
-        """Whether the samples of a prompt of so many characters wait for the reply to the first one to begin.
-
-        Args:
-            chars: its length.
-            is_cached: whether the provider is asked to cache the whole prompt, or does so by itself.
-        """
-        if self._stagger == AUTO:
-            return is_cached and self._reads_pay(chars)
-        return self._stagger == ON
-
-    def _reads_pay(self, chars: int) -> bool:
-        """Whether a prefix of this length is known to cost less if it is read from the provider's cache."""
-        if self._tariff is None or not self._may_be_cached(chars):
-            return False
-        return self._tariff.reads_pay(chars // CHARS_PER_TOKEN)
-
-    def _shared_prefixes(self, call: Call) -> list[str]:
-        """Return the prefixes of a request that pay if they are cached: the constant part, and a prompt that several requests have."""
-        prompt, prefixes = call.prompt, list[str]()
-        static = prompt.system + prompt.user_parts[0]
-        if self._stagger != OFF and self._reads_pay(len(static)):
-            prefixes.append(static)
-        if call.is_shared and self.staggers(prompt.size, is_cached=self._caches_whole(prompt)):
-            prefixes.append(f"{prompt.flat.system}\0{prompt.flat.user}")
-        return prefixes
-
-    def _caches_whole(self, prompt: Prompt) -> bool:
-        """Whether a cached prefix ends with the prompt, and not with its constant part."""
-        return bool(prompt.turns) or not self.capabilities.explicit_cache
-
     async def _ask_when_known(self, client: Client, call: Call) -> Response | ModelUnavailable:
         """Ask; at an address that may be a mistake the first call goes ahead, and its answer is that to all if there is no such path."""
         if self.meant_url is None:
@@ -555,7 +514,7 @@ class HttpModel(Model, ABC):
 
     async def _ask_in_order(self, client: Client, call: Call) -> Response | ModelUnavailable:
         """Ask; of requests that share a cached prefix, the first one writes the cache before the others read it."""
-        async with self.staggering.behind_first(*self._shared_prefixes(call)) as begin:
+        async with self.staggering.behind_first(*self.caches.shared(call)) as begin:
             return await self._ask(client, call, begin)
 
     async def _ask(self, client: Client, call: Call, begin: OnLine | None = None) -> Response | ModelUnavailable:

@@ -14,7 +14,6 @@ MAX_WAIT_S = 10.0
 """Longest wait for the first reply to begin: a provider has the entry once it has read the prompt."""
 MAX_KNOWN = 1024
 """Number of prefixes that are known, the latest ones."""
-ON, OFF, AUTO = "on", "off", "auto"
 
 
 class Staggering:

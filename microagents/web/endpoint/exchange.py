@@ -193,7 +193,7 @@ class ForwardingModel(Model):
     def _shared_prefixes(self, asked: ForwardedRequest, call: Call) -> list[str]:
         """Return a name of the prompt of a request, if it pays that its other samples read it from the provider's cache."""
         is_cached = asked.wire is not MESSAGES or b'"cache_control"' in asked.whole
-        if self._provider.staggers(len(asked.whole), is_cached=is_cached):
+        if self._provider.caches.staggers(len(asked.whole), is_cached=is_cached):
             return [call.id.election.path]
         return []
 
