@@ -9,7 +9,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import dropwhile, islice, takewhile
 from pathlib import Path
@@ -26,7 +26,8 @@ from microagents.base.plain_values import jsonable, number_in
 SEPARATORS = {".csv": ",;\t|", ".tsv": "\t,;|"}
 """Endings of files of cells, each with the separators that are looked for, the likeliest first."""
 PARQUET = ".parquet"
-ENDINGS = (*SEPARATORS, ".json", ".jsonl", PARQUET)
+OF_JSON = (".json", ".jsonl")
+ENDINGS = (*SEPARATORS, *OF_JSON, PARQUET)
 """Endings of files of rows; each may be followed by ``.gz``."""
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 _FORMULA = re.compile(r"(?![-+]?[0-9]+([.,][0-9]+)*\Z)[-=+@\t\r]")
@@ -126,7 +127,8 @@ def read_rows(stream: Peekable, source: str, ending: str) -> RowFile:
     Args:
         stream: the file.
         source: its name in error messages.
-        ending: its ending; one that is not known is read as JSON, one object a line or an array of objects.
+        ending: its ending. JSON is an object a line, or an array of objects; a file of another ending, and stdin, is a table with commas
+            or the like unless it begins as JSON.
 
     Raises:
         InvalidUsage: it is no such file. The iterator raises it, too.
@@ -138,8 +140,11 @@ def read_rows(stream: Peekable, source: str, ending: str) -> RowFile:
     beginning = stream.peek(SAMPLE_BYTES)
     if (encoding := _wide_encoding(beginning)) is not None:
         raise _not_in_utf8(source, "JSON", encoding)
-    if beginning.removeprefix(_MARK).lstrip().startswith(b"["):
+    text = beginning.removeprefix(_MARK).lstrip()
+    if text.startswith(b"["):
         return RowFile(_read_array(stream, source), "item")
+    if text and ending not in OF_JSON and not text.startswith(b"{"):
+        return _read_cells(stream, source, ".csv")
     return RowFile(_read_lines(stream, source))
 
 
@@ -202,9 +207,20 @@ def _separator_of(sample: str, separators: str) -> str:
     return separators[0]
 
 
+@contextmanager
+def _as_text(stream: Peekable) -> Iterator[IO[str]]:
+    """Read a stream as text, and leave it open for its owner, who may have closed it meanwhile."""
+    text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+    try:
+        yield text
+    finally:
+        with suppress(ValueError):
+            text.detach()
+
+
 def _cells(stream: Peekable, source: str, dialect: Dialect, beginning: bytes) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the rows of a table with a header, each with the number of its last line. Empty and blank lines are no rows."""
-    with _as_table(source, beginning), io.TextIOWrapper(stream, "utf-8-sig", newline="") as text:
+    with _as_table(source, beginning), _as_text(stream) as text:
         records = csv.reader(text, strict=True, delimiter=dialect.separator)
         if dialect.names_separator:
             next(records)

@@ -192,6 +192,21 @@ def test_an_output_has_the_form_of_the_table_it_came_from_also_after_a_resume(co
     assert Path("out.csv").read_bytes() == Path("again.csv").read_bytes() == written
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_table_from_stdin_or_of_another_ending_is_read_as_one(separator: str) -> None:
+    table("any.csv")
+    content = separator.join(["id", "city"]) + "\n" + separator.join(["1", "rome"]) + "\n"
+    Path("in.txt").write_text(content, encoding="utf-8")
+    assert (ran := clean("--inputs", "in.txt", "-o", "file.csv")).code == COMPLETED, ran.err
+    words = ("run", "clean.py", "--inputs", "-", "--run-id", "s", "-o", "stdin.csv", "--model", "sim:perfect")
+    assert (ran := microagents(*words, stdin=content)).code == COMPLETED, ran.err
+    expected = [*content.splitlines()[0].split(separator), "state", "why", "name", "length"]
+    for name in ("file.csv", "stdin.csv"):
+        header, row = Path(name).read_text("utf-8").splitlines()
+        assert header.split(separator) == expected
+        assert row.split(separator) == ["1", "rome", "decided", "", "Rome", "4"]
+
+
 @pytest.mark.parametrize("ending", [".json", ".csv.gz", ".parquet"])
 def test_an_output_is_read_again_as_the_rows_that_were_written(ending: str) -> None:
     table("any.csv")
