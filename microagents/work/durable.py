@@ -30,8 +30,8 @@ REDRAW = "redraw"
 """Last component of the path of samples that are drawn because too few were valid."""
 SINGLE = "single"
 """The mark of a candidate that was the only valid one of several samples, so that it had no rival."""
-PLACES_CHECKED = 1000
-"""Number of the latest places of a piece of work that are checked for a second question. A chain of a million may not keep them all."""
+PLACES_CHECKED = 10_000
+"""Number of the latest places of a role that are checked for a second question. A chain of a million may not keep them all."""
 PROGRESS_EVERY_S = 0.1
 """Shortest interval of progress reports from one input. The last report is always sent."""
 
@@ -65,8 +65,8 @@ class Work(Elections[T, G]):
     """Durable calls on behalf of one input.
 
     A place (``at``) is a path that is unique within the input, such as ``line/17/rate``. A call at a recorded place is answered from the
-    journal. If the question there has changed, the call is refused; so is a second question at one place in the same sitting, unless a
-    thousand other places lie between the two.
+    journal. If the question there has changed, the call is refused; so is a second question at one place in the same sitting, unless ten
+    thousand other places of its role lie between the two.
     """
 
     role: DurableRole
@@ -83,8 +83,6 @@ class Work(Elections[T, G]):
     ) -> None:
         super().__init__(role, of_input, recalls=recalls, handed=handed, below=below)
         self.checkpoint = checkpoint
-        self._questions: dict[str, bytes] = {}
-        """The digest of the question at each of the latest places."""
         self._progress: tuple[int, int | None] = (0, None)
         self._progress_sent_s = 0.0
 
@@ -305,10 +303,11 @@ class Work(Elections[T, G]):
 
     def _only_question(self, at: str, place: ElectionId) -> ElectionId:
         """Return the place if it has only this question. Of two, the journal keeps the first, and the run could never be resumed."""
-        if self._questions.setdefault(at, place.question_digest) != place.question_digest:
+        questions = self.role.questions
+        if questions.setdefault(place.path, place.question_digest) != place.question_digest:
             raise InvalidDefinition(f"the path {at!r} names two questions; make it unique, such as {at}/3")
-        if len(self._questions) > PLACES_CHECKED:
-            del self._questions[next(iter(self._questions))]
+        if len(questions) > PLACES_CHECKED:
+            del questions[next(iter(questions))]
         return place
 
     def note(self, note: Note) -> None:

@@ -91,6 +91,8 @@ class Elector(Role):
         super().__init__(context, messenger)
         self._has_records: dict[int, bool] = {}
         """For each input, whether the journal had records of it when this process first asked."""
+        self.questions: dict[str, bytes] = {}
+        """The digest of the question at each of the latest places."""
         self.kept_files: set[str] = set()
         """Digests of the pictures and files that it has recorded."""
         self._began_with_nothing = False

@@ -15,6 +15,8 @@ import pytest
 from microagents import (
     Conductor,
     Deployment,
+    DurableRequest,
+    DurableRole,
     FirstToAheadBy,
     Prompt,
     Reply,
@@ -273,7 +275,7 @@ class StopsConductor(Conductor[Stops, "AtStops"]):
                     await work.once(at, RateOf(currency=str(number)))
                 case "propose":
                     await work.propose(at, asked, Plan, n=2, at_least=2, max_draws=4, sampling=work.task.sampling)
-        return len(work._questions)
+        return len(work.role.questions)
 
 
 class AtStops(Strategy):
@@ -291,6 +293,37 @@ def test_a_path_has_one_question(call: Literal["elect", "sample", "once", "propo
     ):
         run_sync(Stops(places=(("stop", 1), ("other", 1), ("stop", 2)), call=call), **options)
     assert run_sync(Stops(places=(("stop", 1), ("stop", 1)), call=call), **options).outcome == "completed"
+
+
+class Choose(DurableRequest[int], frozen=True, kw_only=True):
+    number: int
+
+
+class Deputy(DurableRole):
+    """Holds an election, which it forgets to name after its request."""
+
+    async def choose(self, request: Choose) -> int:
+        decision = await self.work_on(request).elect("chosen", Prompt(user=str(request.number)), Plan)
+        return int(decision.require().number)
+
+
+class DeputyConductor(Conductor[Stops, "ByDeputy"]):
+    asks = (Choose,)
+
+    async def conduct(self, work: Work[Stops, ByDeputy]) -> object:
+        return [await work.ask(Choose(at=at, number=number)) for at, number in work.task.places]
+
+
+class ByDeputy(Strategy):
+    solves, conductor = (Stops,), DeputyConductor
+
+    def deployments(self) -> list[Deployment]:
+        return [*super().deployments(), Deployment(role=Deputy)]
+
+
+def test_two_requests_to_a_durable_role_have_no_place_together() -> None:
+    with pytest.raises(InvalidDefinition, match="the path 'chosen' names two questions"):
+        run_sync(Stops(places=(("a", 1), ("b", 2))), models="sim:perfect", strategy=ByDeputy(), runs_dir=None)
 
 
 def test_the_memory_of_paths_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
