@@ -50,7 +50,7 @@ def reply_of(model: type[BaseModel], _number: int = 0) -> type[ModelReply]:
     """Make the reply class of a model.
 
     Raises:
-        InvalidDefinition: the model has no fields by name, or one of a type that JSON lacks.
+        InvalidDefinition: the model has no fields by name, or one of a type that JSON lacks, such as bytes.
     """
     try:
         schema = pydantic_types.json_schema(model)
@@ -64,6 +64,8 @@ def reply_of(model: type[BaseModel], _number: int = 0) -> type[ModelReply]:
         raise InvalidDefinition(f"a reply has fields, but {model.__qualname__} has none; make it a field of a model")
     annotations, body, renamed = dict[str, Any](), dict[str, Any](), dict[str, str]()
     for (field, info), (written, part) in zip(model.model_fields.items(), whole["properties"].items(), strict=True):
+        if "binary" in [each.get("format") for each in (part, *part.get("anyOf", ()), part.get("items", {}))]:
+            raise InvalidDefinition(f"{model.__qualname__}.{field} holds bytes, which JSON lacks; make it a text")
         name = f"{field}_" if hasattr(Reply, field) else field
         extra = {"voted": Unvoted not in info.metadata}
         annotations[name] = Annotated[Any, Meta(extra_json_schema={**part, "$defs": defs}, extra=extra)]

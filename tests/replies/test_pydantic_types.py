@@ -9,6 +9,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from ipaddress import IPv4Address
+from pathlib import Path
 from types import new_class
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
@@ -33,6 +34,7 @@ from microagents.replies.chat import (
 )
 from microagents.replies.model_replies import reply_of
 from microagents.replies.parsing import Malformed, parse
+from microagents.runs.inspection.runs import decide
 from tests.replies.classes import both_forms
 
 T = TypeVar("T")
@@ -337,6 +339,30 @@ def test_fields_of_a_model_are_decided_each_by_itself() -> None:
     assert (result.value[0]["theName"], result.value[0]["kind"]) == ("Ulm", Kind.CITY)
 
 
+class Bill(BaseModel):
+    number: str
+    payers: list[Mayor]
+    note: str | None = None
+
+
+class Bills(RowTask[Bill]):
+    def prompt(self, row: dict[str, Any]) -> Prompt:
+        return Prompt(user=row["text"])
+
+
+def test_a_person_decides_the_fields_of_a_model_by_their_types(tmp_path: Path) -> None:
+    async def differs(call: Call) -> str:
+        return f'number = "{call.id.seq}"\npayers = [{{"name": "A B"}}]'
+
+    rows = Bills.rows([{"text": "a"}])
+    options = {"max_draws": 2}
+    result = run_sync(rows, models=differs, k=2, run_id="r", runs_dir=tmp_path, options=options)
+    assert result.outcome == "undecided"
+    decide(tmp_path, "r", "0/step/0", "number=7 note=null")
+    result = run_sync(rows, models=differs, k=2, run_id="r", runs_dir=tmp_path, options=options)
+    assert result.value == [{"number": "7", "payers": [Mayor(name="A B")], "note": None}]
+
+
 class Checked(Reply, frozen=True):
     x: Annotated[int, Field(ge=0)]
 
@@ -367,6 +393,10 @@ class Made(BaseModel):
     alien: Alien
 
 
+class Scanned(BaseModel):
+    pages: list[bytes] = []
+
+
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
@@ -375,6 +405,7 @@ class Made(BaseModel):
         (lambda: instructions(Strange), "Strange.alien has the type Alien, which has no JSON schema"),
         (lambda: instructions(Either), "more than one custom type.*a model of pydantic may have them"),
         (lambda: reply_of(Made), "a field of Made has a type that JSON lacks"),
+        (lambda: reply_of(Scanned), "Scanned.pages holds bytes, which JSON lacks; make it a text"),
         (
             lambda: new_class(
                 "Votes", (Reply,), {"frozen": True}, lambda made: made.update(__annotations__={"vote": str})

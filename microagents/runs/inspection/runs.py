@@ -26,7 +26,7 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import SUFFIX, Reader, journal_of
 from microagents.journal.requests import Decide, PersonDecision, decided_already, pause_among, said_by
 from microagents.journal.sharded import open_run, reader_of
-from microagents.replies.chat import Reply, decoder_of, json_form
+from microagents.replies.chat import Reply, decoder_of, encode_reply, json_form
 from microagents.replies.persons import ANSWERED, CustomerAnswer, PersonReply
 from microagents.replies.typed import fields_in, fields_of, reply_json
 from microagents.runs.accuracy import Accuracy
@@ -263,9 +263,7 @@ def decide(
             raise InvalidUsage(
                 f"{type(task).__name__} red-flags {value!r:.100} as {flag!r}; nothing was changed; decide for another reply"
             )
-    ask = Decide(
-        path=path, value=msgspec.json.encode(reply).decode(), again=again and not isinstance(reply, CustomerAnswer)
-    )
+    ask = Decide(path=path, value=encode_reply(reply).decode(), again=again and not isinstance(reply, CustomerAnswer))
     if not is_live:
         decide_in(journal, ask)
     elif not ask_live(journal, ask):
