@@ -7,7 +7,7 @@ from .base.errors import (
     NotMade,
     Stopped,
 )
-from .base.messages import Request
+from .base.messages import Request, Stream
 from .elections.rules import FirstToAheadBy, Rule, Tally
 from .models.clients import client_model
 from .models.model import Call, Model
@@ -70,6 +70,7 @@ __all__ = [
     "Sampling",
     "Stopped",
     "Strategy",
+    "Stream",
     "Tally",
     "Task",
     "ToolCall",

@@ -271,7 +271,7 @@ def test_the_checks_let_the_right_places_be() -> None:
 
 def test_the_list_of_what_is_public_is_sorted_and_whole() -> None:
     assert microagents.__all__ == sorted(set(microagents.__all__))
-    assert len(microagents.__all__) <= 55
+    assert len(microagents.__all__) <= 56
     assert all(getattr(microagents, name) is not None for name in microagents.__all__)
 
 
@@ -311,6 +311,16 @@ def test_what_is_public_says_what_it_is(name: str) -> None:
 def documents() -> list[Path]:
     docs = ROOT / "docs"
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(docs.rglob("*.md")), *sorted(docs.rglob("*.py"))]
+
+
+def test_the_guide_to_own_parts_names_classes_that_can_be_imported() -> None:
+    guide = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    modules = ["", ".systems", ".runtimes", ".base.errors", ".elections.rules"]
+    places = [import_module(f"microagents{each}") for each in modules]
+    assert all(each.__name__ in guide for each in places)
+    named = re.findall(r"`([A-Z]\w+)[`(]", guide)
+    hidden = {name for name in named if not any(hasattr(each, name) for each in places)}
+    assert hidden <= {"Chain", "Compose", "Document"}, "each of these has a link"
 
 
 def test_documents_and_examples_import_public_names_only() -> None:
