@@ -25,7 +25,7 @@ from msgspec import inspect as types
 from pydantic import BaseModel
 
 from microagents.base.errors import InvalidDefinition
-from microagents.base.foreign_text import fenced
+from microagents.base.foreign_text import fenced, told_apart
 from microagents.base.messages import register
 from microagents.base.plain_values import in_python, number_in, values_of
 from microagents.base.user_code import called, mistyped
@@ -322,9 +322,11 @@ def open_votes(tally: Sequence[tuple[Reply, int]], fields: Sequence[tuple[str, .
     for names in fields[:MAX_SHOWN]:
         votes = Counter[str]()
         for reply, number in tally:
-            shown = [repr(getattr(reply, name))[:MAX_SHOWN_CHARS] for name in names]
+            shown = [encode_reply(getattr(reply, name)).decode()[:MAX_SHOWN_CHARS] for name in names]
             votes[", ".join(shown)] += number
-        values = [f"{number} x {value}" for value, number in votes.most_common(MAX_SHOWN)]
+        common = votes.most_common(MAX_SHOWN)
+        texts = told_apart([text for text, _ in common])
+        values = [f"{number} x {text}" for text, (_, number) in zip(texts, common, strict=True)]
         counted.append(f"{' and '.join(names)} ({', '.join(values)})")
     more = f" and {len(fields) - MAX_SHOWN} more" if len(fields) > MAX_SHOWN else ""
     return f"open: {', '.join(counted)}{more}"

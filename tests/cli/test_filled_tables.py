@@ -61,7 +61,7 @@ def test_an_open_cell_is_named_with_its_votes() -> None:
     words = ["--model", "unsure.py:Splits", "-o", "ask=Split {place}", "-o", COLUMNS, "-s", "max_draws=4"]
     ran = microagents("run", "rows", "--inputs", "in.csv", *words)
     assert ran.code == UNDECIDED
-    assert "open: country (1 x 'unknown 0', 1 x 'unknown 1', 1 x 'unknown 2', 1 x 'unknown 3')" in ran.err
+    assert 'open: country (1 x "unknown 0", 1 x "unknown 1", 1 x "unknown 2", 1 x "unknown 3")' in ran.err
 
 
 @pytest.mark.parametrize(

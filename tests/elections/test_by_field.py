@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from decimal import Decimal
 from math import log
 from random import Random
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ from microagents.base.messages import address_of
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, ElectionId, Question, SampleFacts, Verdict
 from microagents.elections.rules import ByField, Certain, FirstToAheadBy, PortableRule
-from microagents.replies.chat import Sampling, Usage, encode_reply, fingerprint
+from microagents.replies.chat import Sampling, Usage, encode_reply, fingerprint, open_votes
 from microagents.replies.masses import Mass
 
 
@@ -185,6 +186,16 @@ async def test_an_open_row_says_which_fields_are_open_with_their_votes() -> None
     assert failed.reason is not None
     assert "open: " in failed.reason
     assert " x 0" in failed.reason
+
+
+def test_open_values_are_written_as_json_and_those_that_look_alike_by_their_code_points() -> None:
+    class Town(Reply, frozen=True):
+        name: str
+        area: Decimal
+
+    tally = [(Town(name="Paris", area=Decimal("1.5")), 2), (Town(name="P\u0430ris", area=Decimal(2)), 1)]
+    said = open_votes(tally, [("name",), ("area",)])
+    assert said == r'open: name (2 x "Paris", 1 x "P\u0430ris"), area (2 x "1.5", 1 x "2")'
 
 
 async def test_an_open_row_without_a_valid_reply_says_so() -> None:
