@@ -16,7 +16,7 @@ from microagents.base.errors import InputMismatch, InvalidUsage, TaskFailed
 from microagents.base.user_code import called
 from microagents.cli.options import task_of, task_options
 from microagents.replies.chat import Prompt
-from microagents.runs.row_files import Dialect, Peekable, ending_of, opened, read_rows
+from microagents.runs.row_files import Dialect, Peekable, ending_of, opened, read_rows, readable, unpacked
 from microagents.runs.settings import validated
 from microagents.runs.task_list import TaskList, compact_options
 from microagents.systems.chains.row_task import RowTask, check_gold
@@ -129,6 +129,7 @@ def _opened(file: str) -> Iterator[Peekable]:
         return
     stdin = io.BufferedReader(typer.get_binary_stream("stdin"))  # type: ignore[type-var]  # a raw stream to a reader
     try:
-        yield stdin
+        with readable("stdin"):
+            yield unpacked(stdin, "stdin")
     finally:
         stdin.detach()

@@ -110,15 +110,38 @@ def opened(file: str) -> Iterator[Peekable]:
     Raises:
         InvalidUsage: it cannot be read, or is a spreadsheet.
     """
+    with readable(repr(file)), io.BufferedReader(io.FileIO(file), SAMPLE_BYTES) as stream:
+        if ending_of(Path(file)) in SPREADSHEETS:
+            raise InvalidUsage(f"{_as_spreadsheet(file)}; nothing was started")
+        yield unpacked(stream, file)
+
+
+@contextmanager
+def readable(source: str) -> Iterator[None]:
+    """Name a source that cannot be read to its end in one sentence.
+
+    Raises:
+        InvalidUsage: it cannot.
+    """
     try:
-        with io.BufferedReader(io.FileIO(file), SAMPLE_BYTES) as stream:
-            beginning = stream.peek(SAMPLE_BYTES)
-            if beginning.startswith(_OF_SPREADSHEETS) or ending_of(Path(file)) in SPREADSHEETS:
-                raise InvalidUsage(f"{_as_spreadsheet(file)}; nothing was started")
-            yield gzip.GzipFile(fileobj=stream) if beginning.startswith(_GZIP) else stream
+        yield
     except (OSError, EOFError, zlib.error) as error:
         said = read_failure(error) if isinstance(error, OSError) else str(error)
-        raise InvalidUsage(f"{file!r} cannot be read: {said}") from None
+        raise InvalidUsage(f"{source} cannot be read: {said}") from None
+
+
+def unpacked(stream: io.BufferedReader[Any], file: str) -> Peekable:
+    """Return the content of a stream, unpacked if it is gzip.
+
+    Raises:
+        InvalidUsage: it is a spreadsheet.
+    """
+    beginning = stream.peek(SAMPLE_BYTES)
+    if beginning.startswith(_OF_SPREADSHEETS):
+        raise InvalidUsage(f"{_as_spreadsheet(file)}; nothing was started")
+    if beginning.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=stream)
+    return stream
 
 
 def read_rows(stream: Peekable, source: str, ending: str) -> RowFile:

@@ -72,7 +72,7 @@ def command_line() -> Any:
     return get_command(app)
 
 
-def microagents(*words: str, env: Mapping[str, str] | None = None, stdin: str | None = None) -> Ran:
+def microagents(*words: str, env: Mapping[str, str] | None = None, stdin: str | bytes | None = None) -> Ran:
     """The command in this process."""
     with CliRunner().isolation(input=stdin, env=env) as (out, err, _):
         with pytest.raises(SystemExit) as ended:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import signal
 import sys
@@ -205,6 +206,15 @@ def test_a_table_from_stdin_or_of_another_ending_is_read_as_one(separator: str) 
         header, row = Path(name).read_text("utf-8").splitlines()
         assert header.split(separator) == expected
         assert row.split(separator) == ["1", "rome", "decided", "", "Rome", "4"]
+
+
+def test_a_table_from_stdin_may_be_packed_and_one_that_is_cut_off_starts_nothing() -> None:
+    table("any.csv")
+    packed = gzip.compress(b"id,city\n1,rome\n")
+    words = ("run", "clean.py", "--inputs", "-", "-o", "out.csv", "--model", "sim:perfect")
+    ran = microagents(*words, stdin=packed[:20])
+    assert (ran.code, "microagents: stdin cannot be read: Compressed file ended" in ran.err) == (WRONG_USAGE, True)
+    assert (ran := microagents(*words, stdin=packed)).code == COMPLETED, ran.err
 
 
 @pytest.mark.parametrize("ending", [".json", ".csv.gz", ".parquet"])
