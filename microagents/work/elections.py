@@ -287,7 +287,7 @@ class Elections(Generic[T, G]):
         return self._recalls
 
     async def recorded(self, place: ElectionId | str) -> Recalled | None:
-        """Return the record at a place, or of one question there; None if there is none.
+        """Return the record at a place, or of one question there; None if there is none, or if this process began the input.
 
         Raises:
             JournalMismatch: another question was recorded there.
