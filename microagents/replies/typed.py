@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
+from itertools import product
 from typing import Any
 
 import msgspec
 
-from microagents.base.plain_values import adapter_of
 from microagents.replies.chat import Reply, decoder_of
-from microagents.replies.model_replies import ModelReply, hints_of
+from microagents.replies.model_replies import hints_of
 
 _NAMES = re.compile(r"(?:^|\s)([^\s={\"]+)=")
 
@@ -36,35 +35,20 @@ def fields_in(words: str, kind: type[Reply]) -> dict[str, str]:
 
 
 def reply_json(texts: Mapping[str, str], kind: type[Reply]) -> str:
-    """Write the texts of fields as the JSON of a reply: each as its type reads it, else as a text."""
-    if issubclass(kind, ModelReply):
-        types = dict(zip(fields_of(kind), hints_of(kind).values(), strict=True))
-        read = _read_strictly
-    else:
-        types = dict(zip(fields_of(kind), [each.type for each in msgspec.structs.fields(kind)], strict=True))
-        read = _read
-    written = {
-        name: msgspec.Raw(_json_of(text.strip(), partial(read, types.get(name, str)))) for name, text in texts.items()
-    }
+    """Write the texts of fields as the JSON of a reply: each as its type reads it, else as JSON, else as a text."""
+    types = dict(zip(fields_of(kind), hints_of(kind).values(), strict=True))
+    written = {name: msgspec.Raw(_json_of(text.strip(), types.get(name, str))) for name, text in texts.items()}
     return msgspec.json.encode(written).decode()
 
 
-def _read(declared: Any, form: bytes) -> None:
-    decoder_of(declared).decode(form)
-
-
-def _read_strictly(declared: Any, form: bytes) -> None:
-    adapter_of(declared).validate_json(form, strict=True)
-
-
-def _json_of(text: str, read: Callable[[bytes], None]) -> bytes:
+def _json_of(text: str, declared: Any) -> bytes:
     """Write the text of a field. A list may be typed without brackets, and its texts without quotes."""
     as_text, parts = msgspec.json.encode(text), [part.strip() for part in text.split(",")]
     forms = [text.encode(), as_text, f"[{text}]".encode(), msgspec.json.encode(parts)]
     if text.startswith('"'):  # a text with quotes keeps them
         forms.insert(0, as_text)
-    for form in forms:
+    for kind, form in product((declared, Any), forms):  # a union of models has no decoder of its own
         with suppress(msgspec.MsgspecError, ValueError, TypeError):
-            read(form)
+            decoder_of(kind).decode(form)
             return form
     return as_text

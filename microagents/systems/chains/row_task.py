@@ -190,13 +190,10 @@ def _mappings_of(table: Any) -> list[Row]:
             raise InvalidUsage(f"the column {name!r} stands twice in the table; nothing was started; rename one")
     try:
         rows = table if is_table(table) else list(map(dict, table))
-        found = jsonable(rows)
+        return [dict(each) for each in jsonable(rows)]
     except Exception as error:  # noqa: BLE001 - a library's own type may raise anything
         reason = " ".join(str(error).split())
         raise InvalidUsage(f"{_NO_TABLE} a {type(table).__name__}: {reason}") from None
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise InvalidUsage(f"{_NO_TABLE} a {type(table).__name__} of other values")
-    return found
 
 
 def check_gold(rows: Sequence[Task], source: str) -> None:
