@@ -102,7 +102,9 @@ def role_failed(role: str, message: str, error: BaseException) -> RoleFailed:
 
 
 def described(error: BaseException) -> str:
-    """Describe an error and the innermost line of the user's code: ``KeyError: 'x' in Dates.rate (dates.py:41)``."""
+    """Describe an error and the innermost line of the user's code: ``KeyError: 'x' in Dates.rate (dates.py:41)``; of a group its first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
     try:
         text = f"{type(error).__name__}: {error}"
     except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything

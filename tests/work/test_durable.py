@@ -5,6 +5,7 @@ Calls are counted at the seller, who does not know the journal.
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -311,7 +312,9 @@ class DeputyConductor(Conductor[Stops, "ByDeputy"]):
     asks = (Choose,)
 
     async def conduct(self, work: Work[Stops, ByDeputy]) -> object:
-        return [await work.ask(Choose(at=at, number=number)) for at, number in work.task.places]
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(work.ask(Choose(at=at, number=number))) for at, number in work.task.places]
+        return [each.result() for each in asked]
 
 
 class ByDeputy(Strategy):
@@ -322,7 +325,7 @@ class ByDeputy(Strategy):
 
 
 def test_two_requests_to_a_durable_role_have_no_place_together() -> None:
-    with pytest.raises(InvalidDefinition, match="the path 'chosen' names two questions"):
+    with pytest.raises(RoleFailed, match="InvalidDefinition: the path 'chosen' names two questions"):
         run_sync(Stops(places=(("a", 1), ("b", 2))), models="sim:perfect", strategy=ByDeputy(), runs_dir=None)
 
 
