@@ -11,8 +11,10 @@ from .base.messages import Request, Stream
 from .elections.rules import FirstToAheadBy, Rule, Tally
 from .models.clients import client_model
 from .models.model import Call, Model
-from .replies.chat import Prompt, Prose, Reply, Sample, Sampling, Unvoted, Usage
+from .replies.chat import Prompt, Sample, Sampling, Usage
 from .replies.media import File, Image
+from .replies.reply import Reply
+from .replies.reply_fields import Prose, Unvoted
 from .replies.tool_calls import Calls, ToolCall
 from .replies.turns import Turn
 from .runs.driver.begin import resume, run, run_sync

@@ -16,7 +16,9 @@ from microagents.base.errors import InvalidUsage, TaskFailed
 from microagents.base.packages import require_package
 from microagents.base.user_code import called
 from microagents.models.model import most_samples
-from microagents.replies.chat import Prompt, Reply, fields_of
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
+from microagents.replies.reply_fields import fields_of
 from microagents.runs.driver.begin import RunKeywords, new_plan
 from microagents.runs.strategies import Models
 from microagents.runs.words.money import specs_in

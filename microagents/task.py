@@ -18,20 +18,13 @@ from typing_extensions import TypeVar
 from microagents.base.errors import InvalidDefinition, TaskFailed
 from microagents.base.plain_values import read_as
 from microagents.base.user_code import called, called_aside, mistyped
-from microagents.replies.chat import (
-    NO_PROSE,
-    Format,
-    Prompt,
-    ProseByTool,
-    Reading,
-    Reply,
-    Sampling,
-    vote_of,
-    voted_fields,
-)
+from microagents.replies.chat import Prompt, Sampling
 from microagents.replies.data_prompts import prompt_of
 from microagents.replies.mistakes import one_field_altered
 from microagents.replies.model_replies import as_reply, reply_of
+from microagents.replies.reply import NO_PROSE, ProseByTool, Reply, vote_of
+from microagents.replies.reply_fields import voted_fields
+from microagents.replies.reply_forms import Format, Reading
 from microagents.replies.rollouts import Rollout, default_rollout_prompt
 from microagents.replies.trajectories import Trajectory
 from microagents.tools.toolbox import GivenTool, Toolbox

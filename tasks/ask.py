@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from microagents.replies.chat import Reply
+from microagents.replies.reply import Reply
 from microagents.systems.questions.problem import Problem
 
 MAX_CHARS = 100_000

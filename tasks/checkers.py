@@ -12,7 +12,8 @@ from typing import Annotated, ClassVar, Literal, TypedDict
 from msgspec import Meta, Struct
 from pydantic import Field
 
-from microagents.replies.chat import Prompt, Reply, Sampling
+from microagents.replies.chat import Prompt, Sampling
+from microagents.replies.reply import Reply
 from microagents.task import ChainTask
 
 MAX_N = 99

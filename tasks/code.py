@@ -11,7 +11,8 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
 from microagents.base.logs import log
-from microagents.replies.chat import Reply, Sampling
+from microagents.replies.chat import Sampling
+from microagents.replies.reply import Reply
 from microagents.systems.questions.problem import Problem
 from microagents.tasks.confinement import LEAST_MEMORY_BYTES, MEMORY_BYTES, Ending, run_confined
 

@@ -13,7 +13,8 @@ from msgspec import Struct
 from pydantic import Field
 
 from microagents.base.foreign_text import fenced_in
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
 from microagents.replies.tool_calls import ToolCall
 from microagents.systems.agents.actions import END, Action, AgentState
 from microagents.systems.agents.agent import AgentTask

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from microagents.replies.chat import Reply
+from microagents.replies.reply import Reply
 from microagents.systems.documents.document import are_met
 from microagents.systems.questions.problem import Problem
 from microagents.tasks.requirements import requirements_in

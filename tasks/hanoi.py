@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Struct
 from pydantic import Field
 
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
 from microagents.task import ChainTask
 
 Move = tuple[int, int, int]

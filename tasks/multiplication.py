@@ -12,7 +12,8 @@ from typing import Annotated, Self
 import msgspec
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
 from microagents.systems.questions.problem import WorkedProblem
 from microagents.systems.questions.questions import (
     ATOMIC,

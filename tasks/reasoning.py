@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from microagents.replies.chat import A, Reply
+from microagents.replies.reply import A, Reply
 from microagents.systems.questions.problem import Problem
 
 MAX_CHARS = 400_000

@@ -15,8 +15,9 @@ from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_va
 
 from microagents.base.errors import InvalidUsage
 from microagents.base.messages import make_on_demand
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt
 from microagents.replies.media import File
+from microagents.replies.reply import Reply
 from microagents.systems.chains.row_task import Row, RowTask
 
 TYPES: dict[str, Any] = {"text": str, "int": int, "decimal": Decimal, "date": date, "bool": bool}

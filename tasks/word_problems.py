@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Struct
 from pydantic import Field
 
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
 from microagents.replies.trajectories import Trajectory
 from microagents.systems.documents.questions import REPLIES, Segment
 from microagents.systems.documents.reasoned_text import WrittenProblem

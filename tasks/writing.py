@@ -13,7 +13,7 @@ from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from microagents.base.errors import InvalidUsage
-from microagents.replies.chat import Reply
+from microagents.replies.reply import Reply
 from microagents.systems.documents.document import WorkedDocument
 from microagents.systems.documents.questions import (
     Part,

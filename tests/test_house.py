@@ -235,7 +235,7 @@ def test_no_file_imports_an_sdk_evaluates_or_unpickles_and_no_strategy_is_unrepe
         ("sdks", "def f():\n    from openai.types import x", "microagents/runs/driver/begin.py"),
         ("unsafe", "eval('1')", "tasks/hanoi.py"),
         ("unsafe", "f = exec", "tasks/hanoi.py"),
-        ("unsafe", "from ast import literal_eval", "microagents/replies/chat.py"),
+        ("unsafe", "from ast import literal_eval", "microagents/replies/reply.py"),
         ("unsafe", "import pickle", "runtimes/wire.py"),
         ("unsafe", "from ray import cloudpickle\nimport cloudpickle", "runtimes/wire.py"),
         ("unrepeatable", "from random import random", "microagents/systems/chains/maker.py"),
@@ -261,7 +261,7 @@ def test_the_checks_let_the_right_places_be() -> None:
     assert not sdks_out_of_place("import ray", "runtimes/ray/runtime.py")
     assert not sdks_out_of_place("from microagents.models.openai import OpenAIModel", "microagents/models/registry.py")
     assert not unsafe("exec('1')", CONFINED)
-    assert not unsafe("import re\nre.compile('x')", "microagents/replies/chat.py")
+    assert not unsafe("import re\nre.compile('x')", "microagents/replies/reply.py")
     assert not unrepeatable("import asyncio\nasyncio.wait_for(1, 2)", "microagents/systems/chains/maker.py")
     assert not unrepeatable("import time", "microagents/runs/driver/begin.py")
 

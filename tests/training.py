@@ -22,7 +22,8 @@ from torch.nn import functional
 
 from microagents.models.tiny.trained import WEIGHTS, Card, TinyModel, weights_of
 from microagents.models.tiny.vocabulary import CHECKERS, HANOI, SUM, Vocabulary
-from microagents.replies.chat import Prompt, write
+from microagents.replies.chat import Prompt
+from microagents.replies.reply_forms import write
 from microagents.replies.rollouts import rollout_of
 from microagents.task import ChainTask, chain_types
 from microagents.tasks.checkers import Checkers

@@ -20,7 +20,9 @@ from microagents.base.errors import InvalidDefinition, NoHandler
 from microagents.base.messages import Message, R, Request, Stream, address_of, reply_type
 from microagents.elections.election import Votes
 from microagents.elections.rules import FirstToAheadBy, Rule
-from microagents.replies.chat import Prompt, Reading, Reply
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import Reading
 from microagents.task import ChainTask, Task
 
 OWN_PACKAGE = f"{__name__.partition('.')[0]}."

@@ -21,8 +21,10 @@ from microagents.elections.election import (
     total_usd,
 )
 from microagents.elections.rules import ORDERS, ByField, Certain, Tally
-from microagents.replies.chat import Reply, decoder_of, encode_reply, vote_of, voted_fields
 from microagents.replies.masses import Mass
+from microagents.replies.reply import Reply, vote_of
+from microagents.replies.reply_fields import voted_fields
+from microagents.replies.reply_forms import decoder_of, encode_reply
 
 REFUSALS = 2
 """Refusals in a row that end an election without a valid reply."""

@@ -20,21 +20,11 @@ from microagents.base.errors import Contested, Refused, Undecided, agreement
 from microagents.base.foreign_text import told_apart
 from microagents.base.messages import Request, Stream
 from microagents.elections.rules import PortableRule, Weighed
-from microagents.replies.chat import (
-    NO_PROSE,
-    A,
-    Cached,
-    Prompt,
-    ProseByTool,
-    Reading,
-    Sample,
-    Sampling,
-    disagreement,
-    encode_reply,
-    open_votes,
-    wordings,
-)
+from microagents.replies.chat import Cached, Prompt, Sample, Sampling
+from microagents.replies.disagreements import disagreement, open_votes, wordings
 from microagents.replies.masses import Mass
+from microagents.replies.reply import NO_PROSE, A, ProseByTool
+from microagents.replies.reply_forms import Reading, encode_reply
 from microagents.replies.turns import Turn
 
 ElectionOutcome = Literal[

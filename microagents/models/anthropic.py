@@ -13,8 +13,8 @@ from microagents.models.http.provider import HttpModel
 from microagents.models.http.replies import Said
 from microagents.models.http.sending import Client, Sender, headers_of
 from microagents.models.json_schema import strict_schema
-from microagents.replies.chat import json_form
 from microagents.replies.json_forms import AGAIN
+from microagents.replies.reply_forms import json_form
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

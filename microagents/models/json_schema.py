@@ -7,7 +7,8 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from microagents.replies.chat import Reply, schema
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import schema
 
 _NOT_TAKEN = (
     *("default", "title", "uniqueItems", "examples", "deprecated", "readOnly", "writeOnly"),

@@ -24,9 +24,10 @@ from microagents.models.capabilities import meant_spec
 from microagents.models.possible_usage import possible
 from microagents.models.prices import Tariff
 from microagents.models.rates import Rate
-from microagents.replies.chat import Prompt, Reply, Sample, Usage
+from microagents.replies.chat import Prompt, Sample, Usage
 from microagents.replies.masses import Mass
 from microagents.replies.media import Media
+from microagents.replies.reply import Reply
 from microagents.replies.turns import without_files
 from microagents.tools.effect_keys import keyed_by
 

@@ -24,7 +24,10 @@ from microagents.elections.rules import (
     likeliest,
 )
 from microagents.models.model import Call, ModelSpec
-from microagents.replies.chat import Prompt, Reply, Sample, fields_of, instructions, voted_fields
+from microagents.replies.chat import Prompt, Sample
+from microagents.replies.reply import Reply
+from microagents.replies.reply_fields import fields_of, voted_fields
+from microagents.replies.reply_forms import instructions
 
 DECISIONS = "openai-decisions"
 """The provider whose models do nothing else."""

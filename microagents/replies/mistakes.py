@@ -11,7 +11,9 @@ import msgspec
 from msgspec import inspect as types
 from pydantic import BaseModel
 
-from microagents.replies.chat import Reply, decoder_of, encode_reply, fields_of, vote_of
+from microagents.replies.reply import Reply, vote_of
+from microagents.replies.reply_fields import fields_of
+from microagents.replies.reply_forms import decoder_of, encode_reply
 
 A = TypeVar("A", bound=Reply)
 _TRIES = 100

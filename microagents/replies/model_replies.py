@@ -13,7 +13,8 @@ from microagents.base.errors import InvalidDefinition
 from microagents.base.messages import make_on_demand
 from microagents.base.plain_values import field_names, values_of
 from microagents.replies import pydantic_types
-from microagents.replies.chat import Reply, Unvoted
+from microagents.replies.reply import Reply
+from microagents.replies.reply_fields import Unvoted
 
 
 class ModelReply(Reply, frozen=True):

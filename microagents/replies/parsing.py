@@ -18,8 +18,9 @@ import msgspec
 
 from microagents.base.errors import MicroagentsError
 from microagents.base.plain_values import values_of
-from microagents.replies.chat import A, Format, Reading, Reply, decoder_of, instructions
 from microagents.replies.json_forms import AGAIN, ANYTHING
+from microagents.replies.reply import A, Reply
+from microagents.replies.reply_forms import Format, Reading, decoder_of, instructions
 
 MAX_REPLY_CHARS = 200_000
 """A longer answer is malformed without being parsed, which bounds the time of parsing."""

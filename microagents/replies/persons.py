@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from microagents.base.messages import address_of
-from microagents.replies.chat import Reply
+from microagents.replies.reply import Reply
 
 MAX_ANSWER_CHARS = 4_000
 """Characters of a customer's answer."""

@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta, structs
 
 from microagents.base.messages import make_on_demand
-from microagents.replies.chat import Prompt, Reply, derived, vote_of
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply, derived, vote_of
 
 MAX_OUTPUT_TOKENS = 32_768
 """Greatest limit that is sent to the provider for a rollout; each of its steps adds the limit of one step up to there."""

@@ -8,7 +8,9 @@ from typing import Any
 
 from msgspec import structs
 
-from microagents.replies.chat import CheckedReply, Format, Prompt, template_of
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import CheckedReply
+from microagents.replies.reply_forms import Format, template_of
 from microagents.replies.turns import ToolCall
 
 __all__ = ["Calls", "ToolCall"]

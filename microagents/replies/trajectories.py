@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Annotated, Any
 
 from microagents.base.messages import make_on_demand
-from microagents.replies.chat import Reply, Unvoted, derived
+from microagents.replies.reply import Reply, derived
+from microagents.replies.reply_fields import Unvoted
 
 
 class Trajectory(Reply, frozen=True, kw_only=True):

@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from microagents.replies.chat import Reply, decoder_of
 from microagents.replies.model_replies import hints_of
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import decoder_of
 
 _NAMES = re.compile(r"(?:^|\s)([^\s={\"]+)=")
 

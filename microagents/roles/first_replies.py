@@ -7,8 +7,8 @@ from collections import Counter
 from microagents.elections.election import Flagged, Rejected, SampleId
 from microagents.elections.red_flags import CUT_OFF, EMPTY, MALFORMED, ONLY_REASONING, REFUSED, TOO_LONG, is_shipped
 from microagents.journal.messages import RecordReply, RecordSample
-from microagents.replies.chat import Reading
 from microagents.replies.parsing import Malformed, parse
+from microagents.replies.reply_forms import Reading
 from microagents.task import Task
 
 ALL_OF = 10

@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from microagents.elections.rules import FirstTo
-from microagents.replies.chat import Prompt, Reply, Sampling
+from microagents.replies.chat import Prompt, Sampling
 from microagents.replies.data_prompts import prompt_of
+from microagents.replies.reply import Reply
 from microagents.task import Task
 from microagents.work.durable import DurableRequest, DurableRole
 

@@ -14,7 +14,9 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import MicroagentsError
 from microagents.elections.election import Ballot, ElectionId
 from microagents.elections.groups import Groups
-from microagents.replies.chat import CheckedReply, Prompt, ProseByTool, Reply, decoder_of, vote_of
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import CheckedReply, ProseByTool, Reply, vote_of
+from microagents.replies.reply_forms import decoder_of
 from microagents.roles.matcher import MeanTheSame, ToMatch
 
 

@@ -11,8 +11,9 @@ from microagents.base.foreign_text import visible
 from microagents.base.messages import resolve
 from microagents.elections.election import Ballot, Flagged, SampleFacts, Screen, Wanted, input_of
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread, refusal_in
-from microagents.replies.chat import CheckedReply, Reply, encode_reply
 from microagents.replies.parsing import Malformed, parse
+from microagents.replies.reply import CheckedReply, Reply
+from microagents.replies.reply_forms import encode_reply
 from microagents.replies.tool_calls import LOOKED_UP, Calls, how_many
 from microagents.replies.turns import Turn
 from microagents.task import Task, flag_of

@@ -19,7 +19,9 @@ from microagents.elections.count import Count
 from microagents.elections.election import Ballot, ElectionId, Flagged, Question, Rejected, SampleId, Verdict, Wanted
 from microagents.elections.rules import ByField, FirstValid
 from microagents.journal.messages import RecordReply, RecordSample
-from microagents.replies.chat import CheckedReply, Reply, decoder_of, prose_fields
+from microagents.replies.reply import CheckedReply, Reply
+from microagents.replies.reply_fields import prose_fields
+from microagents.replies.reply_forms import decoder_of
 from microagents.roles.meanings import FieldMeanings, Meanings
 from microagents.roles.sampler import Sampler
 from microagents.roles.verification import Verification

@@ -23,7 +23,9 @@ from microagents.elections.election import (
 )
 from microagents.elections.red_flags import TOO_MANY_ROUNDS, UNVERIFIED
 from microagents.journal.messages import RecordSample
-from microagents.replies.chat import Prompt, Reply, Sample, decoder_of, feedback_turn, with_turns, write
+from microagents.replies.chat import Prompt, Sample, feedback_turn, with_turns
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import decoder_of, write
 from microagents.replies.turns import ToolCall, Turn
 from microagents.roles.sampler import Screened
 from microagents.task import Task, feedback_on, verifies

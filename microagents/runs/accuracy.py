@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from microagents.base.plain_values import jsonable
 from microagents.elections.laws import Proportion
-from microagents.replies.chat import Reply, differs
+from microagents.replies.reply import Reply, differs
 from microagents.replies.turns import canonical
 
 MOST_CONFUSED = 20

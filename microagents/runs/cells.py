@@ -14,7 +14,8 @@ from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Fla
 from microagents.elections.promises import NEVER
 from microagents.journal.messages import InputEnding, Recalled
 from microagents.journal.reading import Reader
-from microagents.replies.chat import Reply, unvoted_in
+from microagents.replies.reply import Reply
+from microagents.replies.reply_fields import unvoted_in
 from microagents.replies.turns import canonical
 
 SHARED = "asks the same as input "

@@ -28,8 +28,9 @@ from microagents.models.model import Call, ModelSpec, as_taken, open_model
 from microagents.models.openai import OpenAIModel
 from microagents.models.simulation.profiles import profile_of
 from microagents.models.tiny.vocabulary import PROVIDER
-from microagents.replies.chat import Prompt, instructions
+from microagents.replies.chat import Prompt
 from microagents.replies.parsing import malformed_reason
+from microagents.replies.reply_forms import instructions
 from microagents.replies.tool_calls import Calls
 from microagents.replies.turns import canonical
 

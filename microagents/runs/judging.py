@@ -12,7 +12,8 @@ import msgspec
 
 from microagents.base.user_code import called
 from microagents.elections.laws import proportion
-from microagents.replies.chat import Reply, decoder_of
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import decoder_of
 from microagents.runs.accuracy import Accuracy, Pair, confusions, wrong_pairs
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import ChainTask, Task

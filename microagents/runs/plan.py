@@ -23,7 +23,8 @@ from microagents.journal.experiment import CODE, FIRST_PROMPT, INPUTS, Experimen
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
 from microagents.models.model import ModelObject
-from microagents.replies.chat import Prompt, fingerprint, system_with_instructions
+from microagents.replies.chat import Prompt
+from microagents.replies.reply_forms import fingerprint, system_with_instructions
 from microagents.runs.on_access import MadeOnAccess
 from microagents.runs.references import references_in
 from microagents.runs.settings import LIMITS, Settings, dumped, pools_of, validated

@@ -32,7 +32,7 @@ from microagents.base.files import read_text
 from microagents.base.largest import MAX_COUNT, MAX_S, MAX_USD
 from microagents.base.plain_values import adapter_of, number_in
 from microagents.models.prices import OwnPrice, read_prices
-from microagents.replies.chat import Format, Reading
+from microagents.replies.reply_forms import Format, Reading
 from microagents.runs.fields import allowed_values, annotations_of
 from microagents.runs.row_files import Dialect, checked_output
 

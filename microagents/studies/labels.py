@@ -16,7 +16,7 @@ import msgspec
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.base.files import is_there, replace_text
 from microagents.journal.reading import Reader
-from microagents.replies.chat import forms_of
+from microagents.replies.reply_forms import forms_of
 from microagents.runs.inspection.row_queue import QueuedRow, RowQueue
 from microagents.runs.inspection.row_table import ShownRow, table_rows
 from microagents.runs.inspection.runs import journal_into

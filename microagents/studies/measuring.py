@@ -23,7 +23,9 @@ from microagents.elections.certainty import decides_alone
 from microagents.elections.election import Ballot, Flagged, Question, Verdict
 from microagents.elections.rules import MARGIN, ORDERS, FirstToAheadBy, FirstValid, Rule, likeliest
 from microagents.elections.step_rates import MAX_K
-from microagents.replies.chat import Prompt, Reply, decoder_of
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import decoder_of
 from microagents.replies.rollouts import Rollout
 from microagents.runs.accuracy import Pair, wrong_pairs
 from microagents.systems.chains.chain import Chain, ChainConductor

@@ -31,8 +31,10 @@ from microagents.elections.election import (
 )
 from microagents.elections.red_flags import MALFORMED
 from microagents.journal.messages import Account, Entry, RecordSample, Report
-from microagents.replies.chat import Reading, Reply, Sample, decoder_of
+from microagents.replies.chat import Sample
 from microagents.replies.parsing import malformed_reason
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import Reading, decoder_of
 from microagents.roles import Keeper, Solver, Voter
 from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.plan import RunPlan, check_reading

@@ -18,7 +18,8 @@ from microagents.elections.step_rates import HARD
 from microagents.models.model import ModelSpec
 from microagents.models.simulation.answers import Answers, SimulatedReply
 from microagents.models.simulation.simulated import SimulatedModel
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
 from microagents.runs.driver.begin import run
 from microagents.runs.result import Result
 from microagents.runtimes.virtual import run_virtual

@@ -15,7 +15,7 @@ from microagents.elections.election import Ballot
 from microagents.elections.laws import Proportion, proportion
 from microagents.journal.reading import Reader
 from microagents.journal.sharded import reader_of
-from microagents.replies.chat import decoder_of
+from microagents.replies.reply_forms import decoder_of
 from microagents.runs.plan import plan_of
 from microagents.runs.result import Result
 from microagents.systems.agents.act import Act

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from microagents.base.errors import NotMade
-from microagents.replies.chat import Prose
+from microagents.replies.reply_fields import Prose
 from microagents.tools.tool import tool
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, Validation
 
 from microagents.base.errors import InvalidDefinition, MicroagentsError, NotMade, in_own_words
 from microagents.base.plain_values import plain, unwritable
-from microagents.replies.chat import is_unvoted
+from microagents.replies.reply_fields import is_unvoted
 
 Effect = Literal["read_only", "idempotent", "destructive"]
 """What a call does to the world.

@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 from msgspec import Raw, Struct
 
 from microagents.base.messages import reply_type
-from microagents.replies.chat import Reply, Sampling, encode_reply
+from microagents.replies.chat import Sampling
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import encode_reply
 from microagents.task import Task, prompt_about
 from microagents.work.durable import DurableRequest, DurableRole, Work
 

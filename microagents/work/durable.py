@@ -21,7 +21,9 @@ from microagents.base.round_trips import NotGivenBack, RoundTrip
 from microagents.elections.election import Ballot, Decision, ElectionId, Flagged, Question, Verdict
 from microagents.elections.rules import FirstValid
 from microagents.journal.messages import Checkpoint, Recall, Record, RecordDecision, RecordProgress, answered
-from microagents.replies.chat import A, Prompt, Sampling, decoder_of
+from microagents.replies.chat import Prompt, Sampling
+from microagents.replies.reply import A
+from microagents.replies.reply_forms import decoder_of
 from microagents.replies.tool_calls import ToolCall
 from microagents.work.elections import ElectionOptions, Elections, Elector, encode_state
 from microagents.work.notes import Note

@@ -32,17 +32,11 @@ from microagents.elections.red_flags import REFUSED
 from microagents.elections.rules import Rule, by_field, certain, portable, without_doubt
 from microagents.journal.messages import Entry, Recall, Recalled, Record, RecordDecision, RecordFile
 from microagents.models.weighing import at_least, options_of, rule_for
-from microagents.replies.chat import (
-    A,
-    Prompt,
-    Reply,
-    Sampling,
-    decoder_of,
-    fingerprint,
-    has_prose,
-    system_with_instructions,
-)
+from microagents.replies.chat import Prompt, Sampling
 from microagents.replies.media import Media
+from microagents.replies.reply import A, Reply
+from microagents.replies.reply_fields import has_prose
+from microagents.replies.reply_forms import decoder_of, fingerprint, system_with_instructions
 from microagents.replies.tool_calls import Calls, tools_as_text
 from microagents.replies.turns import described
 

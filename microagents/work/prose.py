@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from microagents.elections.red_flags import EMPTY, REFUSAL, TOO_LONG
-from microagents.replies.chat import CheckedReply
+from microagents.replies.reply import CheckedReply
 
 MAX_RESULT_CHARS = 3000
 """A longer result of a step, or a longer summary, is flagged as `too_long`."""

@@ -28,7 +28,7 @@ from microagents.actors.role import asked_by, check_graph
 from microagents.actors.sent_messages import sent_by
 from microagents.base.errors import InvalidDefinition, NoHandler
 from microagents.base.messages import Message, Stream, reply_type
-from microagents.replies.chat import A
+from microagents.replies.reply import A
 from microagents.roles.executor import Executor
 from microagents.roles.keeper import Keeper
 from microagents.runs.driver.execute import runtime_of

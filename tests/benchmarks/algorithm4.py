@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Raw
 
 from microagents import Reply
-from microagents.replies.chat import A
 from microagents.replies.data_prompts import prompt_of
+from microagents.replies.reply import A
 from microagents.systems.questions.questions import (
     Asked,
     Choice,

@@ -33,8 +33,9 @@ from microagents.elections.rules import Certain, FirstToAheadBy, Rule, Tally
 from microagents.models.model import ModelSpec
 from microagents.models.openai import OpenAIModel
 from microagents.models.tiny.trained import TinyModel
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt
 from microagents.replies.masses import Mass, digest_of_text
+from microagents.replies.reply import Reply
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.hanoi import Hanoi, Towers

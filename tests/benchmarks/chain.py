@@ -23,8 +23,9 @@ from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.red_flags import flag_unread
 from microagents.journal.books import Books
 from microagents.models.model import Call, Model, open_model
-from microagents.replies.chat import Reply, system_with_instructions
 from microagents.replies.parsing import Malformed, parse
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import system_with_instructions
 from microagents.roles import redflagger
 from microagents.roles.running_election import RunningElection
 from microagents.roles.solver.call_accounts import CallAccounts

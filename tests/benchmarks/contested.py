@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from microagents import Call, Model, Sample, Usage, run_sync
 from microagents.elections import rules
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.systems import Maker
 from microagents.tasks.drift import RING, Drift, Onward
 from tests.benchmarks.harness import options_of

@@ -23,7 +23,7 @@ from microagents.actors.role import Strategy
 from microagents.journal.reading import Reader
 from microagents.models.model import ModelSpec
 from microagents.models.simulation.simulated import SimulatedModel
-from microagents.replies.chat import system_with_instructions
+from microagents.replies.reply_forms import system_with_instructions
 from microagents.systems import IterativeRestart, Lead, Maker, SingleShot
 from microagents.task import ChainTask, chain_types
 from microagents.tasks.checkers import Checkers

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents import Call, Reply, run
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.roles.matcher import Match, ToMatch
 from microagents.systems import Maker
 from microagents.systems.questions import Problem

@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from msgspec import Struct
 
-from microagents.replies.chat import system_with_instructions
+from microagents.replies.reply_forms import system_with_instructions
 from microagents.tasks.drift import RING, Drift, Onward, Place
 from tests.benchmarks.harness import options_of
 

@@ -14,7 +14,8 @@ import pytest
 
 from microagents.base.messages import address_of, resolve
 from microagents.elections.races import row_end
-from microagents.replies.chat import Reply, decoder_of, json_form
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import decoder_of, json_form
 from microagents.runs.settings import validated
 from microagents.tasks.rows import FillTable, reply_with
 from tests.cli.commands import COMPLETED, UNDECIDED, WRONG_USAGE, microagents, write

@@ -12,7 +12,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from microagents import InvalidUsage, Prompt
-from microagents.replies.chat import system_with_instructions
+from microagents.replies.reply_forms import system_with_instructions
 from microagents.tasks.drift import Drift, Onward
 from microagents.web import listening
 from tests.doubles.simulated.faults import Fault, FaultInjector

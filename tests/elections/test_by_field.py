@@ -17,8 +17,10 @@ from microagents.base.messages import address_of
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, ElectionId, Question, SampleFacts, Verdict
 from microagents.elections.rules import ByField, Certain, FirstToAheadBy, PortableRule
-from microagents.replies.chat import Sampling, Usage, encode_reply, fingerprint, open_votes
+from microagents.replies.chat import Sampling, Usage
+from microagents.replies.disagreements import open_votes
 from microagents.replies.masses import Mass
+from microagents.replies.reply_forms import encode_reply, fingerprint
 
 
 class Place(Reply, frozen=True):

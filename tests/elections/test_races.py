@@ -17,7 +17,8 @@ from microagents.elections.election import Ballot, Question
 from microagents.elections.race_tables import ERRORS, certified_table
 from microagents.elections.races import race_end
 from microagents.elections.rules import Certify, FirstTo, FirstToAheadBy, Rule, Tally, portable
-from microagents.replies.chat import Prompt, Sampling, fingerprint
+from microagents.replies.chat import Prompt, Sampling
+from microagents.replies.reply_forms import fingerprint
 from tests.roles.voting import Say
 
 

@@ -53,7 +53,7 @@ from microagents.journal.messages import (
 from microagents.journal.reading import Reader
 from microagents.journal.store import Store
 from microagents.models.simulation.scripted import ScriptLine
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.tasks.drift import Drift, Place
 from tests.journal.walks import (
     JOURNAL,

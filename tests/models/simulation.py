@@ -10,8 +10,9 @@ from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.red_flags import flag_unread
 from microagents.models.model import Call, Model, ModelSpec
 from microagents.models.simulation.simulated import SimulatedModel
-from microagents.replies.chat import Prompt, Reply, Sample
+from microagents.replies.chat import Prompt, Sample
 from microagents.replies.parsing import Malformed, parse
+from microagents.replies.reply import Reply
 from microagents.task import Task, flag_of
 from microagents.tasks.drift import Drift, Onward, Place
 

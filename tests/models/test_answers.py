@@ -7,8 +7,9 @@ from typing import Any, Self
 import pytest
 
 from microagents.base.errors import TaskFailed
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt
 from microagents.replies.parsing import parse
+from microagents.replies.reply import Reply
 from microagents.task import Task
 from microagents.tasks.drift import Onward
 from tests.models.simulation import DRIFT, call, model, replies

@@ -20,9 +20,10 @@ from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.red_flags import UNWEIGHED
 from microagents.models.model import Call, Model, ModelSpec, open_model
 from microagents.models.openai import OpenAIModel
-from microagents.replies.chat import Sample, Sampling, system_with_instructions
+from microagents.replies.chat import Sample, Sampling
 from microagents.replies.masses import digest_of_text
 from microagents.replies.parsing import parse
+from microagents.replies.reply_forms import system_with_instructions
 from microagents.runs.words.summary import summary
 from microagents.systems import Maker
 from microagents.systems.agents.act import Act

@@ -18,8 +18,10 @@ from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage, TaskFailed
 from microagents.models.model import Call
 from microagents.models.simulation.simulated import SimulatedModel
-from microagents.replies.chat import Format, Prompt, Reply, Sample, system_with_instructions, write
+from microagents.replies.chat import Prompt, Sample
 from microagents.replies.parsing import parse
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import Format, system_with_instructions, write
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
 from microagents.runs.inspection.runs import runs_in
 from microagents.systems import Lead, Maker

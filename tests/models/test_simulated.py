@@ -25,7 +25,9 @@ from microagents.actors.role import Context, Strategy
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.model import Call, open_model
 from microagents.models.simulation import simulated
-from microagents.replies.chat import Format, Prompt, Reply, Sample
+from microagents.replies.chat import Prompt, Sample
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import Format
 from microagents.systems import Aot, Maker
 from microagents.task import Task
 from microagents.tasks.drift import Place

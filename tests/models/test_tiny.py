@@ -22,7 +22,8 @@ from microagents.models.tiny import trained
 from microagents.models.tiny.trained import Card, TinyModel, weights_of
 from microagents.models.tiny.transformer import log_softmax
 from microagents.models.tiny.vocabulary import CHECKERS, HANOI, STOP, SUM, VOCABULARIES
-from microagents.replies.chat import Prompt, Sampling, write
+from microagents.replies.chat import Prompt, Sampling
+from microagents.replies.reply_forms import write
 from microagents.replies.rollouts import rollout_of
 from microagents.runs.doctor import examine
 from microagents.systems import Maker

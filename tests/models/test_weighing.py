@@ -20,7 +20,7 @@ from microagents.models.model import Call, ModelSpec
 from microagents.models.openai import OpenAIModel
 from microagents.models.openai_decisions import OpenAIDecisions
 from microagents.models.weighing import LETTERS, at_least, options_of
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
 from microagents.studies.measure import measure
 from microagents.studies.measured import Threshold

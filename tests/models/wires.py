@@ -13,7 +13,8 @@ from microagents.models.http.provider import HttpModel
 from microagents.models.model import Call, ModelSpec
 from microagents.models.openai import OpenAIModel
 from microagents.models.responses import ResponsesModel
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
 from tests.models.server import Answer, Server, serving
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from typing import Annotated, Self
 from msgspec import Struct, structs
 from pydantic import Field
 
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
 from microagents.systems.documents.document import WorkedDocument
 from microagents.systems.documents.questions import (
     Part,

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from math import gcd, isqrt
 from typing import Any
 
-from microagents.replies.chat import Reply
+from microagents.replies.reply import Reply
 from microagents.tasks.reasoning import UNREADABLE, PublicQuestion, Text
 
 MAX_CHARS = 500

@@ -14,8 +14,9 @@ from microagents.elections.election import Flagged
 from microagents.elections.red_flags import MALFORMED, TOO_LONG
 from microagents.journal.reading import Reader
 from microagents.journal.sharded import reader_of
-from microagents.replies.chat import Reading, Reply
 from microagents.replies.parsing import Malformed, parse
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import Reading
 from microagents.studies.measured import ModelMeasurement
 from microagents.studies.measuring import FIRST, blocks
 from microagents.task import ChainTask

@@ -13,8 +13,9 @@ import msgspec
 from msgspec import Raw
 from pydantic import Field
 
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt
 from microagents.replies.mistakes import one_field_altered
+from microagents.replies.reply import Reply
 from microagents.systems.questions.problem import WorkedProblem
 from microagents.systems.questions.questions import (
     ATOMIC,

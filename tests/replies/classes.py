@@ -11,8 +11,10 @@ import pytest
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
-from microagents.replies.chat import Format, Reply, Unvoted
 from microagents.replies.parsing import Malformed, parse
+from microagents.replies.reply import Reply
+from microagents.replies.reply_fields import Unvoted
+from microagents.replies.reply_forms import Format
 
 FORMS: tuple[Format, ...] = get_args(Format)
 both_forms = pytest.mark.parametrize("form", FORMS)

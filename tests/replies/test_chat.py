@@ -14,18 +14,11 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from microagents.base.errors import InvalidDefinition
-from microagents.replies.chat import (
-    Format,
-    Prompt,
-    Reply,
-    Sampling,
-    Unvoted,
-    fingerprint,
-    instructions,
-    vote_of,
-    write,
-)
+from microagents.replies.chat import Prompt, Sampling
 from microagents.replies.parsing import parse
+from microagents.replies.reply import Reply, vote_of
+from microagents.replies.reply_fields import Unvoted
+from microagents.replies.reply_forms import Format, fingerprint, instructions, write
 from tests.replies.classes import (
     Anything,
     Argued,

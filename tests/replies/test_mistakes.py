@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
-from microagents.replies.chat import Reply, Unvoted, write
 from microagents.replies.mistakes import one_field_altered
 from microagents.replies.parsing import parse
+from microagents.replies.reply import Reply
+from microagents.replies.reply_fields import Unvoted
+from microagents.replies.reply_forms import write
 
 SEEDS = range(200)
 by_seed = st.integers(0, 2**32)

@@ -13,8 +13,9 @@ from typing import Annotated, get_args
 import pytest
 from msgspec import Meta
 
-from microagents.replies.chat import Format, Reading, Reply, write
 from microagents.replies.parsing import MAX_REPLY_CHARS, Malformed, parse
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import Format, Reading, write
 from tests.replies.classes import (
     Anything,
     Choice,

@@ -22,18 +22,11 @@ from microagents import Call, Prompt, Prose, Reply, RowTask, run_sync
 from microagents.base.errors import InvalidDefinition
 from microagents.base.messages import address_of, resolve
 from microagents.models.json_schema import strict_schema
-from microagents.replies.chat import (
-    Format,
-    decoder_of,
-    encode_reply,
-    instructions,
-    json_form,
-    vote_of,
-    voted_fields,
-    write,
-)
 from microagents.replies.model_replies import reply_of
 from microagents.replies.parsing import Malformed, parse
+from microagents.replies.reply import vote_of
+from microagents.replies.reply_fields import voted_fields
+from microagents.replies.reply_forms import Format, decoder_of, encode_reply, instructions, json_form, write
 from microagents.runs.inspection.runs import decide
 from tests.replies.classes import both_forms
 

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from microagents.replies.chat import Reply, decoder_of
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import decoder_of
 from microagents.replies.typed import fields_in, reply_json
 
 

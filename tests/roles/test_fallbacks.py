@@ -13,7 +13,8 @@ from microagents import Result, run
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.reading import Reader
 from microagents.models.model import Call, Model
-from microagents.replies.chat import Sample, Usage, write
+from microagents.replies.chat import Sample, Usage
+from microagents.replies.reply_forms import write
 from microagents.roles.solver.health import OUT_AFTER_S, PROBE_EVERY_S, refuses_account
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.words.summary import summary

@@ -11,7 +11,7 @@ import pytest
 
 from microagents import Call, Prompt, Reply, Result, RowTask, run
 from microagents.journal.reading import Reader
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.roles.matcher import Match, ToMatch
 from microagents.systems import Maker
 

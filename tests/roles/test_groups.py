@@ -19,7 +19,8 @@ from microagents.journal.reading import Reader
 from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.models.openai import OpenAIModel
 from microagents.models.simulation.simulated import Purchases
-from microagents.replies.chat import Sample, Usage, write
+from microagents.replies.chat import Sample, Usage
+from microagents.replies.reply_forms import write
 from microagents.roles.solver import outages
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker, SelfConsistency

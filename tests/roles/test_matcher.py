@@ -12,7 +12,7 @@ import pytest
 
 from microagents import Call, Reply, Result, run
 from microagents.journal.sharded import reader_of
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.roles.matcher import Match, ToMatch
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker

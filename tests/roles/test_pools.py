@@ -11,7 +11,8 @@ import pytest
 from microagents import Call, Model, Result, Usage, resume, run
 from microagents.elections.election import Ballot, ElectionId
 from microagents.journal.reading import Reader
-from microagents.replies.chat import Sample, write
+from microagents.replies.chat import Sample
+from microagents.replies.reply_forms import write
 from microagents.runs.words.summary import summary
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker

@@ -10,8 +10,8 @@ from microagents import Context, Deployment, Reply, Sample, Task, Usage
 from microagents.base.errors import TaskFailed
 from microagents.base.messages import address_of
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleFacts, SampleId, Screen, Wanted
-from microagents.replies.chat import write
 from microagents.replies.masses import Mass
+from microagents.replies.reply_forms import write
 from microagents.roles import RedFlagger
 from microagents.runtimes.local import LocalRuntime
 from microagents.systems import Maker

@@ -19,7 +19,7 @@ from microagents.elections.election import Ballot, Flagged, Screen, Wanted
 from microagents.journal.messages import Report
 from microagents.models.model import Call, Model
 from microagents.models.simulation.scripted import ScriptLine
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.roles import RedFlagger, Solver
 from microagents.roles.solver import outages
 from microagents.roles.solver.attempts import Attempts

@@ -10,7 +10,8 @@ import pytest
 from microagents import Result, run
 from microagents.models.model import Call, Model
 from microagents.models.simulation.simulated import HANG_S
-from microagents.replies.chat import Sample, Usage, write
+from microagents.replies.chat import Sample, Usage
+from microagents.replies.reply_forms import write
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Onward

@@ -37,8 +37,8 @@ from microagents.base.errors import ModelUnavailable, TaskFailed, Undecided
 from microagents.elections.election import Ballot, Draw, Flagged, Follow, Question, Verdict
 from microagents.elections.rules import Certain, FirstTo, PortableRule, Tally
 from microagents.journal.messages import Report
-from microagents.replies.chat import write
 from microagents.replies.masses import Mass, digest_of_text
+from microagents.replies.reply_forms import write
 from microagents.roles import Solver
 from microagents.tasks.drift import Onward
 from microagents.work.conductor import Conduct

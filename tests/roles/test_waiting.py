@@ -9,7 +9,8 @@ import pytest
 from microagents import InvalidUsage, ModelUnavailable, Result, run
 from microagents.models.http import provider as http
 from microagents.models.model import Call, Model
-from microagents.replies.chat import Sample, Usage, write
+from microagents.replies.chat import Sample, Usage
+from microagents.replies.reply_forms import write
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift, Onward
 from tests.models import server as scripted

@@ -15,7 +15,7 @@ from microagents.base.messages import address_of
 from microagents.elections.election import Elect, Question, Verdict
 from microagents.elections.rules import PortableRule
 from microagents.models.simulation.scripted import ScriptLine
-from microagents.replies.chat import fingerprint, write
+from microagents.replies.reply_forms import fingerprint, write
 from microagents.roles import Keeper, RedFlagger, Voter
 from microagents.runs.driver.execute import runtime_of
 from microagents.runtimes.dispatcher import RoleMessenger

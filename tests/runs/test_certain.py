@@ -15,8 +15,8 @@ from microagents import Call, Model, Result, Sample, Usage, run
 from microagents.elections.election import Ballot, Flagged
 from microagents.journal.reading import Reader
 from microagents.journal.statements import FLAGGED, OUTVOTED
-from microagents.replies.chat import write
 from microagents.replies.masses import Mass, digest_of_text
+from microagents.replies.reply_forms import write
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Onward, Place

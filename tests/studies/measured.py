@@ -12,7 +12,8 @@ from msgspec import structs
 from microagents import Measurement, measure
 from microagents.models.model import ModelSpec
 from microagents.models.simulation.simulated import SimulatedModel
-from microagents.replies.chat import Prompt, system_with_instructions
+from microagents.replies.chat import Prompt
+from microagents.replies.reply_forms import system_with_instructions
 from microagents.studies.measured import ModelMeasurement
 from microagents.studies.measuring import MeasuredStep
 from microagents.task import ChainTask, chain_types

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from microagents import Call, Prompt, Reply, RowTask, run_sync
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.runs.inspection.runs import decide
 from microagents.studies.audits import drawn
 from microagents.systems.chains.maker import Maker

@@ -15,7 +15,8 @@ from microagents import Call, InvalidUsage, MicroagentsError, Problem, Reply, St
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Account
 from microagents.journal.sharded import reader_of
-from microagents.replies.chat import Prompt, write
+from microagents.replies.chat import Prompt
+from microagents.replies.reply_forms import write
 from microagents.runs.inspection.runs import recorded_result
 from microagents.studies.comparison import Comparison, row_of
 from microagents.systems.chains.single_shot import SingleShot

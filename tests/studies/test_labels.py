@@ -8,7 +8,7 @@ import pytest
 
 from microagents import Call, Prompt, Reply, RowTask, run_sync
 from microagents.base.errors import InvalidUsage
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.runs.inspection.row_queue import judge_next
 from microagents.studies.labels import DrawnRows, LabelQueue
 from microagents.systems.chains.maker import Maker

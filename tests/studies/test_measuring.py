@@ -10,7 +10,7 @@ import pytest
 from msgspec import Struct
 
 from microagents import Call, ChainTask, InvalidUsage, Prompt, Reply, run
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.replies.rollouts import Rollout
 from microagents.studies.measuring import Measured, MeasuredStep, Measuring
 

@@ -18,7 +18,7 @@ from microagents import Reply, Result, Sample, run
 from microagents.elections.election import Draw
 from microagents.journal.reading import Reader
 from microagents.models.simulation.scripted import ScriptLine
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.roles import Solver
 from microagents.systems.questions.candidates import labels_of
 from microagents.systems.questions.questions import Choice, Decomposition

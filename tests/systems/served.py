@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from microagents.replies.chat import Prompt, Reply, write
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import write
 from microagents.systems.documents import (
     Part,
     Parts,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microagents.replies.chat import write
 from microagents.replies.parsing import Malformed, parse
+from microagents.replies.reply_forms import write
 from microagents.tasks.checkers import Board, Checkers, CheckersStep, Colour
 
 OPTIONS = [(False, False, False), (True, False, True), (False, True, True), (True, True, False)]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microagents.replies.chat import write
 from microagents.replies.parsing import parse
+from microagents.replies.reply_forms import write
 from microagents.tasks.hanoi import Hanoi, HanoiResult, HanoiStep, Move, Pegs, Towers
 
 HEIGHTS = range(1, 11)

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from microagents import Call, Reply, resume, run
 from microagents.base.errors import TaskFailed
-from microagents.replies.chat import write
 from microagents.replies.data_prompts import prompt_of
 from microagents.replies.parsing import parse
+from microagents.replies.reply_forms import write
 from microagents.systems.questions.aot import to_contract
 from microagents.systems.questions.problem import WorkedProblem, answer_type
 from microagents.systems.questions.questions import (

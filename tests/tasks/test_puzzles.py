@@ -10,8 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from microagents import run
-from microagents.replies.chat import Reply, write
 from microagents.replies.parsing import parse
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import write
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from microagents.replies.chat import Reply
 from microagents.replies.data_prompts import prompt_of
+from microagents.replies.reply import Reply
 from microagents.replies.trajectories import trajectory_of
 from microagents.systems.questions.aot import to_contract
 from microagents.systems.questions.problem import answer_type

@@ -19,7 +19,8 @@ from microagents.base.errors import InvalidUsage, RoleFailed
 from microagents.elections.election import ElectionId
 from microagents.journal.messages import RecordedDecision
 from microagents.models.model import Call, Model
-from microagents.replies.chat import Sample, Usage, write
+from microagents.replies.chat import Sample, Usage
+from microagents.replies.reply_forms import write
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Onward
 from microagents.tasks.hanoi import Hanoi

@@ -69,7 +69,8 @@ from microagents.models.http.usage import Meter
 from microagents.models.model import Model, Most, most_tokens
 from microagents.models.prices import BATCH, Tariff, flat_tariff, tariff_of
 from microagents.models.rates import Rate, rates_of
-from microagents.replies.chat import Prompt, Sample, Usage, write
+from microagents.replies.chat import Prompt, Sample, Usage
+from microagents.replies.reply_forms import write
 from microagents.replies.tool_calls import Calls
 from microagents.replies.turns import Turn
 from microagents.tools.toolbox import BAD_ARGUMENTS

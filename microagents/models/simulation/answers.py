@@ -11,9 +11,11 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from microagents.base.user_code import called
-from microagents.replies.chat import Format, Prompt, Reading, Reply, write
+from microagents.replies.chat import Prompt
 from microagents.replies.mistakes import one_field_altered
 from microagents.replies.parsing import Malformed, parse
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import Format, Reading, write
 from microagents.replies.tool_calls import Calls
 from microagents.task import Task
 

@@ -30,8 +30,10 @@ from microagents.elections.election import SampleId
 from microagents.models.model import MAX_SAMPLES, SEVERAL, Call, Model, ModelSpec, Most, samples_per_request, split
 from microagents.models.simulation.answers import Answers, SimulatedReply, broken
 from microagents.models.simulation.profiles import profile_of
-from microagents.replies.chat import Prompt, Reading, Reply, Sample, Usage, system_with_instructions, write
+from microagents.replies.chat import Prompt, Sample, Usage
 from microagents.replies.masses import LawOfMass, Mass, digest_of_text
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import Reading, system_with_instructions, write
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout
 from microagents.task import ChainTask, Task, chain_types
 

@@ -27,8 +27,9 @@ from microagents.journal.messages import (
 )
 from microagents.models.latencies import LEAST_STRAGGLER_S
 from microagents.models.model import SEVERAL_AT_ONCE, Call
-from microagents.replies.chat import Reply, Sample
+from microagents.replies.chat import Sample
 from microagents.replies.media import Media
+from microagents.replies.reply import Reply
 from microagents.roles.limits.leases import Acquire, Leases
 from microagents.roles.solver.attempts import Attempts, Halted, Unsent
 from microagents.roles.solver.backends import Backend, Backends

@@ -22,7 +22,8 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.sharded import open_run
 from microagents.models.model import Model, ModelSpec, most_samples, open_model, without_options
 from microagents.models.prices import BATCH, Tariff
-from microagents.replies.chat import Usage, system_with_instructions
+from microagents.replies.chat import Usage
+from microagents.replies.reply_forms import system_with_instructions
 from microagents.runs.driver.budget import stops_again
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import own_prices

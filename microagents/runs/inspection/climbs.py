@@ -15,7 +15,7 @@ from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, tot
 from microagents.journal.digests import in_order
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
-from microagents.replies.chat import decoder_of
+from microagents.replies.reply_forms import decoder_of
 from microagents.runs.plan import plan_of
 from microagents.systems.chains.ladder import names_in
 from microagents.systems.chains.lookahead import Lookahead, lookahead_in

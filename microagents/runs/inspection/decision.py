@@ -24,9 +24,11 @@ from microagents.elections.rules import ByField
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import KeptText, Reader
 from microagents.journal.requests import PersonDecision, settlement
-from microagents.replies.chat import Cached, Reply, decoder_of
+from microagents.replies.chat import Cached
 from microagents.replies.parsing import malformed_reason
 from microagents.replies.persons import PERSON_REPLIES
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import decoder_of
 from microagents.replies.typed import fields_of
 from microagents.runs.accuracy import Confusion, confusions, wrong_pairs
 from microagents.runs.cells import cells_in

@@ -18,7 +18,7 @@ from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.elections.count import Count
 from microagents.elections.election import ESCALATED, Question, input_of
 from microagents.journal.reading import Reader
-from microagents.replies.chat import decoder_of
+from microagents.replies.reply_forms import decoder_of
 from microagents.runs.inspection.climbs import step_of
 from microagents.runs.inspection.replay import conducted, replay_of, replayed_question
 from microagents.runs.plan import RunPlan, plan_of, settings_of

@@ -16,7 +16,7 @@ from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.elections.election import ESCALATED
 from microagents.journal.reading import Reader
 from microagents.journal.requests import PersonDecision
-from microagents.replies.chat import fields_of
+from microagents.replies.reply_fields import fields_of
 from microagents.runs.cells import SHARED, RowVotes, TrustColumns
 from microagents.runs.judging import judged
 from microagents.runs.settings import validated

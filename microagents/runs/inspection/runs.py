@@ -26,8 +26,9 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import SUFFIX, Reader, journal_of
 from microagents.journal.requests import Decide, PersonDecision, decided_already, pause_among, said_by
 from microagents.journal.sharded import open_run, reader_of
-from microagents.replies.chat import Reply, decoder_of, encode_reply, json_form
 from microagents.replies.persons import ANSWERED, CustomerAnswer, PersonReply
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import decoder_of, encode_reply, json_form
 from microagents.replies.typed import fields_in, fields_of, reply_json
 from microagents.runs.accuracy import Accuracy
 from microagents.runs.cells import cells_in

@@ -20,8 +20,9 @@ from microagents.base.user_code import called
 from microagents.elections.election import Verdict
 from microagents.elections.rules import AheadByHarm, Rule
 from microagents.journal.messages import put_to_person
-from microagents.replies.chat import Prompt, decoder_of
+from microagents.replies.chat import Prompt
 from microagents.replies.persons import ANSWERED, Approval, CustomerAnswer, FoundOutcome, PersonReply, SecondApproval
+from microagents.replies.reply_forms import decoder_of
 from microagents.replies.tool_calls import ToolCall
 from microagents.replies.turns import Turn
 from microagents.roles.executor import Execute, Executor

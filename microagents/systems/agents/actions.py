@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from microagents.replies.chat import CheckedReply, ProseByTool
 from microagents.replies.media import Media
+from microagents.replies.reply import CheckedReply, ProseByTool
 from microagents.replies.tool_calls import Calls, ToolCall, with_whole_numbers
 from microagents.replies.turns import Turn, canonical
 from microagents.tools.effect_keys import MAKING

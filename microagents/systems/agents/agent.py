@@ -17,7 +17,9 @@ from microagents.base.foreign_text import bounded, fenced
 from microagents.base.plain_values import plain, read_fields
 from microagents.base.user_code import called
 from microagents.elections.red_flags import EFFECTS_TOGETHER, SAID_NOT_DONE
-from microagents.replies.chat import NO_PROSE, Prompt, Prose, ProseByTool, Reply, Sampling, unvoted_in
+from microagents.replies.chat import Prompt, Sampling
+from microagents.replies.reply import NO_PROSE, ProseByTool, Reply
+from microagents.replies.reply_fields import Prose, unvoted_in
 from microagents.replies.tool_calls import FENCES, ToolCall
 from microagents.replies.turns import Turn, described
 from microagents.systems.agents.actions import (

@@ -10,8 +10,9 @@ import msgspec
 from msgspec import Struct, field
 
 from microagents.elections.election import Ballot, Flagged, total_usd
-from microagents.replies.chat import ProseByTool, decoder_of, vote_of
 from microagents.replies.persons import ANSWERED, Approval, FoundOutcome
+from microagents.replies.reply import ProseByTool, vote_of
+from microagents.replies.reply_forms import decoder_of
 from microagents.replies.tool_calls import ToolCall
 from microagents.systems.agents.actions import Action, Observation, making_at
 from microagents.systems.agents.agent import AgentTask

@@ -29,8 +29,9 @@ from microagents.elections.election import (
     Verdict,
 )
 from microagents.elections.rules import Rule
-from microagents.replies.chat import Prompt, Sampling, decoder_of
+from microagents.replies.chat import Prompt, Sampling
 from microagents.replies.model_replies import as_reply
+from microagents.replies.reply_forms import decoder_of
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
 from microagents.task import ChainTask, chain_types, state_class
 from microagents.tools.effect_keys import keyed_by

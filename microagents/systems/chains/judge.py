@@ -11,8 +11,10 @@ from msgspec import Raw, Struct
 
 from microagents.base.user_code import called
 from microagents.elections.rules import FirstToAheadBy
-from microagents.replies.chat import Prompt, Reply, decoder_of
+from microagents.replies.chat import Prompt
 from microagents.replies.data_prompts import prompt_of
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import decoder_of
 from microagents.systems.questions.candidates import MAX_ORDERS, in_orders, labels_of
 from microagents.task import Task
 from microagents.work.durable import Work

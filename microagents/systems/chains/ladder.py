@@ -22,7 +22,9 @@ from microagents.elections.dissent import alpha_of
 from microagents.elections.election import ElectionId, Question, Verdict
 from microagents.elections.laws import expected_votes
 from microagents.elections.rules import FirstValid, Rule, Tally, Unanimity, UntilImprobable, Weighed, portable
-from microagents.replies.chat import Prompt, decoder_of, vote_of
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import vote_of
+from microagents.replies.reply_forms import decoder_of
 from microagents.systems.chains.chain import Chain, ChainStep, Rung
 from microagents.systems.chains.judge import JUDGE, choice_among
 from microagents.systems.chains.lookahead import Lookahead, lookahead_in

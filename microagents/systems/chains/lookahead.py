@@ -18,7 +18,8 @@ from microagents.elections.count import Count
 from microagents.elections.election import Ballot, ElectionId, Flagged, Verdict
 from microagents.elections.red_flags import UNVERIFIED
 from microagents.elections.rules import AheadByInRounds, Tally
-from microagents.replies.chat import Prompt, Reply, vote_of
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply, vote_of
 from microagents.replies.rollouts import Rollout
 from microagents.systems.chains.chain import Chain, ChainStep, Past
 from microagents.task import feedback_on, flag_of, verifies

@@ -11,8 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from microagents.elections.election import Flagged
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt
 from microagents.replies.data_prompts import prompt_of
+from microagents.replies.reply import Reply
 from microagents.task import Task
 from microagents.work.durable import Work
 

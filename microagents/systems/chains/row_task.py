@@ -13,8 +13,11 @@ from pydantic import Field, model_validator
 
 from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.base.plain_values import is_table, jsonable, read_cell, read_fields
-from microagents.replies.chat import Prompt, Reply, differs, encode_reply, fields_of, forms_of, voted_fields
+from microagents.replies.chat import Prompt
 from microagents.replies.model_replies import as_reply, hints_of
+from microagents.replies.reply import Reply, differs
+from microagents.replies.reply_fields import fields_of, voted_fields
+from microagents.replies.reply_forms import encode_reply, forms_of
 from microagents.task import A, ChainTask, Task
 
 Row = dict[str, Any]

@@ -17,7 +17,8 @@ from microagents.base.aio import TaskScope
 from microagents.base.logs import log
 from microagents.elections.election import Ballot, Verdict
 from microagents.elections.rules import Tally
-from microagents.replies.chat import Reply, decoder_of, encode_reply, vote_of
+from microagents.replies.reply import Reply, vote_of
+from microagents.replies.reply_forms import decoder_of, encode_reply
 from microagents.systems.chains.chain import Chain, ChainStep
 from microagents.work.elections import no_verdict
 

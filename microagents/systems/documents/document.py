@@ -7,7 +7,8 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar
 
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
 from microagents.systems.documents.questions import (
     Part,
     Parts,

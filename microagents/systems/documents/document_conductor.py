@@ -15,7 +15,8 @@ from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
 from microagents.base.errors import Stopped
 from microagents.base.user_code import called, mistyped
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
 from microagents.replies.trajectories import trajectory_of
 from microagents.systems.documents.document import Document, are_met
 from microagents.systems.documents.notes import DocumentNotes

@@ -11,8 +11,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from microagents.replies.chat import Prompt, Reply, Unvoted
+from microagents.replies.chat import Prompt
 from microagents.replies.data_prompts import data_in
+from microagents.replies.reply import Reply
+from microagents.replies.reply_fields import Unvoted
 
 
 # Another docstring here would change the digests of questions: see `Reply`.

@@ -7,9 +7,11 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Generic
 
-from microagents.replies.chat import A, Prompt, Reply, json_form, write
+from microagents.replies.chat import Prompt
 from microagents.replies.data_prompts import prompt_of
 from microagents.replies.parsing import Malformed, parse
+from microagents.replies.reply import A, Reply
+from microagents.replies.reply_forms import json_form, write
 from microagents.systems.documents.document import TextExpert
 from microagents.systems.documents.questions import (
     REPLIES,

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from microagents.elections.panels import Majority
-from microagents.replies.chat import Reply
+from microagents.replies.reply import Reply
 from microagents.systems.documents.questions import (
     Asked,
     Part,

@@ -17,7 +17,9 @@ from pydantic import Field, field_validator, model_validator
 
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
-from microagents.replies.chat import Prompt, Reply, encode_reply
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import encode_reply
 from microagents.replies.trajectories import Trajectory, trajectory_of
 from microagents.systems.questions.chain_of_thought import REASONED
 from microagents.systems.questions.contractor import Contract, Contractor

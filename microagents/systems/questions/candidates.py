@@ -11,7 +11,8 @@ from typing import Generic, TypeVar
 from msgspec import Raw, Struct
 
 from microagents.base.errors import InvalidUsage
-from microagents.replies.chat import A, encode_reply
+from microagents.replies.reply import A
+from microagents.replies.reply_forms import encode_reply
 
 LABEL_CHARS = 4
 """Length of a label, unless two candidates of a vote would share it."""

@@ -11,7 +11,7 @@ from msgspec import Raw
 from pydantic import Field
 
 from microagents.actors.role import Strategy
-from microagents.replies.chat import encode_reply
+from microagents.replies.reply_forms import encode_reply
 from microagents.replies.trajectories import Trajectory, trajectory_of
 from microagents.systems.questions.problem import Problem, answer_type_of, text_of
 from microagents.systems.questions.problem_conductor import ProblemConductor, concluded_by_plurality

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from microagents.replies.chat import json_form
+from microagents.replies.reply_forms import json_form
 from microagents.systems.questions.problem import answer_type_of
 from microagents.systems.questions.questions import Decomposition, Subquestions, ToDecompose, ToTrace, without_cycles
 from microagents.task import Task

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Raw, Struct, field, structs
 
 from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged
-from microagents.replies.chat import A, decoder_of, encode_reply
+from microagents.replies.reply import A
+from microagents.replies.reply_forms import decoder_of, encode_reply
 from microagents.replies.trajectories import Trajectory
 from microagents.systems.questions.candidates import Candidate, labels_of, merged
 from microagents.systems.questions.questions import Choice

@@ -12,7 +12,9 @@ import msgspec
 from microagents.base.errors import InvalidDefinition
 from microagents.base.plain_values import read_fields
 from microagents.base.user_code import called, mistyped
-from microagents.replies.chat import Format, Prompt, Reply, Sampling, decoder_of
+from microagents.replies.chat import Prompt, Sampling
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import Format, decoder_of
 from microagents.replies.trajectories import Trajectory
 from microagents.systems.questions.questions import (
     ATOMIC,

@@ -12,7 +12,8 @@ from microagents.actors.role import G
 from microagents.base.user_code import called
 from microagents.elections.election import ElectionId, Verdict
 from microagents.journal.messages import RecordDecision
-from microagents.replies.chat import Reply, encode_reply
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import encode_reply
 from microagents.systems.questions.candidates import merged
 from microagents.systems.questions.problem import Problem, text_of
 from microagents.systems.questions.questions import problem_id

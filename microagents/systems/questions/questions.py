@@ -14,8 +14,9 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from microagents.elections.red_flags import CYCLE, EMPTY, EMPTY_QUESTION, OUT_OF_RANGE, SELF_DEPENDENCY
-from microagents.replies.chat import CheckedReply, Prompt, Reply
+from microagents.replies.chat import Prompt
 from microagents.replies.data_prompts import data_in, one_spaced
+from microagents.replies.reply import CheckedReply, Reply
 
 MAX_SUBQUESTIONS = 64
 

@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 from pydantic import Field, model_validator
 
 from microagents.actors.role import Strategy
-from microagents.replies.chat import decoder_of
+from microagents.replies.reply_forms import decoder_of
 from microagents.systems.questions.composer import Compose, Composer
 from microagents.systems.questions.decomposer import Decompose, Decomposer
 from microagents.systems.questions.discriminator import Discriminate, Discriminator

@@ -13,7 +13,9 @@ from msgspec import Raw
 from pydantic import Field, model_validator
 
 from microagents.actors.role import Strategy
-from microagents.replies.chat import Prompt, Reply, encode_reply
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import encode_reply
 from microagents.systems.questions.aot import Reasoned
 from microagents.systems.questions.candidates import merged
 from microagents.systems.questions.discriminator import Discriminate, Discriminator

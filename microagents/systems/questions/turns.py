@@ -9,7 +9,9 @@ from msgspec import Raw, structs
 
 from microagents.base.aio import TaskScope
 from microagents.base.errors import RoleFailed, Undecided
-from microagents.replies.chat import A, Sampling, decoder_of
+from microagents.replies.chat import Sampling
+from microagents.replies.reply import A
+from microagents.replies.reply_forms import decoder_of
 from microagents.systems.questions.candidates import merged
 from microagents.systems.questions.discriminator import Discriminate
 from microagents.systems.questions.notes import BegunTurn, ProblemNotes, answer_in

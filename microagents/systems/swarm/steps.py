@@ -12,8 +12,10 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from microagents.elections.red_flags import EMPTY, UNSURE
-from microagents.replies.chat import CheckedReply, Prompt, Reply, Unvoted
+from microagents.replies.chat import Prompt
 from microagents.replies.data_prompts import data_in, one_spaced
+from microagents.replies.reply import CheckedReply, Reply
+from microagents.replies.reply_fields import Unvoted
 from microagents.systems.questions.questions import Labelled
 from microagents.work.prose import flaw_of
 

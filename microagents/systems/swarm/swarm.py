@@ -16,7 +16,9 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import RoleFailed, Undecided
 from microagents.elections.election import Ballot, ElectionId, Verdict
 from microagents.journal.messages import RecordDecision
-from microagents.replies.chat import A, Prompt, Reply, decoder_of
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import A, Reply
+from microagents.replies.reply_forms import decoder_of
 from microagents.systems.questions.candidates import Candidate, merged
 from microagents.systems.questions.problem import Problem, answer_type_of, text_of
 from microagents.systems.questions.problem_conductor import ProblemConductor

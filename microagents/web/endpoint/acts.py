@@ -11,7 +11,7 @@ from typing import Any
 
 from microagents.models.http.native_calls import NativeCall, call_in, native_tools
 from microagents.models.http.replies import UNREADABLE, Said, choices_in, decode, name_in, object_in
-from microagents.replies.chat import encode_reply
+from microagents.replies.reply_forms import encode_reply
 from microagents.replies.tool_calls import ToolCall, with_whole_numbers
 from microagents.replies.turns import canonical
 from microagents.systems.agents.actions import Action

@@ -9,7 +9,7 @@ from msgspec import Struct
 from microagents.base.messages import address_of
 from microagents.elections.election import Ballot
 from microagents.journal.reading import Reader
-from microagents.replies.chat import decoder_of
+from microagents.replies.reply_forms import decoder_of
 from microagents.web.endpoint.acts import Acts, shares_of
 from microagents.web.endpoint.policy import TEXT
 from microagents.web.endpoint.served_elections import Voted

@@ -11,8 +11,8 @@ from msgspec import Struct, field
 from microagents.base.aio import Notifier
 from microagents.base.logs import log
 from microagents.journal.messages import Recall, Record, RecordDecision, Report, Subscribe, put_to_person
-from microagents.replies.chat import decoder_of, encode_reply
 from microagents.replies.persons import Approval
+from microagents.replies.reply_forms import decoder_of, encode_reply
 from microagents.roles.keeper import End
 from microagents.runtimes.local import LocalRuntime
 from microagents.web.endpoint.exchange import Exchange, ForwardingModel

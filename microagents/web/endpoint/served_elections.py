@@ -27,7 +27,8 @@ from microagents.journal.sitting import JournalConfig
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Response
 from microagents.models.model import Model, ModelSpec
-from microagents.replies.chat import Format, Prompt, Sampling, decoder_of, encode_reply, fingerprint
+from microagents.replies.chat import Prompt, Sampling
+from microagents.replies.reply_forms import Format, decoder_of, encode_reply, fingerprint
 from microagents.roles.keeper import Keeper
 from microagents.roles.solver.health import OUT_AFTER_S
 from microagents.runs.driver.deploying import deployments_of

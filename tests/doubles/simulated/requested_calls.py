@@ -17,7 +17,9 @@ from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.elections.election import ElectionId, SampleId
 from microagents.models.model import Call
-from microagents.replies.chat import BARE_HEADS, HEADS, Prompt, Reply, instructions
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import BARE_HEADS, HEADS, instructions
 from microagents.replies.trajectories import trajectory_of
 from microagents.replies.turns import EARLIER, Turn
 from microagents.task import Task

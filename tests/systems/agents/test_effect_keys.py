@@ -10,7 +10,7 @@ import pytest
 
 from microagents import Call, InvalidUsage, Sample, current_effect_key, run_sync
 from microagents.base.errors import ModelUnavailable
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.tasks.drift import Drift
 
 MODEL = "sim:perfect@error=0.2,alternatives=1"

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Meta, Struct
 
 from microagents import Call, McpServer, Prompt, Prose, Reply, Result, Unvoted, run, run_sync
-from microagents.replies.chat import unvoted_in
+from microagents.replies.reply_fields import unvoted_in
 from microagents.replies.tool_calls import ToolCall
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.actions import END, Action

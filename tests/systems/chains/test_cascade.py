@@ -9,7 +9,7 @@ import pytest
 
 from microagents import Call, Model, ModelUnavailable, Prompt, Reply, RowTask, Sample, run_sync
 from microagents.elections.promises import NEVER
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.systems.chains.cascade import UNREACHED, Cascade
 
 ROWS = 6

@@ -16,7 +16,7 @@ from microagents import FirstToAheadBy, InvalidUsage, Result, run
 from microagents.base.errors import TaskFailed
 from microagents.elections.election import ElectionId, Verdict
 from microagents.models.model import Call
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.replies.rollouts import Rollout
 from microagents.runs.strategies import strategy_of
 from microagents.systems.chains.chain import Chain, ChainStep, Rung

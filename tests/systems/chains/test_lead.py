@@ -12,7 +12,7 @@ import pytest
 from microagents import InvalidUsage, Result, run
 from microagents.journal.reading import Reader
 from microagents.models.model import Call
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.replies.rollouts import Rollout
 from microagents.runs.strategies import strategy_of
 from microagents.runtimes.virtual import run_virtual

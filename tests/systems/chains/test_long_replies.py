@@ -11,7 +11,7 @@ import pytest
 from microagents import Result, run
 from microagents.base.errors import EndedEarly
 from microagents.models.model import Call
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.replies.rollouts import Rollout
 from microagents.systems.chains.iterative_restart import IterativeRestart
 from microagents.tasks.drift import Drift, Place

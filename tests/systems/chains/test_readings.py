@@ -6,7 +6,7 @@ import pytest
 
 from microagents import Call, run
 from microagents.base.errors import InvalidDefinition, JournalMismatch
-from microagents.replies.chat import Reading
+from microagents.replies.reply_forms import Reading
 from microagents.tasks.ask import Ask
 from microagents.tasks.drift import RING, Drift
 

@@ -11,7 +11,7 @@ import pytest
 from microagents import FirstToAheadBy, Prompt, Result, Sampling, run
 from microagents.base.errors import TaskFailed
 from microagents.elections.election import Ballot, Question
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.systems.chains.chain import ChainStep
 from microagents.systems.chains.maker import Maker
 from microagents.systems.chains.speculation import OpenStep

@@ -16,7 +16,8 @@ from microagents.base.errors import InvalidUsage
 from microagents.journal.sharded import reader_of
 from microagents.models.simulation.scripted import ScriptLine
 from microagents.models.simulation.simulated import Purchases
-from microagents.replies.chat import Reply, write
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import write
 from microagents.runs.inspection.runs import solution_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.documents import Part, Parts, Ranking, SegmentSummary, Validation

@@ -11,7 +11,9 @@ import pytest
 
 from microagents import InvalidUsage, Result, run
 from microagents.models.simulation.scripted import ScriptLine
-from microagents.replies.chat import Prompt, Reply, write
+from microagents.replies.chat import Prompt
+from microagents.replies.reply import Reply
+from microagents.replies.reply_forms import write
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.chains.maker import Maker
 from microagents.systems.chains.self_consistency import SelfConsistency

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from microagents.replies.chat import json_form
+from microagents.replies.reply_forms import json_form
 from microagents.systems.questions.questions import ATOMIC, Decomposition, ToDecompose, asked_in
 from microagents.tasks.ask import Answer
 from tests.systems.scripted import CUT, QUESTION, four, label, noted_draws, solved

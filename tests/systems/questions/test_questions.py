@@ -12,9 +12,9 @@ from msgspec import Raw
 
 from microagents import Prompt
 from microagents.base.errors import InvalidDefinition
-from microagents.replies.chat import instructions, write
 from microagents.replies.data_prompts import prompt_of
 from microagents.replies.parsing import Malformed, parse
+from microagents.replies.reply_forms import instructions, write
 from microagents.systems.questions.questions import (
     Asked,
     Choice,

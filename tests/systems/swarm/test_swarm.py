@@ -11,7 +11,7 @@ from msgspec import structs
 
 from microagents import Call, Reply, Result, resume, run
 from microagents.journal.sharded import reader_of
-from microagents.replies.chat import write
+from microagents.replies.reply_forms import write
 from microagents.runs.inspection.runs import solution_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions import Problem
