@@ -373,10 +373,8 @@ async def check_agents(worlds: range, folder: str, trials: int = 40) -> None:
         true[more] = (margins, share, calls)
     for world in worlds:
         for more, (margins, share, calls) in true.items():
-            desk, options = (
-                Desk(world=f"{folder}/{world}-{more}.sqlite"),
-                {f"k_{kind}": k for kind, k in margins.items()},
-            )
+            desk = Desk(world=f"{folder}/{world}-{more}.sqlite", ticket=10_000 + trials * world)
+            options = {f"k_{kind}": k for kind, k in margins.items()}
             (agent,) = (await measure(desk, model, steps=trials, options=options, runs_dir=folder, seed=world)).agents
             held.count(f"margins + {more}", agent.success, share)
             held.is_true(f"calls + {more} within a fifth", is_held=abs(agent.calls / agent.trials / calls - 1) < 0.2)
