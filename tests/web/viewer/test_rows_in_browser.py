@@ -163,7 +163,8 @@ def decide(page: Any, cell: Any, values: dict[str, str]) -> None:
     cell.click()
     for name, value in values.items():
         page.locator(f"input[type=text][aria-label='Another value of {name}']").fill(value)
-    page.get_by_role("button", name="Decide", exact=True).click()
+    with page.expect_response(lambda answer: answer.request.method == "POST"):
+        page.get_by_role("button", name="Decide", exact=True).click()
     page.wait_for_selector("text=Decided by you")
     page.keyboard.press("Escape")
 
