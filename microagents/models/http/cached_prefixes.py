@@ -13,7 +13,7 @@ ON, OFF, AUTO = "on", "off", "auto"
 
 
 class CachedPrefixes:
-    """What a model's provider caches of prompts.
+    """The prefixes of prompts that the provider of a model caches.
 
     Args:
         capabilities: of the model.

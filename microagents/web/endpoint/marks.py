@@ -26,7 +26,7 @@ _object = msgspec.json.Decoder(dict[str, Raw])
 _list = msgspec.json.Decoder(list[Raw])
 
 
-def sums_of(elected: Sequence[ElectedReply]) -> dict[str, Any]:
+def sums_of(elected: Sequence[ElectedReply]) -> Fields:
     """Return the sums of an answer, over the elections of all its choices; the number is that of the first."""
     every = [each.sums for each in elected]
     sums = {
@@ -41,14 +41,14 @@ def sums_of(elected: Sequence[ElectedReply]) -> dict[str, Any]:
     }
 
 
-def headers_of(sums: dict[str, Any]) -> dict[str, str]:
+def headers_of(sums: Fields) -> dict[str, str]:
     """Write the sums of an election as headers."""
     return {f"x-microagents-{name.replace('_', '-')}": str(value).lower() for name, value in sums.items()}
 
 
-def marked(elected: Sequence[ElectedReply]) -> bytes:
+def marked(elected: Sequence[ElectedReply], sums: Fields) -> bytes:
     """Return the bytes of a reply with its marks; of a chat that asks for several choices the first reply, with the choices of all."""
-    bodies = [_marked(elected, index) for index in range(len(elected))]
+    bodies = [_marked(elected, index, sums) for index in range(len(elected))]
     if len(bodies) == 1 or is_streamed(elected[0].reply.body):
         return b"".join(bodies)
     replies = [_object.decode(each) for each in bodies]
@@ -56,11 +56,11 @@ def marked(elected: Sequence[ElectedReply]) -> bytes:
     return msgspec.json.encode({**replies[0], "choices": [*chain.from_iterable(choices)]})
 
 
-def _marked(elected: Sequence[ElectedReply], index: int) -> bytes:
+def _marked(elected: Sequence[ElectedReply], index: int, sums: Fields) -> bytes:
     """Return the reply that gives the choice with an index."""
     one = elected[index]
     reply, asked = one.reply, one.exchange.asked
-    is_last, sums = one is elected[-1], sums_of(elected)
+    is_last = one is elected[-1]
     written = sum([each.reply.usage.output_tokens or 0 for each in elected])
 
     def edit(fields: Fields) -> Fields:

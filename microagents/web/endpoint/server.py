@@ -221,7 +221,8 @@ class Serving:
         if not sums["elected"]:
             self.counts["not elected"] += 1
         log().info("answered", wire=asked.wire.name, **sums)
-        return web.Response(body=marked(elected), content_type="application/json", headers=headers_of(sums))
+        body = marked(elected, sums)
+        return web.Response(body=body, content_type="application/json", headers=headers_of(sums))
 
 
 def _wire_of(request: web.Request) -> Wire:
