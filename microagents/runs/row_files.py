@@ -22,6 +22,7 @@ from microagents.base.errors import InvalidUsage, read_failure
 from microagents.base.files import is_there, replacing
 from microagents.base.packages import require_package
 from microagents.base.plain_values import jsonable, number_in
+from microagents.systems.chains.row_task import refuse_twice
 
 SEPARATORS = {".csv": ",;\t|", ".tsv": "\t,;|"}
 """Endings of files of cells, each with the separators that are looked for, the likeliest first."""
@@ -249,11 +250,7 @@ def _cells(stream: Peekable, source: str, dialect: Dialect, beginning: bytes) ->
             next(records)
         lines = dropwhile(lambda cells: not _is_filled(cells), records)
         names = next(lines, [])
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise InvalidUsage(
-                f"the column {twice[0]!r} stands twice in the header of {source}; nothing was started; rename one"
-            )
+        refuse_twice(names, f"the header of {source}")
         for cells in filter(None, lines):
             if len(cells) == len(names):
                 yield records.line_num, dict(zip(names, cells, strict=True))

@@ -188,15 +188,24 @@ def _mappings_of(table: Any) -> list[Row]:
         InvalidUsage: it is no table, or has no such values, or a column twice.
     """
     names = [str(each) for each in getattr(table, "column_names", getattr(table, "columns", ()))]
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidUsage(f"the column {name!r} stands twice in the table; nothing was started; rename one")
+    refuse_twice(names, "the table")
     try:
         rows = table if is_table(table) else list(map(dict, table))
         return [dict(each) for each in jsonable(rows)]
     except Exception as error:  # noqa: BLE001 - a library's own type may raise anything
         reason = " ".join(str(error).split())
         raise InvalidUsage(f"{_NO_TABLE} a {type(table).__name__}: {reason}") from None
+
+
+def refuse_twice(names: Sequence[str], where: str) -> None:
+    """Refuse a name that two columns have.
+
+    Raises:
+        InvalidUsage: there is one.
+    """
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InvalidUsage(f"the column {min(twice)!r} stands twice in {where}; nothing was started; rename one")
 
 
 def check_gold(rows: Sequence[Task], source: str) -> None:
