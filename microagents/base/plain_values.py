@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, ValuesView
+from collections.abc import Callable, Mapping, Sequence, ValuesView
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -17,6 +17,8 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_jsonable_python
 from pydantic_core.core_schema import DecimalSchema
+
+from microagents.base.errors import InvalidUsage
 
 MAX_DIGITS = 1_000
 """Places of a decimal that are written out; beyond them it has an exponent."""
@@ -228,6 +230,17 @@ def unwritable(hint: Any) -> type | None:
 def is_table(value: object) -> bool:
     """Return whether a value, or the values of a class, are tables or arrays of pandas, polars, pyarrow or numpy."""
     return any(hasattr(value, name) for name in ("iloc", *_WRITERS))
+
+
+def refuse_twice(names: Sequence[str], where: str) -> None:
+    """Refuse a name that two columns have.
+
+    Raises:
+        InvalidUsage: there is one.
+    """
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InvalidUsage(f"the column {min(twice)!r} stands twice in {where}; nothing was started; rename one")
 
 
 def _key(name: object) -> str:

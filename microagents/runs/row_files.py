@@ -21,8 +21,7 @@ import msgspec
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.base.files import is_there, replacing
 from microagents.base.packages import require_package
-from microagents.base.plain_values import jsonable, number_in
-from microagents.systems.chains.row_task import refuse_twice
+from microagents.base.plain_values import jsonable, number_in, refuse_twice
 
 SEPARATORS = {".csv": ",;\t|", ".tsv": "\t,;|"}
 """Endings of files of cells, each with the separators that are looked for, the likeliest first."""

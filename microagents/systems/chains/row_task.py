@@ -12,7 +12,7 @@ import msgspec
 from pydantic import Field, model_validator
 
 from microagents.base.errors import InvalidDefinition, InvalidUsage
-from microagents.base.plain_values import is_table, jsonable, read_cell, read_fields
+from microagents.base.plain_values import is_table, jsonable, read_cell, read_fields, refuse_twice
 from microagents.replies.chat import Prompt
 from microagents.replies.model_replies import as_reply, hints_of
 from microagents.replies.reply import Reply, differs
@@ -195,17 +195,6 @@ def _mappings_of(table: Any) -> list[Row]:
     except Exception as error:  # noqa: BLE001 - a library's own type may raise anything
         reason = " ".join(str(error).split())
         raise InvalidUsage(f"{_NO_TABLE} a {type(table).__name__}: {reason}") from None
-
-
-def refuse_twice(names: Sequence[str], where: str) -> None:
-    """Refuse a name that two columns have.
-
-    Raises:
-        InvalidUsage: there is one.
-    """
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise InvalidUsage(f"the column {min(twice)!r} stands twice in {where}; nothing was started; rename one")
 
 
 def check_gold(rows: Sequence[Task], source: str) -> None:
