@@ -49,6 +49,7 @@ class AnthropicModel(HttpModel):
     path = "/v1/messages"
     batch_kinds: ClassVar[tuple[BatchKind, ...]] = ("file",)
     form = MESSAGES
+    excludes_cached = True
     models_path = "/v1/models?limit=1000"
     more_options = ("thinking",)
     effort_name = "output_config.effort"
@@ -126,8 +127,8 @@ class AnthropicModel(HttpModel):
         said.add(reply.get("content"))
         if not said and not reply.get("stop_reason"):
             raise ValueError("Expected a content with a text")
-        usage = self._meter.usage(reply, has_reasoning=said.has_reasoning, excludes_cached=True)
-        return self._sample(said, reply.get("stop_reason"), usage, call)
+        usage = self.meter.usage(reply, has_reasoning=said.has_reasoning)
+        return self._samples.sample(said, reply.get("stop_reason"), usage, call)
 
 
 def _mark_last(message: dict[str, Any]) -> None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from microagents.models.http.sending import Response, Sender
-from microagents.models.http.usage import Meter
 from microagents.models.openai import OpenAIModel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from microagents.base.errors import ModelUnavailable
-    from microagents.models.model import ModelSpec
 
 
 class GeminiModel(OpenAIModel):
@@ -26,10 +21,7 @@ class GeminiModel(OpenAIModel):
     url_env = "GEMINI_BASE_URL"
     key_env = "GEMINI_API_KEY"
     models_path = "/models?pageSize=1000"
-
-    def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
-        super().__init__(spec, prices)
-        self._meter = Meter(self._tariff, total_has_thoughts=True)
+    total_has_thoughts = True
 
     async def listed(self) -> Response | ModelUnavailable:
         """Return Google's own list of models, which has their limits; the list for OpenAI's clients has names only."""

@@ -326,16 +326,16 @@ class OpenAIModel(OpenAIWire):
         if not any(each.reason or each.said for each in choices):
             raise ValueError("Expected choices with a text")
         kept = sorted(choices, key=lambda choice: choice.index)[: call.samples]
-        usage = self._meter.usage(reply, has_reasoning=any(each.said.has_reasoning for each in kept))
+        usage = self.meter.usage(reply, has_reasoning=any(each.said.has_reasoning for each in kept))
         usages = [usage]
         if len(kept) > 1:
             served = name_in(reply.get("service_tier")) or None
             lengths = [len(each.said.text or each.said.refusal) for each in kept]
-            usages = self._meter.split(usage, lengths, served)
+            usages = self.meter.split(usage, lengths, served)
         return [self._sample_of(choice, each, call) for choice, each in zip(kept, usages, strict=True)]
 
     def _sample_of(self, choice: ChatChoice, usage: Usage, call: Call) -> Sample:
-        sample = self._sample(choice.said, choice.reason, usage, call)
+        sample = self._samples.sample(choice.said, choice.reason, usage, call)
         if not (self._weighs or call.needs_mass) or sample.finish not in ("stop", "length"):
             return sample
         tokens = tokens_in(choice.logprobs)

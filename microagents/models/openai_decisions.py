@@ -36,10 +36,10 @@ class OpenAIDecisions(OpenAIWire):
     substitutes: ClassVar = {}
 
     def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
-        super().__init__(spec, prices)
         self._wire = spec.options.get("wire", WIRES[0])
         if self._wire not in WIRES:
             raise InvalidUsage(f"wire={self._wire!r} is not {either(WIRES)}")
+        super().__init__(spec, prices)
 
     takes_files = False
 
@@ -77,7 +77,7 @@ class OpenAIDecisions(OpenAIWire):
     def _read(self, reply: Mapping[str, Any], call: Call) -> Sample:
         if "answers" not in reply:
             raise ValueError("Expected answers")
-        answers, usage = reply["answers"], self._meter.usage(reply, has_reasoning=False)
+        answers, usage = reply["answers"], self.meter.usage(reply)
         text = self._redaction.without_key(json.dumps(answers, ensure_ascii=False))
         written = Sample(text=text, usage=usage, model=self.name)
         answer = _first(answers)

@@ -101,11 +101,11 @@ class ResponsesModel(OpenAIWire):
             said.add(reply.get("output_text"))
         if not said and not reply.get("status"):
             raise ValueError("Expected an output with a text")
-        usage = self._meter.usage(reply, has_reasoning=said.has_reasoning)
+        usage = self.meter.usage(reply, has_reasoning=said.has_reasoning)
         details = object_in(reply.get("incomplete_details"))
         reason = name_in(details.get("reason"))
         is_named = finish_of(reason) is not None
-        sample = self._sample(said, reason if is_named else reply.get("status"), usage, call)
+        sample = self._samples.sample(said, reason if is_named else reply.get("status"), usage, call)
         if sample.finish == "stop" and usage.output_tokens == max(LEAST_OUTPUT_TOKENS, call.max_output_tokens):
             # llama.cpp says "completed" of replies that it cut off, too.
             sample = structs.replace(sample, finish="length")

@@ -153,8 +153,8 @@ async def _model(text: str) -> list[Finding]:
             served = await model.served_metrics()
         else:
             served = None
-        if is_asked and model.meant_url is not None and _is_unknown(await model.tried()):
-            said = f"{model.base_url} does not know {model.path}; did you mean base_url={model.meant_url}"
+        if is_asked and model.failures.meant_url is not None and _is_unknown(await model.tried()):
+            said = f"{model.base_url} does not know {model.path}; did you mean base_url={model.failures.meant_url}"
             return [_missing(f"{text} endpoint", said)]
         return [*_of_provider(text, spec, model, answer), *_prefix_cache(text, served or b"")]
     finally:

@@ -73,7 +73,7 @@ async def test_thoughts_are_paid_as_output_although_only_the_total_has_them() ->
 @pytest.mark.parametrize("total", [None, "60", 40, True])
 def test_a_total_that_cannot_be_one_adds_nothing(total: object) -> None:
     reply: dict[str, Any] = {"usage": {"prompt_tokens": 50, "completion_tokens": 10, "total_tokens": total}}
-    usage = Meter(flat_tariff(1, 10), total_has_thoughts=True).usage(reply, has_reasoning=False)
+    usage = Meter(flat_tariff(1, 10), total_has_thoughts=True).usage(reply)
     assert (usage.output_tokens, usage.reasoning_tokens) == (10, 0)
 
 

@@ -7,7 +7,6 @@ that contain the key. This module bounds the time of a call, and translates fail
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from abc import ABC, abstractmethod
 from hashlib import blake2b
@@ -15,25 +14,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
-from msgspec import json as msgspec_json
 from msgspec import structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
-from microagents.base.logs import log
-from microagents.elections.red_flags import CONTENT_FILTER, EMPTY, ONLY_REASONING, OTHER, REFUSAL, known_finish
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.batch_client import BatchClient, BatchTerms
 from microagents.models.http.batch_wires import BatchWire
 from microagents.models.http.cached_prefixes import AUTO, CachedPrefixes
 from microagents.models.http.events import found_in
+from microagents.models.http.failures import Failures
 from microagents.models.http.histories import REASONING_FIELDS, History, opened
 from microagents.models.http.media_parts import PartForm, most_file_tokens, refusal_of
-from microagents.models.http.native_calls import NativeCall, native_tools
+from microagents.models.http.native_calls import NativeCall
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.refusals import (
-    BAD_REQUEST,
-    MAX_MESSAGE_CHARS,
     NO_SUCH_PATH,
     REFUSED_PARAMETERS,
     SENT_AS_TEXT,
@@ -42,14 +37,12 @@ from microagents.models.http.refusals import (
     Redaction,
     Substitutes,
     error_in,
-    failure_kind,
     plain,
-    refuses_system,
-    retry_after_s,
     status_told,
 )
-from microagents.models.http.replies import UNREADABLE, Said, finish_of, name_in, object_in
-from microagents.models.http.sending import MAX_BODY_BYTES, Client, OnLine, Response, Sender, address_of
+from microagents.models.http.replies import UNREADABLE, Said, object_in
+from microagents.models.http.samples import SampleMaker
+from microagents.models.http.sending import MAX_BODY_BYTES, Client, OnLine, Response, Sender
 from microagents.models.http.spec_options import (
     check_length,
     check_names,
@@ -59,9 +52,7 @@ from microagents.models.http.spec_options import (
     flag,
     hours_in,
     key_in,
-    meant_url,
     number_in,
-    other_model,
     refuse_ended,
 )
 from microagents.models.http.staggering import Staggering
@@ -69,25 +60,15 @@ from microagents.models.http.usage import Meter
 from microagents.models.model import Model, Most, most_tokens
 from microagents.models.prices import BATCH, Tariff, flat_tariff, tariff_of
 from microagents.models.rates import Rate, rates_of
-from microagents.replies.chat import Prompt, Sample, Usage
-from microagents.replies.reply_forms import write
+from microagents.replies.chat import Prompt, Sample
 from microagents.replies.tool_calls import Calls
-from microagents.replies.turns import Turn
-from microagents.tools.toolbox import BAD_ARGUMENTS
 
 TEXT = "text"
 """How calls may be written, if not as native ones."""
-ENDED_BY_CALLS = ("stop", "tool_calls", "tool_use", "function_call", ONLY_REASONING, OTHER, EMPTY)
-"""Ends of replies that may have calls, whatever the server calls them."""
 REFUSED_CONVERSATIONS = (400, 404, 422, 500, 501)
 """Statuses by which servers refuse turns and tools."""
 USER = "user"
 """Where the system part may go, if the model takes none."""
-CAPS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
-"""Fields of requests that bound their output."""
-SHOWN_BYTES = 200
-"""Bytes of a reply that cannot be read that its error shows."""
-
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
@@ -138,6 +119,10 @@ class HttpModel(Model, ABC):
     substitutes: ClassVar[Mapping[str, str | None]]
     """Parameters that some models refuse, each with its substitute; None leaves the parameter out."""
 
+    excludes_cached: ClassVar[bool] = False
+    """Whether its server's input tokens exclude the cached ones and those written into the cache."""
+    total_has_thoughts: ClassVar[bool] = False
+    """Whether its server counts thoughts in the total only, and in no output."""
     batch_kinds: ClassVar[tuple[BatchKind, ...]] = ()
     """Kinds of batches that it takes, see `microagents.elections.sample_batches.BatchKind`."""
     workspace_env: ClassVar[tuple[str, ...]] = ()
@@ -161,10 +146,11 @@ class HttpModel(Model, ABC):
             refuse_ended(spec, self.capabilities)
         self._tariff = self.tariff(spec, prices)
         self.priced = self._tariff is not None and self._tariff.is_known
-        self._meter = Meter(self._tariff)
+        self.meter = Meter(
+            self._tariff, excludes_cached=self.excludes_cached, total_has_thoughts=self.total_has_thoughts
+        )
         self._key = self._find_key(options)
         self._redaction = Redaction(self._key)
-        self._has_told_end = False
         self.max_in_flight = connections_allowed()  # a call beyond them waits unsent, so that its timeout does not run
         self._rates: Mapping[str, Rate] = {}
         secret = self._key or ""
@@ -180,6 +166,17 @@ class HttpModel(Model, ABC):
         known = {**self.substitutes, **dict.fromkeys(self.streamed), **SENT_AS_TEXT, **dict.fromkeys(REASONING_FIELDS)}
         self._substitutes = Substitutes(self.name, known, (self.effort_name,) if "effort" in options else ())
         self._by = f"{self.name} at {self.base_url.partition('?')[0]}"
+        self._samples = SampleMaker(self.name, self._by, self._redaction, self._items)
+        self.failures = Failures(
+            model=self.name,
+            base_url=self.base_url,
+            path=self.path,
+            is_own_address=self._is_own_address,
+            capabilities=self.capabilities,
+            effort_name=self.effort_name,
+            effort=options.get("effort"),
+            redaction=self._redaction,
+        )
         self._cache_key: str | None = None
         self.caches = CachedPrefixes(self.capabilities, self._tariff, options.get("stagger", AUTO))
         self.staggering = Staggering()
@@ -253,20 +250,9 @@ class HttpModel(Model, ABC):
         """Return the client that sends the requests of another one in batches."""
         assert isinstance(sender, Sender), "only a sender of our own has batches"
         wire = self._batch_wire(sender, terms)
-        return BatchClient(wire, sender, terms, key_of=self._key_of, most_usd=self._most_of, prices=self._prices_of)
-
-    def _most_of(self, body: Mapping[str, Any]) -> float | None:
-        """Bound the cost of a request: no token of a text is shorter than a byte."""
-        written = [body[name] for name in CAPS if name in body]
-        return self.most_usd(len(msgspec_json.encode(body)), max(written, default=0) * body.get("n", 1))
-
-    def _prices_of(self, reply: Mapping[str, Any]) -> tuple[float | None, float | None]:
-        """Return the cost of a reply, and how much more the same one costs at once; None if a price is unknown."""
-        usage = self.usage_in(reply)
-        at_once = None if self._tariff is None else self._tariff.cost_usd(usage, "default")
-        if usage.cost_usd is None or at_once is None:
-            return usage.cost_usd, None
-        return usage.cost_usd, at_once - usage.cost_usd
+        return BatchClient(
+            wire, sender, terms, key_of=self._key_of, most_usd=self.meter.most_of, prices=self.meter.prices_of
+        )
 
     @property
     def batches(self) -> BatchClient | None:
@@ -312,49 +298,6 @@ class HttpModel(Model, ABC):
             return structs.replace(answer, content=self._redaction.bytes_without_key(answer.content))
         return answer
 
-    def usage_in(self, reply: Mapping[str, Any]) -> Usage:
-        """Read the usage of a reply."""
-        return self._meter.usage(reply, has_reasoning=False, excludes_cached=self.sdk == "anthropic")
-
-    def most_usd(self, read: int, written: int) -> float | None:
-        """Return the most that a call can cost; None if the price is unknown."""
-        if self._tariff is None:
-            return None
-        return self._tariff.most_usd(read, written)
-
-    def _failure(self, kind: str, message: str, response: Response, wait_s: float | None = None) -> ModelUnavailable:
-        """Return the failure of a request, with the address that was asked and the provider's name for the request."""
-        asked = self._redaction.sanitize(address_of(self.base_url, self.path).partition("?")[0])
-        return ModelUnavailable(
-            kind, message, response.status_code, wait_s, self._redaction.request_id(response), asked
-        )
-
-    @property
-    def meant_url(self) -> str | None:
-        """The ``base_url`` that was probably meant by one whose server does not know the path; None for none."""
-        if self._is_own_address:
-            return None
-        return meant_url(self.base_url, self.path)
-
-    def _refusal(self, response: Response, prompt: Prompt) -> ModelUnavailable:
-        status, error = response.status_code, error_in(response.found)
-        message, hint, kind = None, "", failure_kind(status)
-        if response.is_redirect:
-            message = (
-                "the server redirects to another address, which is not followed; give the final address as base_url"
-            )
-        elif status == BAD_REQUEST:
-            message = error.refusal_of_effort(self.name, self.effort_name, self._options.get("effort"))
-        elif status in NO_SUCH_PATH and self._is_own_address:
-            message = other_model(self.name, self.capabilities)
-        elif status in NO_SUCH_PATH and self.meant_url is not None and "model" not in error.message:
-            hint = f"; did you mean base_url={self.meant_url}"
-        if prompt.system and refuses_system(error.message):
-            kind, hint = "refused", "; to put the system part into the user's, give @system=user in the model's spec"
-        message = message or self._redaction.explanation(error, prompt) or "no explanation"
-        told = message[: MAX_MESSAGE_CHARS - len(hint)] + hint
-        return self._failure(kind, told, response, retry_after_s(response.headers))
-
     async def prepare(self) -> None:
         """Make the client: the imports that it needs take a second."""
         self._client()
@@ -382,7 +325,7 @@ class HttpModel(Model, ABC):
             answer = await self._ask(self._client(), call)
         else:
             answer = await self._ask_in_time(call)
-        samples = answer if isinstance(answer, ModelUnavailable) else self._samples(answer, call)
+        samples = answer if isinstance(answer, ModelUnavailable) else self._samples_in(answer, call)
         # Raised outside of every except clause: its context would be the SDK's error, which contains the request and the key.
         if isinstance(samples, ModelUnavailable):
             raise samples
@@ -478,7 +421,7 @@ class HttpModel(Model, ABC):
             return None
         read = most_tokens(call.prompt) + of_files
         written = call.samples * call.max_output_tokens
-        return Most(tokens=read + written, cost_usd=self.most_usd(read, written))
+        return Most(tokens=read + written, cost_usd=self.meter.most_usd(read, written))
 
     @classmethod
     def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:
@@ -503,7 +446,7 @@ class HttpModel(Model, ABC):
 
     async def _ask_when_known(self, client: Client, call: Call) -> Response | ModelUnavailable:
         """Ask; at an address that may be a mistake the first call goes ahead, and its answer is that to all if there is no such path."""
-        if self.meant_url is None:
+        if self.failures.meant_url is None:
             return await self._ask_in_order(client, call)
         async with self.staggering.behind_first(self.base_url):
             if self._no_such_path is not None:
@@ -565,56 +508,6 @@ class HttpModel(Model, ABC):
         """Whether the output of a call is constrained to the form of its reply; calls have the schemas of their tools."""
         return self._has_schema and not (call.prompt.tools and issubclass(call.reply, Calls))
 
-    def _sample(self, said: Said, reason: Any, usage: Usage, call: Call) -> Sample:
-        """Make the sample of a reply, with its native calls."""
-        sample = self._sample_in_text(said, name_in(reason), usage)
-        if not call.prompt.tools or sample.finish not in ENDED_BY_CALLS:
-            return sample
-        tools, text, calls = native_tools(call.prompt.tools), said.text, said.calls
-        if not calls:
-            text, calls = tools.in_text(said.text)
-        if not calls:
-            return sample
-        read = tools.read(calls)
-        if read is None:
-            shown = "\n".join([f"{each.name}({each.text})" for each in calls])
-            return structs.replace(sample, text=f"{text}\n\n{shown}".lstrip("\n"), finish=BAD_ARGUMENTS)
-        items = self._items(said, calls) if said.calls else None
-        turn = Turn(
-            role="assistant",
-            text=text,
-            calls=read,
-            items=json.dumps(items) if items else "",
-            by=self._by if items else "",
-        )
-        shown = f"{text}\n\n{write(Calls(calls=list(read)))}".lstrip("\n")
-        made = structs.replace(sample, text=shown, finish="stop", turn=turn)
-        return self._redaction.of_sample(made)
-
-    def _sample_in_text(self, said: Said, reason: str, usage: Usage) -> Sample:
-        """Make the sample of a reply that ended for a reason, by whatever name."""
-        finish = finish_of(reason)
-        text = said.text or said.refusal
-        if said.refusal and finish != CONTENT_FILTER:
-            finish = REFUSAL
-        elif finish is None:
-            self._tell_unknown_end(reason)
-            finish = "stop" if said else known_finish(reason or "stop")
-        elif finish == "tool_calls" and text.strip():
-            finish = "stop"  # no call was asked for, and the text is there
-        if finish == "stop" and said.reasoning.strip() and not text.strip():
-            finish, text = ONLY_REASONING, said.reasoning
-        # Halves of a character may come in two pieces; one alone is no text.
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return Sample(text=self._redaction.without_key(text), finish=finish, usage=usage, model=self.name)
-
-    def _tell_unknown_end(self, name: str) -> None:
-        """Tell once that the end of replies has an unknown name, or none."""
-        if not self._has_told_end:
-            self._has_told_end = True
-            told = repr(self._redaction.sanitize(name)) if name else "none"
-            log().warning("replies end for an unknown reason; whole texts are used", model=self.name, reason=told)
-
     def _items(self, said: Said, calls: Sequence[NativeCall]) -> Any:  # noqa: ARG002 - for wires that give more than calls
         """Return what the wire wants back with the calls of a reply; None for nothing."""
         return None
@@ -622,13 +515,13 @@ class HttpModel(Model, ABC):
     def _decoded(self, response: Response, call: Call) -> Response | ModelUnavailable:
         """Decode the JSON of a response; an error in the place of a reply gives it its status."""
         if len(response.content) > MAX_BODY_BYTES:
-            return self._failure("garbled", f"longer than {MAX_BODY_BYTES} bytes", response)
+            return self.failures.of("garbled", f"longer than {MAX_BODY_BYTES} bytes", response)
         try:
             found = found_in(response.content, call.samples)
         except UNREADABLE as error:
             found = plain(response.content)
             if response.is_success:
-                return self._unread(error, structs.replace(response, found=found), call)
+                return self.failures.unread(error, structs.replace(response, found=found), call.prompt)
         status = (status_told(found) if response.is_success else None) or response.status_code
         return structs.replace(response, found=found, status_code=status)
 
@@ -646,26 +539,15 @@ class HttpModel(Model, ABC):
         self._substitutes.put_into(parameters)
         return parameters
 
-    def _samples(self, response: Response, call: Call) -> Sequence[Sample] | ModelUnavailable:
+    def _samples_in(self, response: Response, call: Call) -> Sequence[Sample] | ModelUnavailable:
         if not self._rates:
             self._rates = rates_of(response.headers)
         if not response.is_success:
-            return self._refusal(response, call.prompt)
+            return self.failures.refused(response, call.prompt)
         try:
             return self._read_all(object_in(response.found), call)
         except UNREADABLE as error:
-            return self._unread(error, response, call)
-
-    def _unread(self, error: Exception, response: Response, call: Call) -> ModelUnavailable:
-        """Return the failure of a reply that cannot be read, in its own words if it has some."""
-        is_page = response.content[:1] == b"<"
-        if is_page:
-            words = ""
-        else:
-            words = self._redaction.explanation(error_in(response.found), call.prompt)
-        beginning = response.content[:SHOWN_BYTES].decode("utf-8", "replace")
-        unread = self._redaction.public(f"{error}; it begins {beginning!r}", call.prompt)
-        return self._failure("garbled", words or unread, response)
+            return self.failures.unread(error, response, call.prompt)
 
 
 def as_one_part(prompt: Prompt) -> Prompt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import structs
+from msgspec import json, structs
 
 from microagents.models.http.replies import name_in, object_in
 from microagents.models.model import split
@@ -13,6 +13,8 @@ from microagents.models.possible_usage import possible
 from microagents.models.prices import Tariff
 from microagents.replies.chat import Usage
 
+CAPS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
+"""Fields of requests that bound their output."""
 CHARS_PER_TOKEN = 4
 """Characters of a token of ordinary text."""
 _TOO_MANY_CHARS = 8
@@ -34,20 +36,42 @@ class Meter:
 
     Args:
         tariff: the price of the model; None if it is unknown.
+        excludes_cached: whether its server's input tokens exclude the cached ones and those written into the cache.
         total_has_thoughts: whether its server counts thoughts in the total only, and in no output.
     """
 
-    def __init__(self, tariff: Tariff | None, *, total_has_thoughts: bool = False) -> None:
+    def __init__(
+        self, tariff: Tariff | None, *, excludes_cached: bool = False, total_has_thoughts: bool = False
+    ) -> None:
         self._tariff = tariff
+        self._excludes_cached = excludes_cached
         self._total_has_thoughts = total_has_thoughts
 
-    def usage(self, reply: Mapping[str, Any], *, has_reasoning: bool, excludes_cached: bool = False) -> Usage:
+    def most_usd(self, read: int, written: int) -> float | None:
+        """Return the most that a call can cost, by its tokens; None if the price is unknown."""
+        if self._tariff is None:
+            return None
+        return self._tariff.most_usd(read, written)
+
+    def most_of(self, body: Mapping[str, Any]) -> float | None:
+        """Bound the cost of a request by its body: no token of a text is shorter than a byte."""
+        written = [body[name] for name in CAPS if name in body]
+        return self.most_usd(len(json.encode(body)), max(written, default=0) * body.get("n", 1))
+
+    def prices_of(self, reply: Mapping[str, Any]) -> tuple[float | None, float | None]:
+        """Return the cost of a reply, and how much more the same one costs at once; None if a price is unknown."""
+        usage = self.usage(reply)
+        at_once = None if self._tariff is None else self._tariff.cost_usd(usage, "default")
+        if usage.cost_usd is None or at_once is None:
+            return usage.cost_usd, None
+        return usage.cost_usd, at_once - usage.cost_usd
+
+    def usage(self, reply: Mapping[str, Any], *, has_reasoning: bool = False) -> Usage:
         """Usage of a reply. Counts that are missing or cannot be right are None, and so is the cost.
 
         Args:
             reply: the reply, with the counts by their names on any wire.
             has_reasoning: whether the reply says that it has reasoning.
-            excludes_cached: whether the input tokens exclude the cached ones and those written into the cache.
         """
         stated = object_in(reply.get("usage"))
         of_read, of_written = (
@@ -56,7 +80,7 @@ class Meter:
         )
         cached, cache_written = object_in(of_read).get("cached_tokens"), object_in(of_read).get("cache_write_tokens")
         read = _first(stated, "input_tokens", "prompt_tokens")
-        if excludes_cached:
+        if self._excludes_cached:
             cached, cache_written = stated.get("cache_read_input_tokens"), stated.get("cache_creation_input_tokens")
             if all(type(each) is int for each in (read, cached or 0, cache_written or 0)):
                 read += (cached or 0) + (cache_written or 0)

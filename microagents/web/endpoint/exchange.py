@@ -104,7 +104,7 @@ class Exchange(Struct, eq=False, dict=True):
         if not is_whole:
             words = words_in(found.get("error"))[:MAX_WORDS]
             return ModelUnavailable("broken", words or "the reply is no whole reply of its wire")
-        usage = provider.usage_in(found)
+        usage = provider.meter.usage(found)
         mass = None
         if law is not None and UNREAD not in acts:
             mass = mass_in(found, self.asked, usage, law)
@@ -163,7 +163,7 @@ class ForwardingModel(Model):
         """Bound the usage of a call."""
         exchange = self._exchanges[call.id.election.path]
         read = exchange.asked.input_tokens
-        return Most(tokens=read + exchange.cap, cost_usd=self._provider.most_usd(read, exchange.cap))
+        return Most(tokens=read + exchange.cap, cost_usd=self._provider.meter.most_usd(read, exchange.cap))
 
     async def complete(self, call: Call) -> Sample:
         """Forward the request once.
