@@ -241,4 +241,4 @@ def this_user() -> str:
 
 def now() -> str:
     """Return the time, in UTC."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

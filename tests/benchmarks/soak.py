@@ -17,7 +17,7 @@ import time
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import combinations, count
 from pathlib import Path
 from random import Random
@@ -246,7 +246,7 @@ class Soak:
             self._note(name, "memory", at_s, int((at / "statm").read_text().split()[1]) * PAGE_BYTES)
             self._note(name, "open files", at_s, len(os.listdir(at / "fd")))  # noqa: PTH208 - a count
             self._note(name, "threads", at_s, len(os.listdir(at / "task")))  # noqa: PTH208 - likewise
-        sizes = {path: found for path in self._folder.rglob("*") if (found := _bytes(path)) is not None}
+        sizes = _sizes(self._folder)
         journal, log = sizes.pop(self._journal), sizes.pop(Path(f"{self._journal}-wal"), 0)
         self._note("runs", "other files", at_s, sum(sizes.values()) + max(0.0, log - LOG_BYTES))
         self._note("runs", "number of files", at_s, len(sizes))
@@ -257,12 +257,14 @@ class Soak:
         found.values.append((at, value))
 
 
-def _bytes(path: Path) -> int | None:
-    """Size of a file; None for a folder, and for one that is gone."""
-    try:
-        return path.stat().st_size if path.is_file() else None
-    except OSError:
-        return None
+def _sizes(folder: Path) -> dict[Path, int]:
+    """Sizes of the files of a folder; those that go meanwhile are left out."""
+    found = {}
+    for above, _, names in os.walk(folder):  # which goes on where a folder is gone, as `Path.rglob` does not
+        for path in [Path(above, name) for name in names]:
+            with suppress(OSError):
+                found[path] = path.stat().st_size
+    return found
 
 
 def soak(seconds: float, planted: Mapping[str, str] | None = None) -> Soaked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -294,13 +295,14 @@ class WaitingPlace(NamedTuple):
 
 def waiting_in(runs_dir: Path, run_id: str | None = None) -> list[WaitingPlace]:
     """List all that waits for a person in a folder, or in one run of it: the oldest run first."""
-    found = list[WaitingPlace]()
+    found = list[tuple[str, list[WaitingPlace]]]()
     names = [path.stem for path in journals_in(runs_dir)] if run_id is None else [run_id]
     for name in names:
         with suppress(InvalidUsage) if run_id is None else nullcontext(), reader_of(runs_dir, name) as reader:
             task = TASKS.name_of(reader.experiment.recipe.task)
-            found += [WaitingPlace(name, path, task) for path in reader.waiting()]
-    return found
+            found.append((reader.created_at, [WaitingPlace(name, path, task) for path in reader.waiting()]))
+    found.sort()
+    return list(chain.from_iterable(places for _, places in found))
 
 
 def calls_waiting(runs_dir: Path, run_id: str) -> list[WaitingCall]:

@@ -257,6 +257,24 @@ def test_a_person_decides_from_the_page_as_on_the_command_line() -> None:
     assert microagents("show", "r", "0/step/0", "--json").json["outcome"] == "person"
 
 
+def test_the_oldest_run_waits_first_whichever_was_written_to_last() -> None:
+    for run_id in ("old", "new"):
+        microagents(
+            "run",
+            "drift",
+            "--model",
+            "sim:perfect@error=0.4,alternatives=1",
+            "-k",
+            "9",
+            "-s",
+            "max_draws=13",
+            "--run-id",
+            run_id,
+        )
+    Path("runs/old.sqlite").touch()
+    assert [each["run_id"] for each in get("/api/waiting")[2]] == ["old", "new"]
+
+
 def test_nobody_else_decides() -> None:
     microagents("run", *UNDECIDED)
     before = Path("runs/r.sqlite").read_bytes()
