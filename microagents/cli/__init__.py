@@ -87,20 +87,19 @@ class Commands(TyperGroup):
             return super().make_context(*given, **named)
 
     def invoke(self, ctx: Any) -> Any:
-        """Execute the command."""
-        with exit_on_closed_stdout():
+        """Execute the command, and say its error in one sentence."""
+        with exit_on_closed_stdout(), exit_on_error():
             return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first argument names."""
         if args[0] not in self.list_commands(ctx):
-            with exit_on_error():
-                if args[0] in RENAMED:
-                    raise InvalidUsage(f"{args[0]!r} is not a command; write microagents {RENAMED[args[0]]}")
-                if args[0].endswith(".py"):
-                    raise InvalidUsage(f"{args[0]!r} is a file, not a command; write microagents run {args[0]}")
-                if not args[0].startswith("-"):
-                    raise InvalidUsage(unknown("command", args[0], self.list_commands(ctx)))
+            if args[0] in RENAMED:
+                raise InvalidUsage(f"{args[0]!r} is not a command; write microagents {RENAMED[args[0]]}")
+            if args[0].endswith(".py"):
+                raise InvalidUsage(f"{args[0]!r} is a file, not a command; write microagents run {args[0]}")
+            if not args[0].startswith("-"):
+                raise InvalidUsage(unknown("command", args[0], self.list_commands(ctx)))
         return super().resolve_command(ctx, args)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from glob import glob
 from inspect import Parameter, Signature, signature
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -19,7 +18,7 @@ from microagents.actors.registry import STRATEGIES, TASKS, Registry
 from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.base.printing import printable, users_print_to_stderr
 from microagents.cli.config import file_of_default, load_config, load_files, warn_of_unknown_variables
-from microagents.cli.reporting import exit_on_error, log_to_stderr
+from microagents.cli.reporting import log_to_stderr
 
 if TYPE_CHECKING:
     from microagents.actors.role import Strategy
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 SPEC_OPTIONS = ("effort", "service_tier", "timeout_s", "base_url", "api_key_env", "votes_per_request", "error", "flag")
 """Options in the specs of models that people look for on the command line."""
-PACKAGE = Path(__file__).parent.parent
 USAGE_ERROR: Any = typer.BadParameter.__base__
 """Error of a command line. Typer exports only some of its classes."""
 MAX_DEFAULT_CHARS = 60
@@ -78,7 +76,7 @@ TrustFolder = Annotated[
 def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add --trust-folder to a command whose options files can give.
 
-    `Command` reads these options. The command's logs are set up, and its errors printed.
+    `Command` reads these options. The command's logs are set up.
     """
     hints = get_type_hints(command, include_extras=True)
     own = getattr(command, "__signature__", signature(command)).parameters.values()
@@ -97,7 +95,7 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def wrapped(**given: Any) -> None:
         log_to_stderr()
-        with users_print_to_stderr(), exit_on_error():
+        with users_print_to_stderr():
             command(**{name: value for name, value in given.items() if name not in shared})
 
     vars(wrapped).update(__signature__=Signature(every), __annotations__={each.name: each.annotation for each in every})
@@ -115,47 +113,52 @@ class Command(TyperCommand):
             parser.ignore_unknown_options = True
             given, unknown, _ = parser.parse_args(args=list(args))
             ctx.meta[__name__] = given
-            if not ctx.resilient_parsing and (hint := self._hint([_task_in(given), *unknown], given.get("strategy"))):
-                with exit_on_error():
-                    raise InvalidUsage(hint)
-            if not ctx.resilient_parsing and not (
-                given.get("help") or given.get("help_all")
-            ):  # help is shown even if a file is broken
-                with exit_on_error():
-                    if any(each.name == "trust_folder" for each in self.params):
-                        load_files(ctx, trusts=bool(given.get("trust_folder")))
-                    warn_of_unknown_variables(ctx)
-                    if given.get("config") is not None:
-                        load_config(ctx, Path(given["config"]))
+            if unknown and not ctx.resilient_parsing:
+                self._explain_unknown([_task_in(given), *unknown], given.get("strategy"))
+            wants_help = given.get("help") or given.get("help_all")  # which is shown even if a file is broken
+            if not ctx.resilient_parsing and not wants_help:
+                if any(each.name == "trust_folder" for each in self.params):
+                    load_files(ctx, trusts=bool(given.get("trust_folder")))
+                warn_of_unknown_variables(ctx)
+                if given.get("config") is not None:
+                    load_config(ctx, Path(given["config"]))
             return super().parse_args(ctx, args)
         except USAGE_ERROR as error:
-            with exit_on_error():
-                raise InvalidUsage(_refusal(ctx, given, error)) from None
+            raise InvalidUsage(_refusal(ctx, given, error)) from None
 
-    def _hint(self, words: Sequence[str | None], strategy: Any) -> str | None:
-        """Meaning of the first word that is an option not of the command, but of the task, the strategy or a model."""
-        if not words[1:]:
-            return None
+    def _explain_unknown(self, words: Sequence[str | None], strategy: Any) -> None:
+        """Refuse the first word that is an option not of the command, but of the task, the strategy or a model.
+
+        Args:
+            words: the task, if the command line names one, and the words that the command does not know.
+            strategy: the strategy on the command line.
+
+        Raises:
+            InvalidUsage: there is such a word.
+        """
         given = [word for word in words if word]
         kinds = list[Any]()
-        if words[0] is not None and (words[0] not in TASKS.shipped or any(map(_may_name_field, given))):
+        if words[0] is not None:
             kinds = _kinds_in(given, strategy)
-        for word, after in zip(given, [*given[1:], ""], strict=True):
+        for word, after in itertools.pairwise([*given, ""]):
             name, equals, value = word.lstrip("-").partition("=")
             name = name.replace("-", "_")
             if not equals:
                 value = after or "VALUE"
             is_option = word.startswith("--")
             if is_option and any(f"-{name}" in each.opts for each in self.params):
-                return f"there is no option --{name}; write -{name} {value}"
+                raise InvalidUsage(f"there is no option --{name}; write -{name} {value}")
             for kind, what, flag in zip(kinds, ("task", "strategy"), ("-o", "-s"), strict=False):
                 if (is_option or equals) and name in kind.model_fields:
-                    return _place_of(kind, what, flag, name, value)
+                    raise InvalidUsage(_place_of(kind, what, flag, name, value))
             if kinds and is_option and name == "temperature":
-                return f"the temperature belongs to the task: write sampling = Sampling(temperature={value}) into its class"
+                raise InvalidUsage(
+                    f"the temperature belongs to the task: write sampling = Sampling(temperature={value}) into its class"
+                )
             if kinds and is_option and name in SPEC_OPTIONS:
-                return f"{name} is an option of a model; write it into its spec: --model PROVIDER:MODEL@{name}={value}"
-        return None
+                raise InvalidUsage(
+                    f"{name} is an option of a model; write it into its spec: --model PROVIDER:MODEL@{name}={value}"
+                )
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options of the command, and below them the options of the task and strategy that the command line names."""
@@ -202,18 +205,6 @@ def _place_of(kind: Any, what: str, flag: str, name: str, value: str) -> str:
     if name == "gold" and "row" in kind.model_fields:
         return f"--gold {value} names a column of right values, for run, try, measure and compare; a plan goes by those of its measurement"
     return f"{name} is an option of the {what}; write {flag} {name}={value}"
-
-
-def _may_name_field(word: str) -> bool:
-    """Return whether a word may name an option of a shipped class, by its source: to import a task takes half a second."""
-    name = word.lstrip("-").partition("=")[0].replace("-", "_")
-    line = f"\n    {name}: ".encode()
-    if name in ("temperature", *SPEC_OPTIONS):
-        return True
-    places = ("tasks/**/*.py", "systems/**/*.py", "task.py", "actors/role.py")
-    found = [glob(str(PACKAGE / each), recursive=True) for each in places]
-    files = map(Path, chain.from_iterable(found))
-    return name.isidentifier() and any(line in file.read_bytes() for file in files)
 
 
 def _write_names(formatter: Any, group: str, flags: list[str]) -> None:

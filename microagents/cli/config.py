@@ -54,6 +54,7 @@ def load_files(context: typer.Context, *, trusts: bool) -> None:
 
 
 def _take_dotenv(context: typer.Context, *, trusts: bool) -> None:
+    """Set the variables of the file for this process."""
     text, new, refused = _text_of(DOTENV), dict[str, str](), list[str]()
     reaching: list[str] = []
     for name, value in _variables(text).items():
@@ -71,7 +72,7 @@ def _take_dotenv(context: typer.Context, *, trusts: bool) -> None:
     if refused:
         warn(f"{DOTENV} may set only {PREFIX}... and ...{KEY_SUFFIX}; ignored: {', '.join(refused)}")
     _check_trust(DOTENV, text, reaching, trusts=trusts)
-    set_environment(context, new)
+    os.environ.update(new)
     _name_file(DOTENV, "sets", new)
 
 
@@ -150,21 +151,6 @@ def warn_of_unknown_variables(context: typer.Context) -> None:
             if near:
                 said += f"; did you mean {PREFIX}{near[0]}?"
             warn(said)
-
-
-def set_environment(context: typer.Context, variables: Mapping[str, str]) -> None:
-    """Set environment variables until a command has ended."""
-    before = {name: os.environ.get(name) for name in variables}
-
-    def restore() -> None:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-    context.call_on_close(restore)
-    os.environ.update(variables)
 
 
 def _name_file(path: Path, verb: str, names: Mapping[str, str] | list[str]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from textwrap import dedent
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+from unittest.mock import patch
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -73,8 +74,8 @@ def command_line() -> Any:
 
 
 def microagents(*words: str, env: Mapping[str, str] | None = None, stdin: str | bytes | None = None) -> Ran:
-    """The command in this process."""
-    with CliRunner().isolation(input=stdin, env=env) as (out, err, _):
+    """The command in this process, whose environment is afterwards as it was."""
+    with patch.dict(os.environ), CliRunner().isolation(input=stdin, env=env) as (out, err, _):
         with pytest.raises(SystemExit) as ended:
             command_line().main(args=words, prog_name="microagents")
         sys.stdout.flush()
