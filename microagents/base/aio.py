@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from heapq import heappop, heappush
 from typing import Any, Self, TypeVar
 
@@ -44,13 +46,32 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def has_running_loop() -> bool:
-    """Return whether this thread runs an event loop, as a notebook's does: `asyncio.run` then needs another thread."""
+def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in an event loop of its own: in this thread, or in another one if this thread runs a loop, as a notebook does.
+
+    A `KeyboardInterrupt` cancels it.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return False
-    return True
+        return asyncio.run(work)
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+
+    async def cancellable() -> T:
+        current = asyncio.current_task()
+        assert current is not None
+        running.append((asyncio.get_running_loop(), current))
+        return await work
+
+    with ThreadPoolExecutor(1, thread_name_prefix="run") as pool:
+        # A notebook knows by the context to which cell an output belongs.
+        ended = pool.submit(copy_context().run, asyncio.run, cancellable())
+        try:
+            return ended.result()
+        except KeyboardInterrupt:
+            for loop, started in running:
+                loop.call_soon_threadsafe(started.cancel)
+            raise
 
 
 def loop_has_threads() -> bool:

@@ -10,21 +10,22 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 import typer
 from msgspec import structs
 
-from microagents.base.errors import InvalidUsage
 from microagents.base.printing import printable, results
 from microagents.cli.options import ASKED_FROM_USD
-from microagents.cli.reporting import EXIT_CODES, WRONG, echo, json_text
+from microagents.cli.reporting import EXIT_CODES, WRONG, echo, json_text, say
 from microagents.cli.trusting import has_terminal
+from microagents.cli.views.display import Display, live_display
+from microagents.cli.views.waiting import ask_until_right
 from microagents.journal.messages import InputEnding
 from microagents.runs.driver.begin import resume
 from microagents.runs.driver.forecast import Forecast
 from microagents.runs.driver.keywords import RunControl
-from microagents.runs.inspection.runs import calls_waiting, decide
+from microagents.runs.inspection.runs import decide
 from microagents.runs.result import Result, Results, WaitingCall
 from microagents.runs.words.money import prices_of
 from microagents.runs.words.summary import summary
@@ -40,9 +41,6 @@ _RESULTS = "\0 results \0"
 T = TypeVar("T")
 Start = Callable[[RunControl, Callable[[str], None]], Coroutine[None, None, T]]
 """Starts a run, or several, with its control and a function that changes the title of the live display."""
-
-if TYPE_CHECKING:
-    from microagents.cli.views.display import Display
 
 
 class Watched(NamedTuple):
@@ -90,7 +88,7 @@ def answered_in_terminal(watched: Watched, result: Result, runs_dir: Path, *, st
     """Ask the person at a terminal about the calls that wait, and go on with the run, until none is left."""
     run_id = result.run_id
     while result.outcome == "undecided" and result.journal is not None and has_terminal():
-        said = [_ask_person(each, run_id, runs_dir) for each in calls_waiting(runs_dir, run_id)]
+        said = [_ask_person(each, run_id, runs_dir) for each in result.waiting]
         if not any(said):
             break
         result = run_in_terminal(
@@ -103,25 +101,11 @@ def answered_in_terminal(watched: Watched, result: Result, runs_dir: Path, *, st
 
 
 def _ask_person(waiting: WaitingCall, run_id: str, runs_dir: Path) -> bool:
-    """Ask for the words until they are right; returns whether something was said."""
-    typer.echo(
-        printable(f"{waiting.path.partition('/call/')[0]}: {waiting.asked.question} {waiting.call.shown(1000)}"),
-        err=True,
-    )
-    typer.echo(f"Say {', or '.join(waiting.asked.words)}; or press Enter to leave it open.", err=True)
-    while True:
-        try:
-            text = typer.prompt("", default="", show_default=False, prompt_suffix="> ", err=True).strip()
-        except typer.Abort:
-            return False
-        if not text:
-            return False
-        try:
-            decide(runs_dir, run_id, waiting.path, text)
-        except InvalidUsage as error:
-            typer.echo(printable(str(error)), err=True)
-        else:
-            return True
+    """Ask about a call that waits; returns whether something was decided."""
+    step = waiting.path.partition("/call/")[0]
+    say(f"{step}: {waiting.asked.question} {waiting.call.shown(1000)}", err=True)
+    say(f"Say {', or '.join(waiting.asked.words)}; or press Enter to leave it open.", err=True)
+    return ask_until_right(partial(decide, runs_dir, run_id, waiting.path), err=True) not in ("", "q", None)
 
 
 def kept_in(run_id: str, runs_dir: Path) -> str:
@@ -175,8 +159,6 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
     The first Ctrl-C ends it after the calls in flight, SIGTERM and SIGHUP end it at once; its journal is complete in both cases. A second
     Ctrl-C exits at once.
     """
-    from microagents.cli.views.display import live_display  # noqa: PLC0415 - rich, which --help does not need
-
     interrupt, terminate = asyncio.Event(), asyncio.Event()
     loop, stdout = asyncio.get_running_loop(), results()
 

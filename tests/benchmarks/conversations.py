@@ -32,7 +32,7 @@ from microagents.journal.reading import Reader
 from microagents.journal.record_rows import RecordRows
 from microagents.replies.persons import ANSWERED
 from microagents.roles.executor import CustomerQuestion
-from microagents.runs.inspection.runs import calls_waiting, decide
+from microagents.runs.inspection.runs import decide, inspect_run
 from microagents.systems.agents.actions import Action
 from microagents.tools.tool import EffectKey, RunInput, tool
 from microagents.tools.toolbox import GivenTool
@@ -200,7 +200,7 @@ class Trial:
 
     def _waiting(self) -> list[tuple[str, str]]:
         with suppress(InvalidUsage):  # it has no journal yet
-            return [(path, call.tool) for path, call, _ in calls_waiting(RUNS, self._run)]
+            return [(path, call.tool) for path, call, _ in inspect_run(RUNS, self._run).waiting]
         return []
 
     def _answer(self, share: float) -> None:

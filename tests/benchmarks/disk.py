@@ -34,7 +34,7 @@ from microagents.journal.ending import RunEnding
 from microagents.journal.messages import Account, RecordedDecision
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
-from microagents.runs.inspection.runs import calls_waiting, decide
+from microagents.runs.inspection.runs import decide, inspect_run
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
@@ -269,7 +269,7 @@ class Trial:
 
     def _ask_person(self) -> bool:
         """Let a person say what became of the calls of unknown outcome; whether there are any."""
-        waiting = calls_waiting(self._runs, "r")
+        waiting = inspect_run(self._runs, "r").waiting
         for path, call, _ in waiting:
             made = any(each["what"] == call.tool for each in shop.done())
             decide(self._runs, "r", path, 'done "it was made"' if made else "not-done")

@@ -29,7 +29,7 @@ from microagents import Prompt, Reply, Result, run_sync
 from microagents.actors.role import Deployment
 from microagents.replies.tool_calls import ToolCall
 from microagents.roles.executor import Execute, Executor
-from microagents.runs.inspection.runs import calls_waiting, decide
+from microagents.runs.inspection.runs import decide, inspect_run
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.actions import Action
 from microagents.systems.agents.agent import AgentTask
@@ -253,7 +253,7 @@ def check(how: str, of_tool: str, point: str) -> None:
     assert (result.outcome == "undecided") == is_unknown, f"{result.outcome}: {result.reason}"
     if is_unknown:
         until_server_ends(run)
-        ((path, call, _),) = calls_waiting(RUNS, run)
+        ((path, call, _),) = inspect_run(RUNS, run).waiting
         assert call.tool == of_tool
         decide(RUNS, run, path, 'done "it was made"' if done(run)[of_tool] else "not-done")
         result = sitting(run, how)

@@ -30,7 +30,7 @@ from microagents import InvalidUsage, MicroagentsError
 from microagents.journal.messages import RecordDecision, Written
 from microagents.journal.reading import Reader
 from microagents.journal.record_rows import RecordRows
-from microagents.runs.inspection.runs import calls_waiting, decide, inspect_run, remove_run
+from microagents.runs.inspection.runs import decide, inspect_run, remove_run
 from tests.benchmarks.effects import (
     FOLDER,
     POINTS,
@@ -223,7 +223,7 @@ class Takeover:
     def _settle(self) -> None:
         """Say what became of a call that nobody can tell, as the world's log has it, and let the run come to its end."""
         case, run = self._case, self._run
-        for path, call, _ in calls_waiting(RUNS, run) if inspect_run(RUNS, run).outcome == "undecided" else ():
+        for path, call, _ in inspect_run(RUNS, run).waiting if inspect_run(RUNS, run).outcome == "undecided" else ():
             assert call.tool == case.of_tool
             decide(RUNS, run, path, 'done "it was made"' if done(run)[call.tool] else "not-done")
         said = self._second(sit)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -40,27 +42,37 @@ def go_through(runs_dir: Path, run: str | None) -> None:
     for number, each in enumerate(queue, 1):
         say(f"\n{number} of {len(queue)}: {each.path} of run {each.run_id}, {each.task}")
         replies = _show(runs_dir, each)
-        while text := said_by_person():
-            if text == "q":
-                break
-            try:
-                said, then = decide_one(runs_dir, each.run_id, each.path, replies.get(text, text))
-            except InvalidUsage as error:
-                say(str(error))
-            else:
-                say(said)
-                decided[each.run_id] = then
-                break
-        if text in ("q", None):
+        if ask_until_right(partial(_take, runs_dir, each, replies, decided)) in ("q", None):
             break
     for name, then in decided.items():
         say(f"run {name}: {then}")
 
 
-def said_by_person(question: str = "") -> str | None:
+def _take(runs_dir: Path, each: WaitingPlace, replies: Mapping[str, str], decided: dict[str, str], text: str) -> None:
+    """Decide a waiting item by the words of a person, and note how its run goes on."""
+    said, decided[each.run_id] = decide_one(runs_dir, each.run_id, each.path, replies.get(text, text))
+    say(said)
+
+
+def ask_until_right(take: Callable[[str], object], *, err: bool = False) -> str | None:
+    """Ask for words until they are taken without an `InvalidUsage`; returns the last ones: empty or ``q`` if the person takes nothing.
+
+    At the end of the input it returns None.
+    """
+    while (text := said_by_person(err=err)) and text != "q":
+        try:
+            take(text)
+        except InvalidUsage as error:
+            say(str(error), err=err)
+        else:
+            break
+    return text
+
+
+def said_by_person(question: str = "", *, err: bool = False) -> str | None:
     """Read a line; None at the end of the input."""
     try:
-        return str(typer.prompt(question, default="", show_default=False, prompt_suffix="> ")).strip()
+        return str(typer.prompt(question, default="", show_default=False, prompt_suffix="> ", err=err)).strip()
     except typer.Abort:
         return None
 

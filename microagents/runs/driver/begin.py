@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,7 +16,7 @@ from msgspec import structs
 
 from microagents.actors.registry import TASKS, unknown
 from microagents.actors.role import Strategy
-from microagents.base.aio import has_running_loop
+from microagents.base.aio import run_to_end
 from microagents.base.errors import Interrupted, InvalidUsage
 from microagents.base.logs import log
 from microagents.base.messages import address_of
@@ -320,33 +317,11 @@ def run_sync(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Run
         "run_id": new_run_id(tasks_of(task)[0]) if run_id is None else run_id,
     }
     try:
-        if has_running_loop():
-            return _run_in_thread(task, named)
-        return asyncio.run(run(task, **named))
+        return run_to_end(run(task, **named))
     except KeyboardInterrupt as error:
         if given.get("runs_dir", "runs") is not None:
             error.add_note(f"all decisions so far are kept; resume run {named['run_id']}")
         raise
-
-
-def _run_in_thread(task: Task | Sequence[Task], options: Mapping[str, Any]) -> Result:
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
-
-    async def cancellable() -> Result:
-        current = asyncio.current_task()
-        assert current is not None
-        running.append((asyncio.get_running_loop(), current))
-        return await run(task, **options)
-
-    with ThreadPoolExecutor(1, thread_name_prefix="run") as pool:
-        # A notebook knows by the context to which cell an output belongs.
-        ended = pool.submit(copy_context().run, asyncio.run, cancellable())
-        try:
-            return ended.result()
-        except KeyboardInterrupt:
-            for loop, started in running:
-                loop.call_soon_threadsafe(started.cancel)
-            raise
 
 
 NEW_NAME = r"-\d{8}-\d{6}-[0-9a-f]{8}$"

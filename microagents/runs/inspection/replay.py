@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors.role import Messenger, Role
-from microagents.base.aio import has_running_loop
+from microagents.base.aio import run_to_end
 from microagents.base.errors import InvalidUsage, JournalMismatch, MicroagentsError, Undecided
 from microagents.base.messages import Message
 from microagents.elections.election import Elect, Follow, Question, Verdict
@@ -28,7 +26,6 @@ from microagents.work.notes import Note, NotRecorded, Records
 
 MAX_REPLAY_S = 60.0
 """Longest replay. Everything answers at once, so a longer one waits for something that will not come."""
-V = TypeVar("V")
 
 
 def replayed_question(
@@ -53,7 +50,7 @@ def replayed_question(
             raise InvalidUsage("the work as it is now does not come to a question at this path")
         return replay.found
 
-    return asyncio.run(replayed())
+    return run_to_end(replayed())
 
 
 def conducted(of_input: int) -> Callable[[Messenger], Awaitable[object]]:
@@ -84,18 +81,10 @@ def drawn_work(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
                 if not notes:
                     raise
 
-    _to_its_end(replayed)
+    run_to_end(replayed())
     if not notes:
         raise InvalidUsage(f"its conductor, {plan.strategy.conductor.__qualname__}, notes nothing")
     return notes[0].drawn(notes, Records(of_input, rows, open_elections))
-
-
-def _to_its_end(work: Callable[[], Coroutine[Any, Any, V]]) -> V:
-    """Do work in an event loop of its own, also if this thread runs one, as a notebook does."""
-    if not has_running_loop():
-        return asyncio.run(work())
-    with ThreadPoolExecutor(1) as threads:
-        return threads.submit(copy_context().run, asyncio.run, work()).result()
 
 
 def replay_of(reader: Reader, plan: RunPlan, sought: str = "") -> Replay:

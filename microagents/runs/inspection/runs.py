@@ -37,7 +37,7 @@ from microagents.runs.inspection.rebuilding import asked_at
 from microagents.runs.inspection.replay import drawn_work
 from microagents.runs.judging import accuracy_of
 from microagents.runs.plan import plan_of, settings_of
-from microagents.runs.result import Result, Results, WaitingCall, calls_waiting_in, facts_in, results_of
+from microagents.runs.result import Result, Results, facts_in, results_of
 from microagents.systems.agents.notes import AgentRecord
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import flag_of
@@ -303,12 +303,6 @@ def waiting_in(runs_dir: Path, run_id: str | None = None) -> list[WaitingPlace]:
             found.append((reader.created_at, [WaitingPlace(name, path, task) for path in reader.waiting()]))
     found.sort()
     return list(chain.from_iterable(places for _, places in found))
-
-
-def calls_waiting(runs_dir: Path, run_id: str) -> list[WaitingCall]:
-    """Return the calls of a run that wait for a person."""
-    with reader_of(runs_dir, run_id) as reader:
-        return list(calls_waiting_in(reader))
 
 
 def _place_of(reader: Reader, path: str) -> str:

@@ -15,7 +15,7 @@ from microagents import Result, run, run_sync
 from microagents.base.errors import InvalidUsage, TaskFailed
 from microagents.elections.rules import AheadByHarm, Tally
 from microagents.replies.tool_calls import ToolCall
-from microagents.runs.inspection.runs import calls_waiting, decide
+from microagents.runs.inspection.runs import decide, inspect_run
 from microagents.runs.result import WaitingCall
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.actions import Action
@@ -109,7 +109,7 @@ async def test_an_approval_reaches_a_run_that_is_under_way() -> None:
         assert not running.done(), running.result().reason
         await asyncio.sleep(0.02)
         with suppress(InvalidUsage):  # it has no journal yet
-            waiting = await asyncio.to_thread(calls_waiting, Path("runs"), "r")
+            waiting = await asyncio.to_thread(lambda: inspect_run(Path("runs"), "r").waiting)
     await asyncio.to_thread(decide, Path("runs"), "r", waiting[0].path, "approve")
     result = await running
     assert (result.outcome, sorted(effects())) == ("completed", sorted(EFFECTS * 2))

@@ -20,7 +20,7 @@ from microagents.journal.messages import Account, RecordDecision, Written
 from microagents.journal.requests import EndRun, SetRun
 from microagents.journal.store import Store
 from microagents.runs.inspection.control import ask_run
-from microagents.runs.inspection.runs import calls_waiting, decide
+from microagents.runs.inspection.runs import decide, inspect_run
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.agents.act import Act
 from microagents.tools.effect_keys import MAKING
@@ -249,7 +249,7 @@ async def unknown_at(run_id: str = "r") -> str:
     """Wait until a call waits for a person; returns its place."""
     while True:
         with suppress(InvalidUsage):  # it has no journal yet
-            for each in await asyncio.to_thread(calls_waiting, RUNS, run_id):
+            for each in await asyncio.to_thread(lambda: inspect_run(RUNS, run_id).waiting):
                 return each.path
         await asyncio.sleep(0.02)
 

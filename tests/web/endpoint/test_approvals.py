@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI, PermissionDeniedError
 
-from microagents.runs.inspection.runs import calls_waiting, decide
+from microagents.runs.inspection.runs import decide, inspect_run
 from microagents.web.endpoint.policy import Policy, ToolPolicy
 from tests.cli.commands import COMPLETED, microagents
 from tests.web.endpoint.test_forwarding import ASKED, DROP, READ, posted, saying, voted
@@ -24,7 +24,7 @@ async def waiting() -> str:
     found: list[Any] = []
 
     def is_there() -> bool:
-        found[:] = calls_waiting(RUNS, "served")
+        found[:] = inspect_run(RUNS, "served").waiting
         return bool(found)
 
     await until(is_there)
@@ -72,7 +72,7 @@ async def test_each_call_of_a_reply_waits_for_its_own_approval() -> None:
         asking = asyncio.create_task(posted(served, "chat/completions", ASKED))
         for number, words in enumerate(["approve", "reject not that one"]):
             place = f"0/request/1/call/{number}/approval"
-            await until(lambda place=place: [each.path for each in calls_waiting(RUNS, "served")] == [place])
+            await until(lambda place=place: [each.path for each in inspect_run(RUNS, "served").waiting] == [place])
             await asyncio.to_thread(decide, RUNS, "served", place, words)
         status, reply, _ = await asking
     assert (status, "not that one" in reply["error"]["message"]) == (403, True)
@@ -92,15 +92,15 @@ async def test_a_call_that_nobody_answers_is_rejected_and_waits_no_longer(monkey
         status, reply, headers = await posted(served, "chat/completions", ASKED)
         assert (status, headers["x-should-retry"]) == (403, "false")
         assert "no one has approved it" in reply["error"]["message"]
-    assert calls_waiting(RUNS, "served") == []
+    assert inspect_run(RUNS, "served").waiting == ()
 
 
 async def test_a_person_sees_long_arguments_whole() -> None:
     call = ("drop", {"table": "long " * 100})
     async with voted(saying([call]), CAREFUL, runs_dir=RUNS, run_id="served") as (double, served):
         await left(served, double, ASKED, 3)
-        await until(lambda: calls_waiting(RUNS, "served"))
-        (found,) = calls_waiting(RUNS, "served")
+        await until(lambda: inspect_run(RUNS, "served").waiting)
+        (found,) = inspect_run(RUNS, "served").waiting
     assert found.call.arguments == call[1]
 
 
