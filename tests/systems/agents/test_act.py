@@ -109,7 +109,7 @@ async def test_an_approval_reaches_a_run_that_is_under_way() -> None:
         assert not running.done(), running.result().reason
         await asyncio.sleep(0.02)
         with suppress(InvalidUsage):  # it has no journal yet
-            waiting = await asyncio.to_thread(lambda: inspect_run(Path("runs"), "r").waiting)
+            waiting = await asyncio.to_thread(lambda: list(inspect_run(Path("runs"), "r").waiting))
     await asyncio.to_thread(decide, Path("runs"), "r", waiting[0].path, "approve")
     result = await running
     assert (result.outcome, sorted(effects())) == ("completed", sorted(EFFECTS * 2))
