@@ -65,7 +65,7 @@ _FINISHES = frozenset(
         "error",
         "abort",
     }
-    | {"model_context_window_exceeded", UNWEIGHED, ONLY_REASONING, BAD_ARGUMENTS}
+    | {UNWEIGHED, ONLY_REASONING, BAD_ARGUMENTS}
 )
 
 

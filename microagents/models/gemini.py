@@ -12,16 +12,12 @@ if TYPE_CHECKING:
 
 
 class GeminiModel(OpenAIModel):
-    """A model of Google. The signatures of its thoughts go back with its calls.
-
-    Its counts of output leave the thoughts out, which only the total has and which cost as much as other output.
-    """
+    """A model of Google. The signatures of its thoughts go back with its calls."""
 
     url = "https://generativelanguage.googleapis.com/v1beta/openai"
     url_env = "GEMINI_BASE_URL"
     key_env = "GEMINI_API_KEY"
     models_path = "/models?pageSize=1000"
-    total_has_thoughts = True
 
     async def listed(self) -> Response | ModelUnavailable:
         """Return Google's own list of models, which has their limits; the list for OpenAI's clients has names only."""

@@ -305,9 +305,8 @@ def flagged_replies() -> Iterator[Dialect]:
 
     half = TEXT[:9]
     for end in CUT:
-        flag = end if "exceeded" in end else "cut_off"
-        yield flagged(f"cut off, called {end}", "openai", flag, said("openai", "a part", half, end))
-        yield flagged(f"cut off, called {end}", "anthropic", flag, said("anthropic", "a part", half, end))
+        yield flagged(f"cut off, called {end}", "openai", "cut_off", said("openai", "a part", half, end))
+        yield flagged(f"cut off, called {end}", "anthropic", "cut_off", said("anthropic", "a part", half, end))
     for reason in ("max_output_tokens", "max_tokens", "length"):
         body = {**said("openai-responses", "a text", half, "incomplete"), "incomplete_details": {"reason": reason}}
         yield flagged(f"incomplete by {reason}", "openai-responses", "cut_off", body)

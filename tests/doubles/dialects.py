@@ -382,9 +382,21 @@ def blocks(message: Object, *, is_cut: bool = True, has_index: bool = True) -> l
     ]
 
 
+def whole_then_empty(message: Object) -> list[Object]:
+    """Stream the blocks of a message whole in their starts, each with an empty piece behind it."""
+    events = list[Object]()
+    for event in blocks(message, is_cut=False):
+        events.append(event)
+        if event["type"] == "content_block_start":
+            _, kind, name = BLOCKS[event["content_block"]["type"]]
+            events.append({"type": "content_block_delta", "index": event["index"], "delta": {"type": kind, name: ""}})
+    return events
+
+
 MESSAGE_STREAMS: Mapping[str, Stream] = {
     STREAMED: blocks,
     "streamed whole": partial(blocks, is_cut=False),
+    "streamed whole and an empty piece": whole_then_empty,
     "streamed without index": partial(blocks, has_index=False),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
 from collections.abc import Callable
@@ -100,7 +101,8 @@ async def test_a_whole_text_has_ended_whatever_the_end_is_called(provider: Provi
 
 @pytest.mark.parametrize(("reason", "finish"), [
     ("MAX_TOKENS", "length"), ("model_length", "length"), ("SAFETY", "content_filter"), ("sensitive", "content_filter"),
-    ("insufficient_system_resource", "error"), ("in_progress", "other"), ("aborted", "abort"),
+    ("insufficient_system_resource", "error"), ("in_progress", "other"), ("aborted", "abort"), ("maxTokens", "length"),
+    ("token_limit_reached", "length"), ("context_window_exceeded", "length"), ("contentFiltered", "content_filter"),
 ])  # fmt: skip
 async def test_a_text_that_is_not_whole_is_flagged_whatever_the_reason_is_called(
     provider: Provider, reason: str, finish: str
@@ -281,6 +283,8 @@ STREAMS: dict[str, bytes] = {
     "parts": event([{"type": "thinking", "thinking": THOUGHT}]) + event([PART], "eos"),
     "no index": data({"choices": [{"delta": {"content": TEXT}}]}) + data({"choices": [{"delta": {}, "finish_reason": "stop"}]}),
     "messages": data({"choices": [{"message": {"content": TEXT}, "finish_reason": "stop"}]}),
+    "a retry first": b"retry: 3000\n\n" + event(TEXT, "stop"),
+    "an id first": b"id:1\nevent: message\n" + event(TEXT, "stop"),
     "an event of another kind": data({"type": "ping"}) + event(TEXT, "stop"),
 }  # fmt: skip
 
@@ -314,6 +318,14 @@ async def test_a_stream_of_any_wire_that_nobody_asked_for_is_read(provider: Prov
     sample = await sample_of(provider, b"".join(map(data, EVENTS[provider.name])))
     assert (sample.text, sample.finish) == (TEXT, "stop")
     assert sample.usage.output_tokens is not None
+
+
+@pytest.mark.parametrize("encoding", ["Identity", "GZIP", "utf-8", "none", ""])
+async def test_a_reply_is_read_whatever_its_server_calls_the_encoding(encoding: str) -> None:
+    body = json.dumps(OPENAI.good(TEXT)).encode()
+    sent = scripted.reply(gzip.compress(body) if encoding == "GZIP" else body, headers={"content-encoding": encoding})
+    async with asking(OPENAI, sent) as (model, _):
+        assert (await model.complete(a_call())).text == TEXT
 
 
 async def test_an_error_in_a_stream_counts_by_its_code() -> None:

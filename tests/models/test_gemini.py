@@ -70,10 +70,19 @@ async def test_thoughts_are_paid_as_output_although_only_the_total_has_them() ->
     assert usage.cost_usd == pytest.approx((50 + 10 * written) / 1e6)
 
 
+def test_thoughts_that_only_the_total_has_are_paid_at_any_server() -> None:
+    """As at xAI, which tells more tokens of reasoning than of output."""
+    stated = {"prompt_tokens": 50, "completion_tokens": 10, "total_tokens": 90}
+    details = {"completion_tokens_details": {"reasoning_tokens": 30}}
+    usage = Meter(flat_tariff(1, 10)).usage({"usage": {**stated, **details}})
+    assert (usage.output_tokens, usage.reasoning_tokens, usage.flaw) == (40, 30, "")
+    assert usage.cost_usd == pytest.approx((50 + 10 * 40) / 1e6)
+
+
 @pytest.mark.parametrize("total", [None, "60", 40, True])
 def test_a_total_that_cannot_be_one_adds_nothing(total: object) -> None:
     reply: dict[str, Any] = {"usage": {"prompt_tokens": 50, "completion_tokens": 10, "total_tokens": total}}
-    usage = Meter(flat_tariff(1, 10), total_has_thoughts=True).usage(reply)
+    usage = Meter(flat_tariff(1, 10)).usage(reply)
     assert (usage.output_tokens, usage.reasoning_tokens) == (10, 0)
 
 

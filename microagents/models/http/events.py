@@ -19,6 +19,8 @@ from microagents.models.http.replies import (
 
 ENDS = ("message_stop", "response.completed", "response.incomplete")
 """Types of the events that end a reply."""
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+"""Beginnings of the lines of a stream."""
 OUTPUT_TEXT = "output_text"
 """Type of the part with the text of an item of a response."""
 
@@ -49,7 +51,7 @@ def streamed_reply(body: bytes, number: int) -> StreamedReply:
 
 def is_streamed(body: bytes) -> bool:
     """Whether a body is a stream of events."""
-    return body.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"data:", b"event:", b":"))
+    return body.removeprefix(codecs.BOM_UTF8).lstrip().startswith(_FIELDS)
 
 
 def _is_of_responses(event: dict[str, Any]) -> bool:
@@ -177,8 +179,8 @@ class StreamedReply:
         self._parts[place], self._pieces[place] = part, {}
 
     def _append(self, place: int, name: str, piece: Any) -> None:
-        """Add a piece of text to a field of a part; any other value is no piece."""
-        if place in self._parts and isinstance(piece, str):
+        """Add a piece of text to a field of a part; any other value is no piece, and an empty one would take the place of a whole field."""
+        if piece and place in self._parts and isinstance(piece, str):
             self._pieces[place].setdefault(name, []).append(piece)
 
     def _whole_part(self, place: int) -> dict[str, Any]:

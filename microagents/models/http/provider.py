@@ -121,8 +121,6 @@ class HttpModel(Model, ABC):
 
     excludes_cached: ClassVar[bool] = False
     """Whether its server's input tokens exclude the cached ones and those written into the cache."""
-    total_has_thoughts: ClassVar[bool] = False
-    """Whether its server counts thoughts in the total only, and in no output."""
     batch_kinds: ClassVar[tuple[BatchKind, ...]] = ()
     """Kinds of batches that it takes, see `microagents.elections.sample_batches.BatchKind`."""
     workspace_env: ClassVar[tuple[str, ...]] = ()
@@ -146,9 +144,7 @@ class HttpModel(Model, ABC):
             refuse_ended(spec, self.capabilities)
         self._tariff = self.tariff(spec, prices)
         self.priced = self._tariff is not None and self._tariff.is_known
-        self.meter = Meter(
-            self._tariff, excludes_cached=self.excludes_cached, total_has_thoughts=self.total_has_thoughts
-        )
+        self.meter = Meter(self._tariff, excludes_cached=self.excludes_cached)
         self._key = self._find_key(options)
         self._redaction = Redaction(self._key)
         self.max_in_flight = connections_allowed()  # a call beyond them waits unsent, so that its timeout does not run

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from microagents.base.foreign_text import printable_line
 from microagents.base.logs import log
 from microagents.models.http.histories import USER_BEHIND_RESULTS
-from microagents.models.http.replies import UNREADABLE, finish_of, name_in, object_in
+from microagents.models.http.replies import UNREADABLE, finish_of, name_in, object_in, snake_of
 from microagents.models.http.sending import MAX_ERROR_BYTES, Response
 from microagents.models.http.spec_options import either
 from microagents.replies.chat import Prompt, Sample
@@ -319,9 +319,8 @@ def status_told(found: Any) -> int | None:
         name = str(each)
         if name.isdecimal() and BAD_REQUEST <= int(name) < MOST_STATUS:
             return int(name)
-        snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
         for status, pattern in _STATUSES:
-            if each is not None and re.search(pattern, snake):
+            if each is not None and re.search(pattern, snake_of(name)):
                 return status
     return None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from microagents.elections.red_flags import CONTENT_FILTER, OTHER, REFUSAL, known_finish
+from microagents.elections.red_flags import CONTENT_FILTER, OTHER, REFUSAL
 from microagents.models.http.histories import REASONING_FIELDS
 from microagents.models.http.native_calls import NativeCall, call_in, join_calls
 
@@ -24,20 +24,18 @@ _CALL = re.compile(r"tool_use|tool_call|function_call|function", re.IGNORECASE)
 """Types of parts that are calls of tools."""
 _NO_TEXT = re.compile(r"tool|call|result|citation|reference", re.IGNORECASE)
 """Types of parts that are left out."""
-_SYNONYMS = {
-    "stop": "end_turn stop_sequence stop_token eos eos_token eos_found eot_id im_end end end_of_turn end_of_text endoftext complete "
-    "completed finish finished done success succeeded",
-    "length": "max_tokens max_output_tokens max_completion_tokens max_new_tokens max_length model_length output_limit "
-    "token_limit limit error_limit truncated",
-    CONTENT_FILTER: "content_filtered content_moderation moderation safety image_safety recitation blocklist blocked "
-    "prohibited_content spii sensitive guardrail_intervened error_toxic",
-    REFUSAL: "refused",
-    "tool_calls": "tool_call tool_use function_call malformed_function_call unexpected_tool_call",
-    "error": "failed network_error insufficient_system_resource",
-    "abort": "aborted interrupted timeout",
-    OTHER: "incomplete in_progress queued cancelled canceled",
-}
-_FINISHES = {name: finish for finish, names in _SYNONYMS.items() for name in names.split()}
+_ENDS = (
+    ("length", r"length|limit|max|trunc|context|too_many"),
+    ("pause_turn", r"pause"),
+    (CONTENT_FILTER, r"filter|moderat|safety|recitation|block|prohibit|spii|sensitive|guardrail|toxic|policy"),
+    (REFUSAL, r"refus"),
+    ("error", r"error|fail|insufficient"),
+    ("tool_calls", r"tool|function"),
+    ("abort", r"abort|interrupt|time_?out"),
+    (OTHER, r"incomplete|in_progress|queued|cancel|other"),
+    ("stop", r"^(?:stop|eos|eot|eom|im_end|end|complete|finish|done|success)"),
+)
+"""Ends of replies, by the names that servers give to them; the first one counts."""
 
 
 def decode(body: bytes) -> Any:
@@ -188,11 +186,16 @@ def _index_in(found: Any, place: int) -> int:
         return place
 
 
+def snake_of(name: str) -> str:
+    """Return a name in lower case with underscores, such as ``max_tokens`` for ``maxTokens`` and ``<MAX TOKENS>``."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    return re.sub(r"[^a-z0-9]+", "_", words).strip("_")
+
+
 def finish_of(reason: str) -> str | None:
-    """Return the finish by its name in any dialect; None for no name, and for one that no server is known to use."""
-    words = re.sub(r"[^a-z]+", "_", reason.lower())
-    name = words.strip("_").removeprefix("finish_reason_")
-    found = _FINISHES.get(name) or known_finish(name)
-    if found == OTHER and name not in _FINISHES:
-        return None
-    return found
+    """Return the finish by its name in any dialect; None for no name, and for one that tells nothing."""
+    name = snake_of(reason).removeprefix("finish_reason_")
+    for finish, pattern in _ENDS:
+        if re.search(pattern, name):
+            return finish
+    return None

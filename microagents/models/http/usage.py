@@ -37,15 +37,11 @@ class Meter:
     Args:
         tariff: the price of the model; None if it is unknown.
         excludes_cached: whether its server's input tokens exclude the cached ones and those written into the cache.
-        total_has_thoughts: whether its server counts thoughts in the total only, and in no output.
     """
 
-    def __init__(
-        self, tariff: Tariff | None, *, excludes_cached: bool = False, total_has_thoughts: bool = False
-    ) -> None:
+    def __init__(self, tariff: Tariff | None, *, excludes_cached: bool = False) -> None:
         self._tariff = tariff
         self._excludes_cached = excludes_cached
-        self._total_has_thoughts = total_has_thoughts
 
     def most_usd(self, read: int, written: int) -> float | None:
         """Return the most that a call can cost, by its tokens; None if the price is unknown."""
@@ -86,9 +82,10 @@ class Meter:
                 read += (cached or 0) + (cache_written or 0)
         reasoned = _first(object_in(of_written), "reasoning_tokens", "thinking_tokens")
         written, total = _first(stated, "output_tokens", "completion_tokens"), stated.get("total_tokens")
-        if self._total_has_thoughts and type(total) is int and type(read) is int and total >= read:
-            thought = total - read - (written if type(written) is int else 0)
-            written, reasoned = total - read, max(thought, reasoned if type(reasoned) is int else 0)
+        if all(type(each) is int for each in (read, written or 0, total)) and total > read + (written or 0):
+            # Some servers count thoughts in the total alone (Google, xAI).
+            reasoned = total - read - (written or 0)
+            written = total - read
         usage = possible(
             Usage(
                 input_tokens=read,
