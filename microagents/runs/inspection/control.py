@@ -14,7 +14,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.journal.interventions import ask_live
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
-from microagents.journal.requests import Ask, EndRun, PauseRun, ResumeRun, SetRun, pause_among
+from microagents.journal.requests import Ask, EndRun, PauseRun, ResumeRun, SetRun
 from microagents.journal.sharded import reader_of
 from microagents.journal.tables import LogRow
 from microagents.runs.inspection.runs import recorded_result
@@ -55,8 +55,6 @@ class RunStatus(NamedTuple):
     """Activity of a run now."""
 
     result: Result
-    pause: LogRow | None
-    """The request by which it is paused; None if it is not."""
     requests: Sequence[LogRow]
     """All requests that it has taken, in their order."""
 
@@ -66,7 +64,7 @@ class RunStatus(NamedTuple):
         return {
             **self.result.as_json(),
             "in_flight": self.result.account.in_flight,
-            "paused": self.pause is not None,
+            "paused": self.result.account.paused is not None,
             "requests": requests,
         }
 
@@ -82,8 +80,7 @@ def status_of(runs_dir: Path, run_id: str) -> RunStatus:
 
 
 def _status(reader: Reader) -> RunStatus:
-    requests = reader.requests()
-    return RunStatus(recorded_result(reader, whole=False), pause_among(requests), requests)
+    return RunStatus(recorded_result(reader, whole=False), reader.requests())
 
 
 def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "") -> Asked:

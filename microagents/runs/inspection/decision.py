@@ -18,7 +18,16 @@ from microagents.base.errors import InvalidUsage, TaskFailed
 from microagents.base.messages import resolve
 from microagents.base.user_code import called
 from microagents.elections.count import Count
-from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Question, input_of, total_usd
+from microagents.elections.election import (
+    OPEN_OUTCOMES,
+    Ballot,
+    ElectionId,
+    Flagged,
+    Question,
+    Verdict,
+    input_of,
+    total_usd,
+)
 from microagents.elections.red_flags import MALFORMED
 from microagents.elections.rules import ByField
 from microagents.journal.messages import Recalled
@@ -100,11 +109,11 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     tally: list[tuple[Any, int]]
     """For each distinct vote its first-launched reply and its count. If the prompt cannot be rebuilt, replies that differ only in
     fields without a vote stand apart. Candidates without a vote are there, too."""
-    correct: bool | None
+    correct: bool | None = None
     """Whether the task's oracle accepts the value; None without a value, an oracle or the state of the step."""
-    right: Any
+    right: Any = None
     """The right reply to the step, as JSON-like values, if the value is wrong; None if code does not know it."""
-    wrong: tuple[Confusion, ...]
+    wrong: tuple[Confusion, ...] = ()
     """The wrong fields of a row that is voted on by field."""
     cost_usd: float | None
     cached: Cached | None
@@ -156,34 +165,30 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     if is_decided:
         inferred = _inference(reader, path, row)
     asked, note = asked_at(reader, path, digest) if ballots and inferred is None else (None, inferred or NOTHING_ASKED)
-    system = user = voted = None
+    system = user = None
     prompts, models = 0, solver_pool(settings_of(reader.experiment))
     election = ElectionId(path=path, question_digest=digest)
     if asked is not None:
         shown = asked.question.prompts[0].flat
         system, user, prompts = shown.system, shown.user, len(asked.question.prompts)
         models = asked.question.models
-        voted = _count(election, ballots, asked.question).verdict()
     if inferred is not None:  # its votes are read, and its value is judged, as replies to the question of the step
         asked = asked_at_step(reader, path)
+    voted, candidates, judged = None, dict[str, Any](), dict[str, Any]()
+    if asked is not None:
+        voted, candidates = _counted(election, ballots, asked.question), _behind_labels(asked.question)
+        judged = _judged(asked, value)
     texts = reader.holding(path).texts_at(path)
     settled_by, settled_at = settlement(path, reader.settled_at(), reader.persons())
     own_texts = [each for each in texts if each.question_digest == digest]
     replies = _replies(election, ballots, value, own_texts, asked, is_vote=row.outcome != "sampled")
     if inferred is not None:
         replies = [structs.replace(each, model=None, rollout=_rollout(reader, path, each.seq)) for each in replies]
-    correct, right = None, None
-    wrong: tuple[Confusion, ...] = ()
-    if asked is not None and value is not None:
-        correct = _judged(asked, value)
-        if correct is False:
-            right, wrong = _right(asked), _wrong_fields(asked, value)
     costs = [each.cost_usd for each in more]
     if is_decided:
         costs.append(row.cost_usd)
-    counted = _tally(election, ballots, None if asked is None else asked.question)
-    tally = [(msgspec.json.decode(each), votes) for each, votes in counted]
-    candidates = {} if asked is None else _behind_labels(asked.question)
+    values = Counter(each.value for each in ballots if isinstance(each, Ballot))
+    tally = [(msgspec.json.decode(each), votes) for each, votes in (voted.tally if voted else values.items())]
     named = [_label_in(vote) for vote, _ in tally]
     tally += [({"choice": label}, 0) for label in candidates if label not in named]
     return InspectedDecision(
@@ -201,9 +206,6 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         other_replies=sum(each.question_digest != digest for each in texts),
         tally=tally,
         probability=None if voted is None else voted.probability,
-        correct=correct,
-        right=right,
-        wrong=wrong,
         cost_usd=total_usd(costs),
         cached=_cached_of(ballots),
         price=prices_of(specs_in(settings_of(reader.experiment)["models"])).mark,
@@ -218,6 +220,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         fields=() if asked is None else fields_of(resolve(asked.question.reply, Reply)),
         candidates=candidates,
         action=_action(reader, path),
+        **judged,
     )
 
 
@@ -373,42 +376,25 @@ def _model_of(election: ElectionId, ballot: Ballot | Flagged, question: Question
     return question.model_of(election, ballot.seq)
 
 
-def _tally(
-    election: ElectionId, ballots: Sequence[Ballot | Flagged], question: Question | None
-) -> list[tuple[bytes, int]]:
-    if question is None:
-        values = [ballot.value for ballot in ballots if isinstance(ballot, Ballot)]
-        return list(Counter(values).items())
-    return list(_count(election, ballots, question).verdict().tally)
-
-
-def _count(election: ElectionId, ballots: Sequence[Ballot | Flagged], question: Question) -> Count:
+def _counted(election: ElectionId, ballots: Sequence[Ballot | Flagged], question: Question) -> Verdict:
     count = Count(election, question)
     for ballot in ballots:
         count.add(ballot)
-    return count
+    return count.verdict()
 
 
-def _right(asked: RebuiltQuestion) -> Any:
-    if asked.step is None or asked.chain is None:
-        return None
+def _judged(asked: RebuiltQuestion, value: bytes | None) -> dict[str, Any]:
+    """Return the fields of `InspectedDecision` that the task's own code tells of a value; none if nothing judges it."""
+    step, chain, question = asked.step, asked.chain, asked.question
+    found = dict[str, Any]()
+    if step is None or chain is None or value is None:
+        return found
+    reply = decoder_of(resolve(question.reply, Reply)).decode(value)
     with suppress(TaskFailed):  # a user's code raised; the decision was judged when it was taken
-        return asked.chain.right(asked.step.state, asked.step.number)
-    return None
-
-
-def _wrong_fields(asked: RebuiltQuestion, value: bytes) -> tuple[Confusion, ...]:
-    if asked.step is None or asked.chain is None or not isinstance(asked.question.rule, ByField):
-        return ()
-    reply = decoder_of(asked.chain.reply_type).decode(value)
-    return confusions(wrong_pairs(reply, called(asked.chain.task.right_fields, asked.step.state, gives=dict)))
-
-
-def _judged(asked: RebuiltQuestion, value: bytes) -> bool | None:
-    if asked.step is None or asked.chain is None:
-        return None
-    reply: Reply = decoder_of(resolve(asked.question.reply, Reply)).decode(value)
-    try:
-        return asked.chain.correct(asked.step.state, reply, asked.step.number)
-    except TaskFailed:  # a user's code raised; the decision was judged when it was taken
-        return None
+        found["correct"] = chain.correct(step.state, reply, step.number)
+        if found["correct"] is False:
+            found["right"] = chain.right(step.state, step.number)
+            if isinstance(question.rule, ByField):
+                known = called(chain.task.right_fields, step.state, gives=dict)
+                found["wrong"] = confusions(wrong_pairs(reply, known))
+    return found

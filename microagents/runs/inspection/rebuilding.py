@@ -6,6 +6,7 @@ climbed come from a replay of its climb, and all others from a replay of the wor
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from itertools import groupby
@@ -139,28 +140,52 @@ class _Steps:
 
     def _state_at(self, number: int, chain: Chain) -> Any:
         """Return the state in which a step was asked: the oracle's with known inputs, else that which the decisions before it lead to."""
-        state, decided = chain.start(), _decided(self._reader, self._input)
-        for done in range(number):
-            value = None if self._knows_inputs else next(decided, (done, None))[1]
-            if value is None and not self._knows_inputs:
-                raise InvalidUsage(f"step {done} before it is not decided, so its state is unknown")
-            if value is None:
-                reply = chain.oracle(state, done)
-            else:
-                reply = decoder_of(chain.reply_type).decode(value)
+        done, state = 0, None
+        for done, state, reply in self.walked(chain):
+            if done == number:
+                return state
             if done >= number - self._history:  # rollouts of a climb start there
                 chain.go_on(Past(number=done, state=state, reply=reply), reply)
-            state = chain.next_state(state, reply, done)
-        return state
+        raise InvalidUsage(f"step {done} before it is not decided, so its state is unknown")
+
+    def walked(self, chain: Chain) -> Iterator[tuple[int, Any, Any]]:
+        """Yield number, state and decided reply of each step, up to the first without a decision; its reply is None.
+
+        With known inputs the oracle leads on from such a step, to the end of the chain.
+
+        Raises:
+            InvalidUsage: the task's code raised.
+        """
+        decoder, decided = decoder_of(chain.reply_type), _decided(self._reader, self._input)
+        following = next(decided, None)
+        try:
+            state = chain.start()
+            for number in itertools.count():
+                if self._knows_inputs and chain.is_done(state, number):
+                    return
+                reply = None
+                if following is not None and following[0] == number:
+                    reply, following = decoder.decode(following[1]), next(decided, None)
+                yield number, state, reply
+                lead = chain.oracle(state, number) if self._knows_inputs else reply
+                if lead is None:
+                    return
+                state = chain.next_state(state, lead, number)
+        except MicroagentsError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a user's code may raise anything
+            raise InvalidUsage(f"the task raised {type(error).__name__}: {error}") from None
 
 
-def _decided(reader: Reader, of_input: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the decisions of the steps in order, each by its vote, a rung or another model; None without one."""
+def _decided(reader: Reader, of_input: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the decisions of the steps in order, each by its vote, a rung or another model."""
     rows = ((path.split("/")[1:], row) for path, row in reader.decisions(of_input))
     steps = ((place, row) for place, row in rows if place[0] == "step" and len(place) > 1)
     for number, group in groupby(steps, key=lambda each: each[0][1]):
         found = (row.value for place, row in group if len(place) <= RUNG_DEPTH and row.is_decision)
-        yield int(number), next(found, None)
+        value = next(found, None)
+        if value is not None:
+            yield int(number), value
 
 
 def wrong_steps(reader: Reader, of_input: int, within_s: float) -> tuple[dict[int, Any], int | None]:
@@ -177,10 +202,12 @@ def wrong_steps(reader: Reader, of_input: int, within_s: float) -> tuple[dict[in
     if steps is None:
         return {}, None
     chain, wrong, judged = steps.chain(replay_of(reader, plan)), dict[int, Any](), 0
-    for number, state, reply in _walked(reader, chain, of_input, knows_inputs=plan.strategy.knows_inputs):
+    for number, state, reply in steps.walked(chain):
         if time.monotonic() > ends_s:
             break
-        if reply is not None and chain.correct(state, reply, number) is False:
+        if reply is None:
+            continue
+        if chain.correct(state, reply, number) is False:
             wrong[number] = chain.right(state, number) if len(wrong) < MOST_RIGHT else None
         judged = number + 1
     return wrong, judged
@@ -198,25 +225,4 @@ def decided_steps(reader: Reader) -> Iterator[tuple[int, Any, Any]]:
         raise InvalidUsage(
             f"run {reader.experiment.run_id!r} did not decide the steps of one chain, so it has no states"
         )
-    walked = _walked(reader, steps.chain(replay_of(reader, plan)), 0, knows_inputs=plan.strategy.knows_inputs)
-    return (each for each in walked if each[2] is not None)
-
-
-def _walked(reader: Reader, chain: Chain, of_input: int, *, knows_inputs: bool) -> Iterator[tuple[int, Any, Any]]:
-    """Yield number, state and decided reply of each step of a chain up to the first open one. With known inputs a reply may be None."""
-    decoder, next_number = decoder_of(chain.reply_type), 0
-    try:
-        state = chain.start()
-        for number, value in _decided(reader, of_input):
-            if not knows_inputs and (value is None or number != next_number):
-                return
-            for _ in range(number - next_number):  # steps that are not decided yet
-                state = chain.next_state(state, chain.oracle(state, next_number), next_number)
-            reply = None if value is None else decoder.decode(value)
-            yield number, state, reply
-            state = chain.next_state(state, chain.oracle(state, number) if knows_inputs else reply, number)
-            next_number = number + 1
-    except MicroagentsError:
-        raise
-    except Exception as error:  # noqa: BLE001 - a user's code may raise anything
-        raise InvalidUsage(f"the task raised {type(error).__name__}: {error}") from None
+    return (each for each in steps.walked(steps.chain(replay_of(reader, plan))) if each[2] is not None)
