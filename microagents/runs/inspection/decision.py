@@ -187,8 +187,10 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     costs = [each.cost_usd for each in more]
     if is_decided:
         costs.append(row.cost_usd)
-    values = Counter(each.value for each in ballots if isinstance(each, Ballot))
-    tally = [(msgspec.json.decode(each), votes) for each, votes in (voted.tally if voted else values.items())]
+    counts = tuple(Counter(each.value for each in ballots if isinstance(each, Ballot)).items())
+    if voted is not None:
+        counts = voted.tally
+    tally = [(msgspec.json.decode(each), votes) for each, votes in counts]
     named = [_label_in(vote) for vote, _ in tally]
     tally += [({"choice": label}, 0) for label in candidates if label not in named]
     return InspectedDecision(
