@@ -55,7 +55,7 @@ def test_the_first_rows_are_shown_before_the_others_are_begun_and_belong_to_the_
     assert [line[0] for line in lines[head + 1 : head + 6]] == ["0", "1", "2", "3", "4"]
     assert lines[head + 1] == ["0", "rome,", "it", "decided", '"Rome"', '"IT"', "yes"]
     assert "as measured so far" in ran.err
-    assert "6 of 6 inputs, 6 of 6 steps, 6 decisions" in ran.err
+    assert "6 of 6 inputs, 6 of 6 steps" in ran.err
     assert "18 calls" in ran.err
     assert written() == ["decided"] * 6
 

@@ -48,7 +48,7 @@ def test_gold_columns_judge_rows_and_fields_say_what_was_confused_and_reach_no_p
     pairs = [(each["field"], each["right"], each["given"], each["count"]) for each in accuracy["confused"]]
     assert pairs == [("kind", "city", "village", 1), ("kind", "village", "city", 1)]
     shown = microagents("show", "r")
-    assert "4 of them checked by its gold columns: 2 WRONG, the first at input 1" in shown.out
+    assert "4 of them checked by its gold columns; 2 of 4 steps WRONG, the first at input 1" in shown.out
     assert shown.rows["accuracy"].startswith("2 of 4 judged rows right, 50.0% (15.0% to 85.0%); kind 50.0% (")
     assert 'right -> given: kind: "city" -> "village" (1), kind: "village" -> "city" (1)' in shown.rows["accuracy"]
     assert microagents("show", "r", "--json").json["accuracy"] == accuracy

@@ -240,7 +240,7 @@ def test_progress_counts_inputs_and_steps(capfd: pytest.CaptureFixture[str], mon
     with live_display("drift") as display:
         display.show(Account(steps=3456, inputs=1000, inputs_done=11, inputs_failed=1))
     said = capfd.readouterr().err
-    assert said.startswith("drift: 11/1,000 inputs \N{MIDDLE DOT} 3,456 steps   ")
+    assert said.startswith("drift: 11 of 1,000 inputs, 3,456 steps   ")
     assert "1 without a result" in said
 
 

@@ -17,10 +17,10 @@ from rich.text import Text
 
 from microagents.cli.reporting import echo
 from microagents.cli.views.lines import one_line, shorten
-from microagents.cli.views.tables import clock
 from microagents.journal.messages import Account
 from microagents.runs.words.money import Price
-from microagents.runs.words.summary import counts_of, progress_line
+from microagents.runs.words.summary import counts_of, progress_line, rate_text
+from microagents.runs.words.verdict import clock, measured, progress_of
 
 LINE_EVERY_S = 60.0
 """Interval of progress lines if stderr is not a terminal."""
@@ -69,8 +69,9 @@ def live_display(title: str, *, unit: str = "step", price: Price = UNPRICED, loa
     with Live(counted(()), console=console, transient=True, refresh_per_second=8) as live:
 
         def show(account: Account) -> None:
-            done, total = _measured(account)
-            progress.update(line, completed=done, total=total, done=_done_text(account, unit))
+            done, total = measured(account)
+            said = progress_of(account, unit, is_listed=account.inputs > 1)
+            progress.update(line, completed=done, total=total, done=said)
             cells = [*_pace(progress.tasks[line], account, unit), *counts_of(account, unit, price)]
             cells += [f"{role} {load}" for role, load in account.load_by_role.items() if loads]
             live.update(counted(cells))
@@ -98,46 +99,16 @@ def _shown_title(title: str) -> str:
     return shorten(one_line(title), MAX_TITLE)
 
 
-def _measured(account: Account) -> tuple[int, int | None]:
-    """Choose the measure of the bar: steps, if their number is known, else inputs; the done ones, and all."""
-    if account.total_steps is None and account.inputs > 1:
-        return account.inputs_done + account.inputs_failed, account.inputs
-    return account.steps, account.total_steps
-
-
-def _done_text(account: Account, unit: str) -> str:
-    if account.inputs > 1:
-        return f"{account.inputs_done:,}/{account.inputs:,} inputs"
-    if (
-        account.total_steps is None and not account.steps
-    ):  # the number of steps is unknown: replies show that work is done
-        return f"{account.valid:,} replies"
-    if account.total_steps is None:
-        return f"{account.steps:,} {unit}s"
-    return f"{account.steps:,}/{account.total_steps:,} {unit}s"
-
-
 def _pace(task: Task, account: Account, unit: str) -> Iterator[str]:
-    if account.inputs > 1 and account.steps:
-        yield f"{account.steps:,} {unit}s"
     if task.speed:
         if account.total_steps is None and account.inputs > 1:
             unit = "input"
-        yield _rate(task.speed, unit)
+        yield rate_text(task.speed, unit)
     left, elapsed = task.time_remaining, f"{clock(task.elapsed or 0)} elapsed"
     if left is None or task.total is None:
         yield elapsed
     else:
         yield f"{elapsed}, {clock(left)} left"
-
-
-def _rate(a_second: float, unit: str) -> str:
-    """Write a rate, by the second or for slow work by the minute."""
-    if a_second >= 10:  # noqa: PLR2004 - two digits
-        return f"{a_second:,.0f} {unit}s/s"
-    if a_second >= 1:
-        return f"{a_second:.1f} {unit}s/s"
-    return f"{60 * a_second:.1f} {unit}s/min"
 
 
 def _log_display(title: str, unit: str, price: Price) -> Display:

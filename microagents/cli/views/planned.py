@@ -10,10 +10,10 @@ from string import ascii_uppercase
 from msgspec import structs
 
 from microagents.cli.reporting import echo, json_text
-from microagents.cli.views.tables import Columns, Facts, Part, clock, figure, report_text
+from microagents.cli.views.tables import Columns, Facts, Part, figure, report_text
 from microagents.runs.words.money import money, prices_of
 from microagents.runs.words.summary import known, options_text
-from microagents.runs.words.verdict import counted
+from microagents.runs.words.verdict import clock, counted
 from microagents.studies.planning import PlannedRun, PlannedRuns
 from microagents.studies.simulation import Simulation
 from microagents.task import Task

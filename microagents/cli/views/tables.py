@@ -114,15 +114,6 @@ def closing_notes(recorded_at: str | None, reason: str | None, kept: str) -> Ite
         yield f"{said} continues"
 
 
-def clock(seconds: float) -> str:
-    """Write a duration as on a clock, such as 2:05 or 1:00:00."""
-    minutes, second = divmod(int(seconds), 60)
-    hour, minute = divmod(minutes, 60)
-    if hour:
-        return f"{hour}:{minute:02}:{second:02}"
-    return f"{minute}:{second:02}"
-
-
 def _wrapped(text: str) -> str:
     said, columns = printable(" ".join(text.split())), columns_of_stdout(sys.maxsize)
     return textwrap.fill(said, columns, subsequent_indent="  ", break_long_words=False)

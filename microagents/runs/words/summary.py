@@ -27,12 +27,13 @@ from microagents.runs.words.money import Price, money, prices_of
 from microagents.runs.words.verdict import (
     RunFacts,
     above_limits_text,
-    checked_text,
     command_about,
     counted,
     decided_texts,
+    done_text,
     outcome_text,
-    progress_text,
+    progress_of,
+    wrong_text,
 )
 from microagents.systems.documents.document import text_in
 
@@ -76,12 +77,8 @@ def _value_text(value: object) -> str:
 
 def progress_line(title: str, account: Account, unit: str, price: Price) -> str:
     """Write the progress of a run on one line."""
-    total = "" if account.total_steps is None else f" of {account.total_steps:,}"
-    if account.inputs > 1:
-        inputs = f"{account.inputs_done:,}/{account.inputs:,} inputs \N{MIDDLE DOT} "
-    else:
-        inputs = ""
-    return f"{title}: {inputs}{account.steps:,}{total} {unit}s   {'   '.join(counts_of(account, unit, price))}"
+    done = progress_of(account, unit, is_listed=account.inputs > 1)
+    return "   ".join([f"{title}: {done}", *counts_of(account, unit, price)])
 
 
 def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
@@ -150,10 +147,9 @@ def facts_text(rows: Sequence[tuple[str, str]]) -> str:
 
 def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[tuple[str, str]]:
     """List the rows of the summary of a run: a name, and a text that is printable; maybe with the text of a document without a file."""
-    above = above_limits_text(result)
-    head = f"{result.task}{options_text(result.options)}: {progress_text(result)}{checked_text(result)}{above and f'; {above}'}"
+    done = f"{result.task}{options_text(result.options)}: {done_text(result)}"
     rows = [
-        (outcome_text(result), head),
+        (outcome_text(result), "; ".join(filter(None, [done, wrong_text(result), above_limits_text(result)]))),
         *facts_of(result),
         *_failed_rows(result),
         *_value_rows(result, with_text=with_text),
@@ -218,13 +214,11 @@ def _how_text(result: RunFacts) -> str:
     return f"{result.strategy}: {', '.join(taken) or 'no decision'}; {calls}"
 
 
-def _speed_text(result: RunFacts) -> str:
-    rate = result.account.steps / result.wall_s if result.wall_s else 0
-    if rate >= 1:
-        return f", {rate:,.0f} {result.unit}s a second"
-    if not rate:
-        return ""
-    return f", {rate * 3600:,.0f} {result.unit}s an hour"
+def rate_text(a_second: float, unit: str) -> str:
+    """Write a rate by the second, or for slow work by the hour."""
+    if a_second >= 1:
+        return f"{a_second:,.0f} {unit}s a second"
+    return f"{a_second * 3600:,.0f} {unit}s an hour"
 
 
 def _failed_rows(result: RunFacts) -> Iterator[tuple[str, str]]:
@@ -517,7 +511,10 @@ def _model_text(result: RunFacts) -> str:
 
 
 def _took_text(result: RunFacts) -> str:
-    return f"{result.wall_s:,.1f} s{_speed_text(result)}; run {result.run_id}"
+    took = f"{result.wall_s:,.1f} s"
+    if result.account.steps and result.wall_s:
+        took += f", {rate_text(result.account.steps / result.wall_s, result.unit)}"
+    return f"{took}; run {result.run_id}"
 
 
 def _died_text(result: RunFacts) -> str | None:

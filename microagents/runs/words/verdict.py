@@ -29,8 +29,6 @@ ROUNDING_USD = 1e-6
 """Errors of sums of costs are below this."""
 MEASURING = "Measuring"
 """Strategy of the runs of a measurement or a try, whose report says how many replies are right."""
-MINUTES_FROM_S = 120.0
-"""Time left from which it is written in minutes."""
 
 
 _CHECKS = {
@@ -193,7 +191,7 @@ def above_limits_text(result: RunFacts) -> str:
 
 def _standing_of(result: RunFacts) -> Standing:
     reason, done = result.reason, progress_text(result)
-    wrong = _wrong_text(result)
+    wrong = wrong_text(result)
     if result.outcome == "completed":
         if result.strategy == MEASURING:
             return Standing("done", f"measured: {done}")
@@ -201,7 +199,7 @@ def _standing_of(result: RunFacts) -> Standing:
             return Standing("done", f"completed, not checked: {done}")
         if wrong:
             return Standing("wrong", wrong)
-        return Standing("right", f"right: {done}, {_check_of(result)}")
+        return Standing("right", f"right: {done_text(result)}")
     waits = "; ".join([*_waiting_in(result.waiting_at), *decided_texts(result)])
     limit = _LIMIT.match(reason or "")
     if result.outcome == "running":
@@ -254,7 +252,7 @@ def local_time(at: str) -> str:
         return at
 
 
-def _wrong_text(result: RunFacts) -> str:
+def wrong_text(result: RunFacts) -> str:
     """Write the findings of the task's own code; empty without any."""
     account = result.account
     if not account.errors:
@@ -264,14 +262,6 @@ def _wrong_text(result: RunFacts) -> str:
     by, wrong = _check(result)
     what = _judged_unit(result)
     return f"{account.errors:,} of {counted(account.checked, what)} {wrong}{_first_wrong(result)} (by {by})"
-
-
-def _check_of(result: RunFacts) -> str:
-    account = result.account
-    if not account.checked:
-        return "the result says so"
-    by, _ = _check(result)
-    return f"{_share_checked(result)} checked by {by}"
 
 
 def _check(result: RunFacts) -> tuple[str, str]:
@@ -298,17 +288,28 @@ def _first_wrong(result: RunFacts) -> str:
     return f", the first at {where}"
 
 
+def measured(account: Account) -> tuple[int, int | None]:
+    """Choose the measure of the work of a run: steps, if their number is known, else inputs; the done ones, and all."""
+    if account.total_steps is None and account.inputs > 1:
+        return account.inputs_done + account.inputs_failed, account.inputs
+    return account.steps, account.total_steps
+
+
 def _left_text(result: RunFacts) -> str:
-    """Write the share that is done, and the time that the rest takes at the same pace."""
-    account = result.account
-    many = result.failed_inputs is not None
-    total = account.inputs if many else account.total_steps
-    done = account.inputs_done + account.inputs_failed if many else account.steps
-    if not (total and done and result.wall_s) or done >= total:
+    """Write the time that the rest of a run takes at the same pace."""
+    done, total = measured(result.account)
+    if not (total and done) or done >= total:
         return ""
-    left_s = result.wall_s / done * (total - done)
-    text = f"{left_s:,.0f} s" if left_s < MINUTES_FROM_S else f"{left_s / 60:,.0f} min"
-    return f", {text} left"
+    return f", {clock(result.wall_s / done * (total - done))} left"
+
+
+def clock(seconds: float) -> str:
+    """Write a duration as on a clock, such as 2:05 or 1:00:00."""
+    minutes, second = divmod(int(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    if hour:
+        return f"{hour}:{minute:02}:{second:02}"
+    return f"{minute}:{second:02}"
 
 
 def go_on_text(result: RunFacts, runs_dir: Path) -> str | None:
@@ -362,29 +363,6 @@ def command_about(name: str, run_id: str, runs_dir: Path) -> str:
     return f"microagents {name} {run_id}{where}"
 
 
-def checked_text(result: RunFacts) -> str:
-    """Write the number of decisions or elections, and the verdict of the task's oracle on them, or on the answers."""
-    account = result.account
-    if result.unit == "step":
-        decisions = f", {counted(account.decided, 'decision')}"
-    else:
-        decisions = f", {counted(account.decided, 'election')}" * bool(account.decided)
-    if not (account.decided or account.steps or account.errors):
-        return decisions
-    if not account.errors and result.right is False:
-        return f"{decisions}; the task's own result says that it is WRONG"
-    if account.errors is None:
-        if result.right is None:
-            return f"{decisions}, not checked by an oracle"
-        return f"{decisions}; the result says that it is right"
-    by, wrong = _check(result)
-    if account.errors:
-        found = f"{account.errors:,} {wrong}{_first_wrong(result)}"
-    else:
-        found = f"none {wrong.lower()}"
-    return f"{decisions}, {_share_checked(result)} checked by {by}: {found}"
-
-
 def _share_checked(result: RunFacts) -> str:
     """Write how much of a run was checked: of a problem or a text only the end can be."""
     account, checked = result.account, result.account.checked
@@ -407,12 +385,23 @@ def counted(count: int, what: str, plural: str | None = None) -> str:
 
 def progress_text(result: RunFacts) -> str:
     """Write the numbers of done inputs and of done steps, problems or subtasks."""
-    account = result.account
-    total = "" if account.total_steps is None else f" of {account.total_steps:,}"
-    if result.failed_inputs is None:
-        inputs = ""
-    else:
-        inputs = f"{account.inputs_done:,} of {account.inputs:,} inputs, "
-    if total:
-        return f"{inputs}{account.steps:,}{total} {result.unit}s"
-    return f"{inputs}{counted(account.steps, result.unit)}"
+    return progress_of(result.account, result.unit, is_listed=result.failed_inputs is not None)
+
+
+def progress_of(account: Account, unit: str, *, is_listed: bool) -> str:
+    """Write the same of an account; of a run with one task and no list without its input."""
+    inputs = f"{account.inputs_done:,} of {account.inputs:,} inputs, " * is_listed
+    if account.total_steps is None:
+        return f"{inputs}{counted(account.steps, unit)}"
+    return f"{inputs}{account.steps:,} of {account.total_steps:,} {unit}s"
+
+
+def done_text(result: RunFacts) -> str:
+    """Write the progress of a run, and how much of it the task's own code has checked."""
+    done = progress_text(result)
+    if result.account.checked:
+        by, _ = _check(result)
+        return f"{done}, {_share_checked(result)} checked by {by}"
+    if result.right is None:
+        return f"{done}, not checked"
+    return f"{done}, checked by its result"
