@@ -70,32 +70,26 @@ def plain(value: object, *, canonical: bool = False) -> Any:
 
 
 def in_python(value: Any) -> Any:
-    """Return a number of numpy, a text of a class derived from `str`, or a struct with some in its fields, as values of Python.
+    """Return a number or an array of numpy and the like, or a text of a class derived from `str`, as a value of Python.
 
     Any other value stays as it is.
     """
     if isinstance(value, str) and not isinstance(value, Enum):
         return str.__str__(value)
-    if getattr(value, "shape", None) == ():
+    if is_table(value):
         return _known(value)
-    if not isinstance(value, msgspec.Struct):
-        return value
-    try:
-        msgspec.json.encode(value)
-    except TypeError:
-        parts = {name: _part_in_python(getattr(value, name)) for name in value.__struct_fields__}
-        return msgspec.structs.replace(value, **parts)
-    except ValueError:  # such as half a character, which is named where the value is kept
-        return value
     return value
 
 
-def _part_in_python(part: Any) -> Any:
-    if is_table(part):
-        return _known(part)
-    if isinstance(part, list):
-        return list(map(in_python, part))
-    return in_python(part)
+def table_in_python(value: object) -> Any:
+    """Return a number, an array or a table as a value of Python, for an encoder that does not know its class.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not is_table(value):
+        raise TypeError(f"objects of type {type(value).__qualname__} cannot be written")
+    return _known(value)
 
 
 def number_in(text: str) -> float | str:

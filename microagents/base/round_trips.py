@@ -6,12 +6,12 @@ import marshal
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from microagents.base.errors import InvalidDefinition
-from microagents.base.plain_values import field_names
+from microagents.base.plain_values import field_names, in_python, table_in_python
 from microagents.base.user_code import shown
 
 T = TypeVar("T")
@@ -38,7 +38,8 @@ class RoundTrip(Generic[T]):
 
     def __init__(self, kind: Any, name: str) -> None:
         self._name = name
-        self.encode = msgspec.json.Encoder(order="deterministic" if _has_sets(kind) else None).encode
+        order: Literal["deterministic"] | None = "deterministic" if _has_sets(kind) else None
+        self.encode = msgspec.json.Encoder(order=order, enc_hook=table_in_python).encode
         """Write a value: dicts in their order, since code may depend on it. Beside sets, which have none, all is sorted."""
         self._decode: Callable[[bytes], T] = _decoder(kind)
 
@@ -64,11 +65,13 @@ class RoundTrip(Generic[T]):
         try:
             written = self.encode(value)
         except _UNWRITABLE as error:
-            raise NotGivenBack(lost_part(value, self._name) or f"{self._name} cannot be written: {error}") from None
+            raise NotGivenBack(
+                lost_part(value, self._name, self.encode) or f"{self._name} cannot be written: {error}"
+            ) from None
         try:
             read = self.decode(written)
         except NotGivenBack as error:
-            raise NotGivenBack(lost_part(value, self._name) or str(error)) from None
+            raise NotGivenBack(lost_part(value, self._name, self.encode) or str(error)) from None
         if _are_identical(value, read):
             return written, read
         if (found := difference(value, read, self._name)) is not None:
@@ -91,7 +94,11 @@ def lost_part(value: object, at: str, encode: Callable[[Any], bytes] = msgspec.j
 
 
 def difference(value: Any, read: Any, at: str) -> str | None:
-    """Describe the first difference between a value and the same read back. Types count, since code may depend on them."""
+    """Describe the first difference between a value and the same read back. Types count, since code may depend on them.
+
+    A number or an array of numpy counts as the value of Python that stands for it.
+    """
+    value = in_python(value)
     kind, other = type(value), type(read)
     # A whole number is also a number: where a float is declared it comes back as one, and equal.
     if kind is not other and not (kind is int and other is float and value == read):
@@ -112,7 +119,7 @@ def _are_identical(value: Any, read: Any) -> bool:
     try:
         return marshal.dumps(value, _WITHOUT_REFERENCES) == marshal.dumps(read, _WITHOUT_REFERENCES)
     except ValueError:  # a class of one's own
-        return value == read and repr(value) == repr(read)
+        return repr(value) == repr(read) and value == read
 
 
 def _differing(value: object, read: object, at: str) -> str:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import inspect as types
 from pydantic import BaseModel
 
+from microagents.base.plain_values import in_python
 from microagents.replies.reply import Reply, vote_of
 from microagents.replies.reply_fields import fields_of
 from microagents.replies.reply_forms import decoder_of, encode_reply
@@ -26,7 +27,7 @@ def one_field_altered(right: A, rng: Random) -> A:
     for field in rng.sample(fields, len(fields)):
         for _ in range(_TRIES):
             try:  # a mistake has to respect the bounds in the annotation
-                value = _altered(getattr(right, field.name), field.type, rng)
+                value = _altered(in_python(getattr(right, field.name)), field.type, rng)
                 altered = encode_reply(msgspec.structs.replace(right, **{field.name: value}))
                 wrong: A = decoder_of(type(right)).decode(altered)
             except (ValueError, OverflowError):

@@ -12,7 +12,7 @@ from pydantic_core import to_jsonable_python
 
 from microagents.base.errors import TaskFailed, in_own_words
 from microagents.base.messages import address_of
-from microagents.base.plain_values import WithNumbers, adapter_of, read_by_pydantic
+from microagents.base.plain_values import WithNumbers, adapter_of, in_python, is_table, read_by_pydantic
 
 MAX_FAULTS = 3
 """Number of faults in one value that are named."""
@@ -46,7 +46,9 @@ def read(kind: type, found: object) -> Any:
 
 
 def write(value: object) -> Any:
-    """Write an instance as JSON-like values that are read back."""
+    """Write an instance, or a number or an array of numpy, as JSON-like values that are read back."""
+    if is_table(value):
+        return in_python(value)
     return to_jsonable_python(value, by_alias=True, round_trip=True)
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from pydantic import BaseModel
 
 from microagents.base.errors import InvalidDefinition
-from microagents.base.plain_values import values_of
+from microagents.base.plain_values import in_python, is_table, values_of
 
 
 def composed(value: Hashable) -> Hashable:
@@ -49,6 +49,8 @@ def hashable(value: object, *, typed: bool = False) -> Hashable:
         with suppress(TypeError):
             hash(value)
             return value
+    if is_table(value):
+        value = in_python(value)
     parts = partial(hashable, typed=typed)
     match value:
         case bool() | int() | float() | Decimal():

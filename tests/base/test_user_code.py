@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from microagents import InvalidUsage, MicroagentsError, Prompt, Reply, RowTask, run_sync
+from microagents import ChainTask, InvalidUsage, MicroagentsError, Prompt, Reply, RowTask, run_sync
 from microagents.actors.registry import TASKS
 from microagents.base.errors import TaskFailed
 from microagents.base.user_code import MAX_TRACEBACK_CHARS, traceback_of
@@ -216,6 +217,32 @@ def test_numbers_of_numpy_and_texts_of_other_classes_are_taken_as_those_of_pytho
     assert small == {"x": "7", "state": "decided", "why": None, "total": 7, "parts": [7, 7], "even": False}
     assert large["state"] == "flagged"
     assert result.account.errors == 0
+
+
+def test_a_state_with_numbers_and_arrays_of_numpy_goes_on_as_values_of_python() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    class Growing(ChainTask[dict[str, Any], Sizes]):
+        def start(self) -> dict[str, Any]:
+            return {"all": numpy.arange(1), "last": numpy.int64(0)}
+
+        def done(self, state: dict[str, Any]) -> bool:
+            return len(state["all"]) == 3
+
+        def prompt(self, state: dict[str, Any]) -> Prompt:
+            return Prompt(user=repr(state))
+
+        def advance(self, state: dict[str, Any], reply: Sizes) -> dict[str, Any]:
+            grown = numpy.array([*state["all"], reply.total])
+            return {"all": grown, "last": grown[-1]}
+
+        def expert(self, prompt: Prompt, reply: type[Reply]) -> Sizes:  # noqa: ARG002
+            parts = msgspec.json.decode(prompt.user.replace("'", '"'))["all"]  # no word of numpy
+            return Sizes(total=numpy.int64(len(parts)), parts=numpy.array(parts), even=numpy.bool_(len(parts) == 2))
+
+    result = run_sync(Growing(), models=MODEL)
+    assert result.value == {"all": [0, 1, 2], "last": 2}
+    assert result.account.flagged == {}
 
 
 def test_a_generator_as_the_result_of_a_task_keeps_its_values() -> None:
