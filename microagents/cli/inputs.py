@@ -83,7 +83,15 @@ def given_by(
 
         def tasks() -> Iterator[Task]:
             for number, row in found.rows:
-                yield validated(kind, f"{found.unit} {number} of {source}", given(row), flag="-o")
+                place = f"{found.unit} {number} of {source}"
+                try:
+                    made = validated(kind, place, given(row), flag="-o")
+                except InvalidUsage as error:
+                    subject = f"task {task!r}"
+                    if not numbers:
+                        _refuse_options(kind, subject, shared, str(error).replace(place, subject, 1))
+                    raise
+                yield made
                 numbers.append(number)
 
         first, own = compact_options(tasks())
@@ -94,6 +102,20 @@ def given_by(
         check_gold(inputs, source)
     _check_columns(inputs[0], source)
     return Given(inputs, inputs[0], source, numbers, found.unit, found.dialect)
+
+
+def _refuse_options(kind: type[Task], subject: str, options: dict[str, Any], said: str) -> None:
+    """Refuse the options of all inputs if an input without a value is refused in the words that the first one was.
+
+    Raises:
+        InvalidUsage: it is.
+    """
+    without = {"row": {"": ""}} if issubclass(kind, RowTask) else {}
+    try:
+        validated(kind, subject, {**options, **without}, flag="-o")
+    except InvalidUsage as error:
+        if str(error) == said:
+            raise error from None
 
 
 def _gold_option(kind: type[Task], words: Sequence[str]) -> dict[str, Any]:

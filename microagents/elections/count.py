@@ -20,6 +20,7 @@ from microagents.elections.election import (
     Verdict,
     total_usd,
 )
+from microagents.elections.red_flags import UNREAD
 from microagents.elections.rules import ORDERS, ByField, Certain, Tally
 from microagents.replies.masses import Mass
 from microagents.replies.reply import Reply, vote_of
@@ -28,6 +29,8 @@ from microagents.replies.reply_forms import decoder_of, encode_reply
 
 REFUSALS = 2
 """Refusals in a row that end an election without a valid reply."""
+UNREADABLE = 20
+"""First replies that end the election of one of many inputs if none can be read. If half of the replies can, one in 10^6 elections is such."""
 
 
 class Count:
@@ -37,10 +40,16 @@ class Count:
         election: its id.
         question: its question.
         fits: whether a reply that is composed of the fields of several may win; else the vote goes on.
+        is_of_many: whether other inputs tell that replies can be read, so that a question of which none can is to blame.
     """
 
     def __init__(
-        self, election: ElectionId, question: Question, fits: Callable[[bytes], bool] = lambda _: True
+        self,
+        election: ElectionId,
+        question: Question,
+        fits: Callable[[bytes], bool] = lambda _: True,
+        *,
+        is_of_many: bool = False,
     ) -> None:
         self.ballots: list[Ballot | Flagged] = []
         self._election, self._question = election, question
@@ -60,6 +69,9 @@ class Count:
         self._tests: list[MassTest] = []
         self._may_be_refused = question.max_draws > self.tally.votes_needed
         """Whether more replies may be drawn than it needs. Replies that are drawn at once, without more, are all counted."""
+        self._is_of_many = is_of_many
+        self._unreadable = 0
+        """Number of first replies, none of which can be read."""
         self._refusing: list[str] = []
         """The models that refused the question in a row, counted last; empty after a valid reply."""
         self._first: dict[Hashable, bytes] = {}
@@ -76,6 +88,8 @@ class Count:
         self.ballots.append(ballot)
         self._refusing = self._refusing_with(ballot)
         if isinstance(ballot, Flagged):
+            is_first = self._unreadable == len(self.ballots) - 1
+            self._unreadable += is_first and ballot.flag in UNREAD
             if ballot.facts.mass is not None:
                 self._see(ballot, ballot.facts.mass, FLAGGED)
                 self.tally.flag()
@@ -103,9 +117,16 @@ class Count:
         return len(self._refusing) >= REFUSALS and len({*self._refusing}) == len(self._models)
 
     @property
+    def _cap(self) -> int:
+        """Ballots at which the election ends without a decision: fewer while no reply can be read."""
+        if self._is_of_many and self._may_be_refused and self._unreadable == len(self.ballots):
+            return min(UNREADABLE, self._question.max_draws)
+        return self._question.max_draws
+
+    @property
     def is_over(self) -> bool:
         """Whether no more ballots are counted: the election is decided, contested, refused or at its cap."""
-        return not self.tally.votes_needed or self.is_refused or len(self.ballots) == self._question.max_draws
+        return not self.tally.votes_needed or self.is_refused or len(self.ballots) == self._cap
 
     def _see(self, ballot: Ballot | Flagged, mass: Mass, vote: Hashable) -> None:
         """Take in the mass of a reply, which also tests the masses before it."""
@@ -146,7 +167,7 @@ class Count:
         tally, drawn = self.tally, len(self.ballots)
         if self._refusing:  # one more reply tells whether the question is refused
             return drawn + 1
-        decided_at = drawn + tally.votes_needed + len(flagged_ahead)
+        decided_at = min(self._cap, drawn + tally.votes_needed + len(flagged_ahead))
         if not (tally.of_models and tally.votes_needed and tally.may_be_contested):
             return decided_at
         missing = [each.votes_to_contest for each in tally.of_models]

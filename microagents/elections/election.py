@@ -63,6 +63,8 @@ OPEN_OUTCOMES: tuple[ElectionOutcome, ...] = ("undecided", "contested", "refused
 Votes = Literal["exact", "semantic"]
 """Way of counting votes: `exact`, replies whose votes are equal count together; `semantic`, also replies that mean the same."""
 
+USD_DIGITS = 12
+"""Decimals of sums: beyond any price of a token, and before the noise of their order."""
 MANY_VOTES = 5
 """Number of different votes, each cast once, at which an undecided election says in which fields they differ."""
 ESCALATED = "/undecided"
@@ -258,13 +260,13 @@ class Rejected(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
 
 def total_usd(costs: Iterable[float | None]) -> float | None:
-    """Sum costs; None if one is unknown."""
+    """Sum costs, without the noise of sums in binary; None if one is unknown."""
     total = 0.0
     for cost_usd in costs:
         if cost_usd is None:
             return None
         total += cost_usd
-    return total
+    return round(total, USD_DIGITS)
 
 
 class MassTest(Struct, frozen=True):
@@ -319,11 +321,11 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
         return said[-1]
 
     @property
-    def malformed(self) -> str:
-        """The most frequent reason why replies are malformed; empty if none is."""
+    def flagged_as(self) -> str:
+        """The most frequent flag of its replies, with the reason if there is one; empty without flags."""
         flagged = [each for each in self.ballots if isinstance(each, Flagged)]
-        reasons = Counter(each.why for each in flagged if each.why)
-        return max(reasons, key=reasons.__getitem__, default="")
+        flags = Counter([f"{each.flag}: {each.why}".removesuffix(": ") for each in flagged])
+        return max(flags, key=flags.__getitem__, default="")
 
     @property
     def winners_turn(self) -> Turn | None:
@@ -366,8 +368,8 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
     """The arguments that replies declare as prose, of an election that is undecided."""
     refusal: str = ""
     """Words of the provider that refused the question last; empty if none did."""
-    malformed: str = ""
-    """The most frequent reason why replies are malformed; empty if none is."""
+    flagged_as: str = ""
+    """The most frequent flag of its replies, with the reason if there is one; empty without flags."""
     open_fields: tuple[tuple[str, ...], ...] = ()
     """The fields without a decision, of an undecided vote by field."""
 
@@ -397,7 +399,8 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
             names = [each.path.rpartition("/")[2] for each in self.rungs]
             votes = [each._votes() or "no valid reply" for each in self.rungs]  # noqa: SLF001
             rungs = "".join(f"; then {name}: {voted}" for name, voted in zip(names, votes, strict=True))
-            said = f"{shown or 'no valid reply'}; {self.flagged} flagged{self.malformed and f', mostly malformed: {self.malformed}'}{rungs}"
+            mostly = self.flagged_as and f", mostly {self.flagged_as}"
+            said = f"{shown or 'no valid reply'}; {self.flagged} flagged{mostly}{rungs}"
             if self.outcome == "contested":
                 raise Contested(self.path, draws, said, agreement([votes for _, votes in self.tally]))
             raise Undecided(self.path, draws, said)

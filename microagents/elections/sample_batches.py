@@ -7,8 +7,8 @@ from typing import Literal, Protocol
 
 from msgspec import Struct, structs
 
-USD_DIGITS = 12
-"""Decimals of sums: beyond any price of a token, and before the noise of their order."""
+from microagents.elections.election import USD_DIGITS
+
 LINE_BYTES = 16
 """Length of the id of a line: a digest of the key of its sample."""
 BatchKind = Literal["file", "window"]

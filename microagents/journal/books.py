@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, field, structs
 
 from microagents.base.durations import bucket_of
 from microagents.elections.certainty import MassAudit
-from microagents.elections.election import ESCALATED, NO_FACTS, OPEN_OUTCOMES, Ballot, Flagged
+from microagents.elections.election import ESCALATED, NO_FACTS, OPEN_OUTCOMES, USD_DIGITS, Ballot, Flagged
 from microagents.journal.digests import in_order, with_entry
 from microagents.journal.messages import (
     NO_DECISION,
@@ -33,8 +33,6 @@ from microagents.journal.tables import InputRow
 NO_VOTE = (*OPEN_OUTCOMES, "sampled", "inferred", "once")
 """Outcomes whose valid replies are not counted as votes."""
 
-USD_DIGITS = 12
-"""Decimals of the cost of a run: beyond any price of a token, and before the noise of its sum."""
 MAX_WALL_S = 1e300
 
 

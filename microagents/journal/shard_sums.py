@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import structs
 
 from microagents.elections.certainty import MassAudit
-from microagents.journal.books import USD_DIGITS
+from microagents.elections.election import USD_DIGITS
 from microagents.journal.digests import in_order, sum_of_digests
 from microagents.journal.messages import Account
 

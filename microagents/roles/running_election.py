@@ -64,7 +64,9 @@ class RunningElection:
         task = self._task = voter.context.task_of(election_id.input, question.handed)
         # No method: the count of the election would refer to the election, and only the garbage collector would free both.
         self._fits = partial(_fits, question, task, election_id.path)
-        self._count = Count(election_id, question, self._fits)
+        is_of_many = len(voter.context.tasks) > 1
+        self._new_count = partial(Count, election_id, question, self._fits, is_of_many=is_of_many)
+        self._count = self._new_count()
         self._fewest = self._count.tally.votes_needed
         """Number of ballots that decide it if all agree."""
         self._trace = None if voter.tracer is None else ElectionTrace(voter.tracer, election_id)
@@ -371,7 +373,7 @@ class RunningElection:
         if self.count_is_closed:
             return
         if has_joined and self._meanings is not None:
-            counted, self._count = self._count.ballots, Count(self.id, self._question, self._fits)
+            counted, self._count = self._count.ballots, self._new_count()
             for each in counted:
                 self._count.add(self._as_counted(each, self._meanings) or each)
         self._count_on()

@@ -23,8 +23,8 @@ from microagents.base.files import is_there, replacing
 from microagents.base.packages import require_package
 from microagents.base.plain_values import jsonable, number_in, refuse_twice
 
-SEPARATORS = {".csv": ",;\t|", ".tsv": "\t,;|"}
-"""Endings of files of cells, each with the separators that are looked for, the likeliest first."""
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+"""Endings of files of cells, each with the separator of one whose form does not tell it."""
 PARQUET = ".parquet"
 OF_JSON = (".json", ".jsonl")
 ENDINGS = (*SEPARATORS, *OF_JSON, PARQUET)
@@ -44,6 +44,8 @@ MAX_LINE_BYTES = 16 << 20
 """Longest line of JSON: a file without line breaks must not fill the memory."""
 SAMPLE_BYTES = 1 << 16
 """Bytes at the beginning of a file from which its form is found."""
+SAMPLE_ROWS = 20
+"""Rows behind the header by which its separator is found."""
 INT64_BITS = 64
 ROWS_PER_GROUP = 10_000
 """Rows of a Parquet file that are read or written at a time."""
@@ -176,7 +178,7 @@ def _read_cells(stream: Peekable, source: str, ending: str) -> RowFile:
     beginning = stream.peek(SAMPLE_BYTES)
     sample = beginning.removeprefix(_MARK).decode(errors="replace")
     named = _NAMED_SEPARATOR.match(sample)
-    separator = named[1] if named else _separator_of(sample, SEPARATORS[ending])
+    separator = named[1] if named else _separator_of(sample, ending)
     found = Dialect(separator, beginning.startswith(_MARK), named is not None)
     return RowFile(_cells(stream, source, found, beginning), dialect=found if ending == ".csv" else Dialect())
 
@@ -219,15 +221,31 @@ def _is_filled(cells: list[str]) -> bool:
     return any(map(str.strip, cells))
 
 
-def _separator_of(sample: str, separators: str) -> str:
-    """Return the separator that splits the header and the row after it into equally many cells; the first one if none does."""
-    for each in separators:
-        records = csv.reader(io.StringIO(sample, newline=""), delimiter=each)
-        header, *others = [*islice(filter(_is_filled, records), 2)] or [[]]
-        lengths = {len(other) for other in others}
-        if len(header) > 1 and lengths <= {len(header)}:
-            return each
-    return separators[0]
+def _without_blanks(cells: list[str], fewest: int = 0) -> list[str]:
+    """Leave out blank cells at the end, down to the fewest."""
+    kept = len(cells)
+    while kept > fewest and not cells[kept - 1].strip():
+        kept -= 1
+    return cells[:kept]
+
+
+def _rows_that_fit(sample: str, separator: str) -> int:
+    """Count the first rows of a table that have a cell for each name of the header, which has several."""
+    records = csv.reader(io.StringIO(sample, newline=""), delimiter=separator)
+    names, *rows = [*islice(filter(_is_filled, records), 1 + SAMPLE_ROWS)] or [[]]
+    fewest = len(_without_blanks(names))
+    if fewest <= 1:
+        return 0
+    lengths = [len(_without_blanks(cells, fewest)) for cells in rows]
+    return 1 + sum(fewest <= length <= len(names) for length in lengths)
+
+
+def _separator_of(sample: str, ending: str) -> str:
+    """Return the separator that splits most rows as their header; of several the one that is rarest in texts."""
+    fits = {each: _rows_that_fit(sample, each) for each in "|\t;,"}
+    if not any(fits.values()):
+        return SEPARATORS[ending]
+    return max(fits, key=fits.__getitem__)
 
 
 @contextmanager
@@ -242,20 +260,27 @@ def _as_text(stream: Peekable) -> Iterator[IO[str]]:
 
 
 def _cells(stream: Peekable, source: str, dialect: Dialect, beginning: bytes) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows of a table with a header, each with the number of its last line. Empty and blank lines are no rows."""
+    """Yield the rows of a table with a header, each with the number of its last line. Empty and blank lines are no rows.
+
+    A column without a name is ``Unnamed:`` and its number from 0, as in pandas. Of the nameless ones behind the last name, which a
+    spreadsheet may write, a row has only those with a value.
+    """
     with _as_table(source, beginning), _as_text(stream) as text:
         records = csv.reader(text, strict=True, delimiter=dialect.separator)
         if dialect.names_separator:
             next(records)
         lines = dropwhile(lambda cells: not _is_filled(cells), records)
-        names = next(lines, [])
+        header = next(lines, [])
+        names = [name if name.strip() else f"Unnamed: {index}" for index, name in enumerate(header)]
         refuse_twice(names, f"the header of {source}")
-        for cells in filter(None, lines):
-            if len(cells) == len(names):
-                yield records.line_num, dict(zip(names, cells, strict=True))
+        fewest = len(_without_blanks(header))
+        for record in filter(None, lines):
+            cells = _without_blanks(record, fewest)
+            if fewest <= len(cells) <= len(names):
+                yield records.line_num, dict(zip(names, cells, strict=False))
             elif _is_filled(cells):
                 raise InvalidUsage(
-                    f"line {records.line_num} of {source} has {len(cells)} cells, and its header {len(names)} columns; nothing was started"
+                    f"line {records.line_num} of {source} has {len(record)} cells, and its header {len(names)} columns; nothing was started"
                 )
 
 

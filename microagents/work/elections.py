@@ -479,6 +479,6 @@ def decision_of(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
         flagged=flagged,
         probability=verdict.probability,
         refusal=verdict.refusal,
-        malformed=verdict.malformed,
+        flagged_as=verdict.flagged_as,
         open_fields=verdict.open_fields,
     )

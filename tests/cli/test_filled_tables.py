@@ -84,12 +84,15 @@ def test_an_open_cell_is_named_with_its_votes() -> None:
         (["ask=Split {place", "columns=a"], "'{place' in ask has a brace that is not around the name of a column"),
         (["ask=Split {}", "columns=a"], "'{}' in ask has a brace"),
         (["ask=Split { }", "columns=a"], "'{ }' in ask has a brace"),
+        (["ask=Split", "columns=a", "fiels=b"], "no option of task 'rows' named 'fiels'; did you mean 'files'?"),
+        (["ask=Split"], "task 'rows' needs columns; give it with -o columns=VALUE"),
         (["ask= ", "columns=a"], "ask must be a question, not blanks"),
     ],
 )
 def test_columns_that_cannot_be_read_or_are_not_there_are_refused(words: list[str], said: str) -> None:
     code, error = run(*[part for word in words for part in ("-o", word)])
     assert (code, len(error.splitlines()), said in error) == (WRONG_USAGE, 1, True), error
+    assert "line 2" not in error  # the fault is not in a row
 
 
 def test_doubled_braces_of_a_question_are_braces() -> None:

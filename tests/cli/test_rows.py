@@ -173,6 +173,14 @@ def test_files_that_cannot_be_read_or_written_start_nothing(content: bytes, outp
             b"sep=;;;\r\n\r\nid;city\r\n1;rome\r\n",
             b"sep=;\r\nid;city;state;why;name;length\r\n1;rome;decided;;Rome;4\r\n",
         ),
+        (
+            b";city;;\n1;rome;;\n",  # without the columns that a spreadsheet adds at the end
+            b"Unnamed: 0;city;state;why;name;length\r\n1;rome;decided;;Rome;4\r\n",
+        ),
+        (
+            b"price, EUR;city\n1,5;rome\n",
+            b"price, EUR;city;state;why;name;length\r\n1,5;rome;decided;;Rome;4\r\n",
+        ),
         (b"id;city\r1;rome\r", b"id;city;state;why;name;length\r\n1;rome;decided;;Rome;4\r\n"),
         (b" \n\t\n\nid;city\n1;rome\n \t\n\n", b"id;city;state;why;name;length\r\n1;rome;decided;;Rome;4\r\n"),
         (

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from microagents.base.errors import InvalidUsage
+from microagents.elections.election import total_usd
 from microagents.elections.panels import Majority
 from microagents.elections.rules import Certify, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally
 from tests.benchmarks.stopping import wealth
@@ -83,6 +84,11 @@ def test_a_tally_agrees_with_a_recount_from_scratch_after_every_vote(rule: Voted
 
 
 # -- what is compared ---------------------------------------------------------------------------------------------------
+
+
+def test_costs_are_summed_without_the_noise_of_sums() -> None:
+    assert total_usd([0.1, 0.2]) == 0.3
+    assert total_usd([2096 * 0.4 / 1e6]) == 0.0008384
 
 
 def test_numbers_far_beyond_the_digits_of_a_float_are_different_candidates() -> None:

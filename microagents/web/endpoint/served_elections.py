@@ -116,9 +116,6 @@ class ElectedReply(Struct, frozen=True, kw_only=True, dict=True):
         usages = [each.usage for each in self.exchange.replies.values()]
         read = sum([each.input_tokens or 0 for each in usages])
         written = sum([each.output_tokens or 0 for each in usages])
-        cost_usd = total_usd([each.cost_usd for each in usages])
-        if cost_usd is not None:
-            cost_usd = round(cost_usd, 9)
         return {
             "election": self.number,
             "elected": self.is_elected,
@@ -127,7 +124,7 @@ class ElectedReply(Struct, frozen=True, kw_only=True, dict=True):
             "in_flight": self.exchange.in_flight,
             "input_tokens": read,
             "output_tokens": written,
-            "cost_usd": cost_usd,
+            "cost_usd": total_usd([each.cost_usd for each in usages]),
         }
 
     def check(self) -> None:
