@@ -84,13 +84,8 @@ def given_by(
         def tasks() -> Iterator[Task]:
             for number, row in found.rows:
                 place = f"{found.unit} {number} of {source}"
-                try:
+                with _naming_options(kind, task, shared, "" if numbers else place):
                     made = validated(kind, place, given(row), flag="-o")
-                except InvalidUsage as error:
-                    subject = f"task {task!r}"
-                    if not numbers:
-                        _refuse_options(kind, subject, shared, str(error).replace(place, subject, 1))
-                    raise
                 yield made
                 numbers.append(number)
 
@@ -104,18 +99,31 @@ def given_by(
     return Given(inputs, inputs[0], source, numbers, found.unit, found.dialect)
 
 
-def _refuse_options(kind: type[Task], subject: str, options: dict[str, Any], said: str) -> None:
-    """Refuse the options of all inputs if an input without a value is refused in the words that the first one was.
+@contextmanager
+def _naming_options(kind: type[Task], task: str, options: dict[str, Any], first: str) -> Iterator[None]:
+    """Refuse the options of all inputs, not the first input, if one without a value is refused in the same words.
+
+    Args:
+        kind: the class of the task.
+        task: its name.
+        options: the options.
+        first: name of the first input in error messages; empty for later ones, whose options were valid before.
 
     Raises:
-        InvalidUsage: it is.
+        InvalidUsage: the input, or the options, are refused.
     """
+    subject = f"task {task!r}"
     without = {"row": {"": ""}} if issubclass(kind, RowTask) else {}
     try:
-        validated(kind, subject, {**options, **without}, flag="-o")
-    except InvalidUsage as error:
-        if str(error) == said:
-            raise error from None
+        yield
+    except InvalidUsage as refused:
+        if first:
+            try:
+                validated(kind, subject, {**options, **without}, flag="-o")
+            except InvalidUsage as error:
+                if str(error) == str(refused).replace(first, subject, 1):
+                    raise error from None
+        raise
 
 
 def _gold_option(kind: type[Task], words: Sequence[str]) -> dict[str, Any]:

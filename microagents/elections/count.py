@@ -30,7 +30,7 @@ from microagents.replies.reply_forms import decoder_of, encode_reply
 REFUSALS = 2
 """Refusals in a row that end an election without a valid reply."""
 UNREADABLE = 20
-"""First replies that end the election of one of many inputs if none can be read. If half of the replies can, one in 10^6 elections is such."""
+"""First replies that end the election of one of many inputs if none can be read: by chance one in 10^6, if half of all can be."""
 
 
 class Count:

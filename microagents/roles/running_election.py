@@ -64,8 +64,6 @@ class RunningElection:
         task = self._task = voter.context.task_of(election_id.input, question.handed)
         # No method: the count of the election would refer to the election, and only the garbage collector would free both.
         self._fits = partial(_fits, question, task, election_id.path)
-        is_of_many = len(voter.context.tasks) > 1
-        self._new_count = partial(Count, election_id, question, self._fits, is_of_many=is_of_many)
         self._count = self._new_count()
         self._fewest = self._count.tally.votes_needed
         """Number of ballots that decide it if all agree."""
@@ -108,6 +106,9 @@ class RunningElection:
                 record=voter.record,
             )
         self._meanings = self._groups()
+
+    def _new_count(self) -> Count:
+        return Count(self.id, self._question, self._fits, is_of_many=len(self._voter.context.tasks) > 1)
 
     def _groups(self) -> Meanings | FieldMeanings | None:
         """Make the groups of replies that mean the same; None if equal votes count alone."""

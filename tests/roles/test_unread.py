@@ -31,7 +31,7 @@ class Silent(Model):
 
 
 class Judged(Labels):
-    def flag(self, state: dict[str, Any], reply: Label) -> str | None:
+    def flag(self, state: dict[str, Any], reply: Label) -> str | None:  # noqa: ARG002
         return "wrong" if reply.label == "bad" else None
 
 
