@@ -6,15 +6,15 @@ import csv
 from codecs import getwriter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, get_args
 
-import msgspec
 import typer
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from microagents.base.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage, read_failure
+from microagents.base.files import replacing
 from microagents.base.packages import require_package
 from microagents.base.printing import results
 from microagents.cli.commands.export import Format
@@ -29,10 +29,7 @@ from microagents.runs.inspection.export import (
     decision_rows,
     look_up_rows,
 )
-from microagents.runs.row_files import cell
-
-ROWS_PER_GROUP = 10_000
-"""Rows of a parquet file that are written at a time."""
+from microagents.runs.row_files import cell, check_new, write_arrow
 
 
 def export_rows(
@@ -96,18 +93,13 @@ def _form_of(output: Path | None) -> Format:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that does not exist. It is removed if writing it fails."""
+    """Open a file that does not exist. There is none if writing it fails."""
+    check_new(path)
     try:
-        with path.open("xb") as stream:
-            try:
-                yield stream
-            except BaseException:
-                path.unlink(missing_ok=True)
-                raise
-    except FileExistsError:
-        raise InvalidUsage(f"{str(path)!r} exists; it was kept; move it away, or name another file") from None
+        with replacing(path) as new, new.open("wb") as stream:
+            yield stream
     except OSError as error:
-        raise InvalidUsage(f"{str(path)!r} cannot be written: {error.strerror}; name another file") from None
+        raise InvalidUsage(f"{str(path)!r} cannot be written: {read_failure(error)}; name another file") from None
 
 
 def _write(
@@ -135,8 +127,7 @@ def _place(kind: type[Struct], column: str) -> int:
 def _columns(row: Struct) -> dict[str, Any]:
     """Return the cells of a row by column; an object, such as a reply with its fields, has a column for each field."""
     found: dict[str, Any] = {}
-    for name in row.__struct_fields__:
-        value = getattr(row, name)
+    for name, value in structs.asdict(row).items():
         if isinstance(value, dict):
             found |= {f"{name}.{field}": each for field, each in value.items()}
         else:
@@ -145,25 +136,20 @@ def _columns(row: Struct) -> dict[str, Any]:
 
 
 def _flat(row: Struct) -> dict[str, Any]:
-    values = {name: getattr(row, name) for name in row.__struct_fields__}
-    nested = {
-        name: json_text(each)
-        for name, each in values.items()
-        if isinstance(each, dict | list) or (name == "value" and each is not None)
-    }
-    return {**values, **nested}
+    values = structs.asdict(row)
+    for name, each in values.items():
+        if isinstance(each, dict | list) or (name == "value" and each is not None):
+            values[name] = json_text(each)
+    return values
 
 
 def _write_parquet(rows: Iterator[Struct], kind: type[Struct], stream: IO[bytes]) -> None:
     import pyarrow as pa  # noqa: PLC0415 - an extra
-    from pyarrow import parquet  # noqa: PLC0415
 
     kinds = {int: pa.int64(), float: pa.float64()}
-    hints = {field.name: _plain(field.type) for field in msgspec.structs.fields(kind)}
+    hints = {field.name: _plain(field.type) for field in structs.fields(kind)}
     columns = pa.schema([(name, kinds.get(hint, pa.string())) for name, hint in hints.items()])
-    with parquet.ParquetWriter(stream, columns) as file:
-        while group := list(islice(map(_flat, rows), ROWS_PER_GROUP)):
-            file.write_table(pa.Table.from_pylist(group, schema=columns))
+    write_arrow(stream, columns, map(_flat, rows))
 
 
 def _plain(hint: Any) -> Any:

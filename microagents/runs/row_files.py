@@ -8,13 +8,16 @@ import io
 import os
 import re
 import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from functools import partial
-from itertools import dropwhile, islice, takewhile
+from itertools import chain, dropwhile, islice, takewhile
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, NamedTuple, TypeAlias, cast
+from typing import IO, Any, NamedTuple, TypeAlias, TypedDict, cast
 
 import msgspec
 
@@ -47,6 +50,17 @@ SAMPLE_BYTES = 1 << 16
 SAMPLE_ROWS = 20
 """Rows behind the header by which its separator is found."""
 INT64_BITS = 64
+TYPED = (date, datetime, time, timedelta, Decimal, bytes)
+"""Types of values that Parquet has and JSON lacks."""
+_OF_ARROW = {
+    "date": date,
+    "timestamp": datetime,
+    "time": time,
+    "duration": timedelta,
+    "decimal": Decimal,
+    **dict.fromkeys(("binary", "large_binary", "fixed_size_binary", "binary_view"), bytes),
+}
+"""The same by the beginnings of the names of Arrow's types."""
 ROWS_PER_GROUP = 10_000
 """Rows of a Parquet file that are read or written at a time."""
 
@@ -65,6 +79,8 @@ class Dialect(NamedTuple):
     """Whether a byte order mark stands at the beginning."""
     names_separator: bool = False
     """Whether the first line is ``sep=`` and the separator."""
+    schema: str = ""
+    """Arrow schema of a Parquet file, in base64; empty for any other. Its columns keep their types in an output in Parquet."""
 
 
 class RowFile(NamedTuple):
@@ -161,7 +177,7 @@ def read_rows(stream: Peekable, source: str, ending: str) -> RowFile:
     if ending in SEPARATORS:
         return _read_cells(stream, source, ending)
     if ending == PARQUET:
-        return RowFile(_read_parquet(stream, source), "row")
+        return _read_parquet(stream, source)
     beginning = stream.peek(SAMPLE_BYTES)
     if (encoding := _wide_encoding(beginning)) is not None:
         raise _not_in_utf8(source, "JSON", encoding)
@@ -321,17 +337,30 @@ def _object_in(text: bytes, place: str, source: str) -> dict[str, Any]:
     return found
 
 
-def _read_parquet(stream: Peekable, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_parquet(stream: Peekable, source: str) -> RowFile:
     require_package("a Parquet file", "pyarrow")
-    import pyarrow as pa  # noqa: PLC0415 - an optional package
-    from pyarrow import parquet  # noqa: PLC0415
+    from pyarrow import parquet  # noqa: PLC0415 - an optional package
 
-    number = 0
+    with _as_parquet(source):
+        file = parquet.ParquetFile(stream)
+        schema = b64encode(file.schema_arrow.serialize()).decode()
+
+    def rows() -> Iterator[tuple[int, dict[str, Any]]]:
+        with _as_parquet(source):
+            batches = file.iter_batches(ROWS_PER_GROUP)
+            found = chain.from_iterable(batch.to_pylist() for batch in batches)
+            yield from enumerate(map(jsonable, found), 1)
+
+    return RowFile(rows(), "row", Dialect(schema=schema))
+
+
+@contextmanager
+def _as_parquet(source: str) -> Iterator[None]:
+    """Name a file that is no Parquet in one sentence."""
+    import pyarrow as pa  # noqa: PLC0415 - an optional package
+
     try:
-        for batch in parquet.ParquetFile(stream).iter_batches(ROWS_PER_GROUP):
-            for row in batch.to_pylist():
-                number += 1
-                yield number, jsonable(row)
+        yield
     except (pa.ArrowException, TypeError, UnicodeEncodeError) as error:
         raise InvalidUsage(f"{source} cannot be read as Parquet: {error}; nothing was started") from None
 
@@ -358,7 +387,7 @@ def write_rows(path: Path, rows: Callable[[], Iterable[dict[str, Any]]], dialect
 
     Args:
         path: the file; its ending says the form.
-        rows: gives the rows of `Result.rows` anew; one may lack columns.
+        rows: gives the rows of `Result.rows` anew, in their types for Parquet, else JSON-like; one may lack columns.
         dialect: the form of a CSV file. One with other letters than ASCII gets a byte order mark in any case, without which some
             spreadsheets misread them.
 
@@ -366,16 +395,18 @@ def write_rows(path: Path, rows: Callable[[], Iterable[dict[str, Any]]], dialect
         InvalidUsage: it cannot be written.
     """
     ending = ending_of(path)
+    if ending == PARQUET:
+        rows = partial(_typed_rows, rows)
     found = _scan(rows())
     try:
         with replacing(path) as new:
             if ending == PARQUET:
-                _write_parquet(new, rows(), found)
+                _write_parquet(new, rows, found, dialect)
             elif ending in SEPARATORS:
                 _write_cells(path, new, rows(), found, dialect if ending == ".csv" else Dialect("\t", has_mark=False))
             else:
                 _write_json(path, new, rows(), found)
-    except (OSError, UnicodeEncodeError) as error:
+    except (OSError, ValueError) as error:
         said = read_failure(error) if isinstance(error, OSError) else str(error)
         raise InvalidUsage(f"the rows cannot be written into {str(path)!r}: {said}; the journal has them") from None
 
@@ -444,19 +475,62 @@ def _write_json(path: Path, new: Path, rows: Iterable[dict[str, Any]], found: _C
         file.write("\n]\n" if is_array else "\n")
 
 
-def _write_parquet(new: Path, rows: Iterable[dict[str, Any]], found: _Columns) -> None:
+def _typed_rows(rows: Callable[[], Iterable[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Yield rows with the values that Parquet or JSON has."""
+    for row in rows():
+        yield {name: value if type(value) in TYPED else jsonable(value) for name, value in row.items()}
+
+
+def _write_parquet(new: Path, rows: Callable[[], Iterable[dict[str, Any]]], found: _Columns, dialect: Dialect) -> None:
+    import pyarrow as pa  # noqa: PLC0415 - an optional package
+
+    of_input = pa.schema([])
+    if dialect.schema:
+        of_input = pa.ipc.read_schema(pa.BufferReader(b64decode(dialect.schema)))
+    types = {bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
+    columns, readers = [], {}
+    for name, kinds in found.kinds.items():
+        kind = _kind_of(kinds)
+        if name in found.given and name in of_input.names:
+            columns.append(of_input.field(name))
+            readers[name] = partial(msgspec.convert, type=_type_in_python(of_input.field(name).type))
+        elif kind in TYPED:
+            columns.append(pa.field(name, pa.infer_type([row.get(name) for row in rows()])))
+        elif kind in types:
+            columns.append(pa.field(name, types[kind]))
+        else:
+            columns.append(pa.field(name, pa.string()))
+            readers[name] = _text_of
+    write_arrow(new, pa.schema(columns), (_read_by(readers, row) for row in rows()))
+
+
+def _read_by(readers: dict[str, Callable[[Any], Any]], row: dict[str, Any]) -> dict[str, Any]:
+    read = {name: reader(row.get(name)) for name, reader in readers.items()}
+    return {**row, **read}
+
+
+def _type_in_python(kind: Any) -> Any:
+    """Return the type of Python in which values of an Arrow type are read from JSON."""
+    from pyarrow import types  # noqa: PLC0415 - an optional package
+
+    name = re.match("[a-z_]+", str(kind))
+    found: Any = _OF_ARROW.get(name[0] if name else "", Any)
+    if types.is_struct(kind):
+        found = TypedDict("found", {field.name: _type_in_python(field.type) for field in kind})  # type: ignore[misc]
+    elif types.is_map(kind):
+        found = list[tuple[_type_in_python(kind.key_type), _type_in_python(kind.item_type)]]  # type: ignore[misc]
+    elif types.is_nested(kind) and hasattr(kind, "value_type"):
+        found = list[_type_in_python(kind.value_type)]  # type: ignore[misc]
+    return found | None
+
+
+def write_arrow(new: Path | IO[bytes], schema: Any, rows: Iterator[dict[str, Any]]) -> None:
+    """Write rows into a Parquet file, in groups, with the types of an Arrow schema."""
     import pyarrow as pa  # noqa: PLC0415 - an optional package
     from pyarrow import parquet  # noqa: PLC0415
 
-    types = {bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
-    columns = [(name, types.get(_kind_of(kinds), pa.string())) for name, kinds in found.kinds.items()]
-    schema = pa.schema(columns)
-    texts = [name for name in schema.names if schema.field(name).type == pa.string()]
-    remaining = iter(rows)
     with parquet.ParquetWriter(new, schema) as file:
-        while group := list(islice(remaining, ROWS_PER_GROUP)):
-            for row in group:
-                row.update({name: _text_of(row[name]) for name in texts if name in row})
+        while group := list(islice(rows, ROWS_PER_GROUP)):
             file.write_table(pa.Table.from_pylist(group, schema=schema))
 
 

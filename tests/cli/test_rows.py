@@ -7,7 +7,8 @@ import gzip
 import json
 import signal
 import sys
-from datetime import date
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -238,6 +239,35 @@ def test_an_output_is_read_again_as_the_rows_that_were_written(ending: str) -> N
     rome = {"city": "rome", "id": 7 if typed else "7", "tags": tags, "state": "decided", "why": blank, "name": "Rome"}
     zurich = {"city": "zürich", "id": blank, "tags": blank, "state": "decided", "why": blank, "name": "Zürich"}
     assert rows == [{**rome, "length": 4 if typed else "4"}, {**zurich, "length": 6 if typed else "6"}]
+
+
+def test_columns_of_parquet_keep_their_types_beside_those_that_replies_declare() -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    declared = CLEAN.replace("length: int", "length: Decimal").replace("length=len", "length=Decimal(1) / len")
+    write("clean.py", "    from decimal import Decimal" + declared.replace("\\\\n", "\\n"))
+    values: dict[str, tuple[Any, Any]] = {
+        "city": ("bonn", None),
+        "day": (date(2030, 1, 2), pa.date32()),
+        "at": (datetime(2030, 1, 2, 3, 4, 5, 600, tzinfo=UTC), pa.timestamp("us", "Europe/Paris")),
+        "time": (time(1, 2, 3), pa.time32("s")),
+        "span": (timedelta(days=1, seconds=3), pa.duration("ms")),
+        "price": (Decimal("1.50"), pa.decimal128(10, 2)),
+        "photo": (b"\xff\0", pa.binary()),
+        "count": (2**64 - 1, pa.uint64()),
+        "kind": ("a", pa.dictionary(pa.int32(), pa.string())),
+        "days": ([date(2030, 1, 2), None], pa.list_(pa.date32())),
+        "part": ({"day": date(2030, 1, 2), "raw": b"x"}, pa.struct([("day", pa.date32()), ("raw", pa.binary())])),
+        "days by name": ([("a", date(2030, 1, 2))], pa.map_(pa.string(), pa.date32())),
+    }
+    columns = {
+        name: pa.array([value, "rome" if name == "city" else None], kind) for name, (value, kind) in values.items()
+    }
+    parquet.write_table(pa.table(columns), "in.parquet")
+    assert (ran := clean("--inputs", "in.parquet", "-o", "out.parquet")).code == COMPLETED, ran.err
+    given, written = parquet.read_table("in.parquet"), parquet.read_table("out.parquet")
+    assert written.select(given.column_names).equals(given)
+    assert written["length"].to_pylist() == [Decimal("0.25"), Decimal("0.25")]
+    assert parquet.read_table("out.parquet").schema.field("length").type == pa.decimal128(2, 2)
 
 
 def test_a_number_too_large_for_a_column_of_numbers_is_written_as_text() -> None:

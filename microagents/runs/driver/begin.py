@@ -33,7 +33,7 @@ from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.inspection.runs import decide, recorded_result
 from microagents.runs.plan import RunPlan, plan_of, recorded_limits, settings_of, what_stranger_names
 from microagents.runs.result import Result, Results
-from microagents.runs.row_files import check_new, write_rows
+from microagents.runs.row_files import PARQUET, check_new, ending_of, write_rows
 from microagents.runs.settings import OptionKeywords, SettingKeywords, Settings, options_in, validated
 from microagents.runs.strategies import Models, check_for_ray, model_pools, strategy_of
 from microagents.runs.task_list import tasks_of
@@ -276,7 +276,8 @@ def _with_table(result: Result, settings: Settings, *, is_kept: bool = False) ->
     path = Path(settings["output"] or "")
     if settings["output"] is None or (is_kept and os.path.exists(path)):
         return result
-    write_rows(path, partial(result.rows, as_json=True, trust=settings["trust_columns"]), settings["output_dialect"])
+    rows = partial(result.rows, as_json=ending_of(path) != PARQUET, trust=settings["trust_columns"])
+    write_rows(path, rows, settings["output_dialect"])
     return structs.replace(result, outputs=(*result.outputs, path))
 
 
