@@ -488,7 +488,7 @@ def _write_parquet(new: Path, rows: Callable[[], Iterable[dict[str, Any]]], foun
     if dialect.schema:
         of_input = pa.ipc.read_schema(pa.BufferReader(b64decode(dialect.schema)))
     types = {bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
-    columns, readers = [], {}
+    columns, readers = [], dict[str, Callable[[Any], Any]]()
     for name, kinds in found.kinds.items():
         kind = _kind_of(kinds)
         if name in found.given and name in of_input.names:
@@ -516,7 +516,8 @@ def _type_in_python(kind: Any) -> Any:
     name = re.match("[a-z_]+", str(kind))
     found: Any = _OF_ARROW.get(name[0] if name else "", Any)
     if types.is_struct(kind):
-        found = TypedDict("found", {field.name: _type_in_python(field.type) for field in kind})  # type: ignore[misc]
+        fields = {field.name: _type_in_python(field.type) for field in kind}
+        found = TypedDict("found", fields)  # type: ignore[misc,no-redef]
     elif types.is_map(kind):
         found = list[tuple[_type_in_python(kind.key_type), _type_in_python(kind.item_type)]]  # type: ignore[misc]
     elif types.is_nested(kind) and hasattr(kind, "value_type"):
