@@ -91,8 +91,8 @@ def commits_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def few_simulated_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan simulates thousands of calls; a quarter of them shows all but the rates that some slow tests look at."""
-    monkeypatch.setattr("microagents.studies.planning.SAMPLED", 100)
-    monkeypatch.setattr("microagents.studies.planning.TIMED_CALLS", 500)
+    monkeypatch.setattr("microagents.studies.planned_models.SAMPLED", 100)
+    monkeypatch.setattr("microagents.studies.planned_models.TIMED_CALLS", 500)
 
 
 @pytest.fixture

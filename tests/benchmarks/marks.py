@@ -24,7 +24,7 @@ from microagents import Call, Model, Sample, measure, plan
 from microagents.replies.chat import Usage
 from microagents.studies.measured import ModelMeasurement
 from microagents.studies.measuring import ALL
-from microagents.studies.planning import PlannedRuns
+from microagents.studies.planned_runs import PlannedRuns
 from microagents.tasks.drift import RING, Drift
 from tests.benchmarks.harness import options_of
 from tests.benchmarks.step_rates import Law, ended

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from microagents import plan
 from microagents.elections.rules import Certify
 from microagents.studies.measured import ModelMeasurement
-from microagents.studies.planning import PlannedRun
+from microagents.studies.planned_runs import PlannedRun
 from microagents.studies.pools import pooled
 from tests.benchmarks.ceiling import drawn, measured
 from tests.benchmarks.harness import options_of

@@ -18,7 +18,7 @@ from microagents.elections.laws import Proportion
 from microagents.journal import commits
 from microagents.journal.messages import Account, Written
 from microagents.journal.store import Store
-from microagents.studies.planning import PlannedRun
+from microagents.studies.planned_runs import PlannedRun
 from tests.cli.commands import COMPLETED, FAILED, STOPPED, WRONG_USAGE, microagents
 
 pytestmark = pytest.mark.usefixtures("plans_by_few_simulated_steps")

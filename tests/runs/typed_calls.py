@@ -20,7 +20,7 @@ from microagents import (
 )
 from microagents.runs.result import Results
 from microagents.studies.comparison import Comparison
-from microagents.studies.planning import PlannedRuns
+from microagents.studies.planned_runs import PlannedRuns
 from microagents.tasks.drift import Drift, Place
 from microagents.tasks.hanoi import Hanoi, HanoiResult
 

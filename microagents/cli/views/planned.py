@@ -14,7 +14,7 @@ from microagents.cli.views.tables import Columns, Facts, Part, figure, report_te
 from microagents.runs.words.money import money, prices_of
 from microagents.runs.words.summary import known, options_text
 from microagents.runs.words.verdict import clock, counted
-from microagents.studies.planning import PlannedRun, PlannedRuns
+from microagents.studies.planned_runs import PlannedRun, PlannedRuns
 from microagents.studies.simulation import Simulation
 from microagents.task import Task
 
