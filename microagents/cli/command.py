@@ -78,13 +78,9 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
     `Command` reads these options. The command's logs are set up.
     """
-    hints = get_type_hints(command, include_extras=True)
-    own = getattr(command, "__signature__", signature(command)).parameters.values()
-    every = [
-        each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints.get(each.name, each.annotation)) for each in own
-    ]
+    every = [*parameters_of(command)]
     shared: dict[str, Any] = {}
-    if "runs_dir" in hints or "config" in hints:
+    if any(each.name in ("runs_dir", "config") for each in every):
         shared["trust_folder"] = TrustFolder
     if len(every) > MAX_EXPLAINED:
         shared["help_all"] = HelpAll
@@ -98,8 +94,21 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
         with users_print_to_stderr():
             command(**{name: value for name, value in given.items() if name not in shared})
 
-    vars(wrapped).update(__signature__=Signature(every), __annotations__={each.name: each.annotation for each in every})
+    take_parameters(wrapped, every)
     return wrapped
+
+
+def parameters_of(command: Callable[..., None]) -> Iterator[Parameter]:
+    """Yield the parameters of a command as keywords, with their types and options."""
+    hints = get_type_hints(command, include_extras=True)
+    for each in signature(command).parameters.values():
+        yield each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints.get(each.name, each.annotation))
+
+
+def take_parameters(command: Callable[..., None], parameters: Sequence[Parameter]) -> None:
+    """Let typer see other parameters than those of the function."""
+    annotations = {each.name: each.annotation for each in parameters}
+    vars(command).update(__signature__=Signature(parameters), __annotations__=annotations)
 
 
 class Command(TyperCommand):

@@ -8,15 +8,16 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from glob import glob
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_origin
 
 import typer
 
 from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.base.docstrings import docstrings_of
 from microagents.base.errors import InvalidUsage
+from microagents.cli.command import parameters_of, take_parameters
 from microagents.cli.reporting import warn
 from microagents.runs.fields import annotations_of
 from microagents.runs.row_files import names_rows
@@ -43,31 +44,28 @@ ASKED_FROM_USD = 1.0
 """Expected cost above which a person at a terminal is asked before a run begins."""
 
 
-def complete_task(incomplete: str) -> list[str]:
-    """Names for the shell: shipped and installed tasks, and the files of the working folder."""
-    return [name for name in (*TASKS.addresses, *sorted(glob("*.py"))) if name.startswith(incomplete)]
+def complete_task() -> list[str]:
+    """Names for the shell, of which typer takes those that begin as the typed word: tasks, and the files of the working folder."""
+    return [*TASKS.addresses, *sorted(glob("*.py"))]
 
 
-def complete_strategy(incomplete: str) -> list[str]:
+def complete_strategy() -> list[str]:
     """Names for the shell: shipped and installed strategies."""
-    return [name for name in STRATEGIES.addresses if name.startswith(incomplete)]
+    return list(STRATEGIES.addresses)
 
 
-def complete_model(incomplete: str) -> list[str]:
+def complete_model() -> list[str]:
     """Names for the shell: models that need no key."""
     from microagents.models.simulation.profiles import PROFILES
     from microagents.models.tiny.vocabulary import VOCABULARIES
 
-    names = [f"sim:{name}" for name in PROFILES]
-    names += [f"tiny:{name}" for name in VOCABULARIES]
-    return [name for name in names if name.startswith(incomplete)]
+    return [*[f"sim:{name}" for name in PROFILES], *[f"tiny:{name}" for name in VOCABULARIES]]
 
 
-def complete_run(context: typer.Context, incomplete: str) -> list[str]:
+def complete_run(context: typer.Context) -> list[str]:
     """Names for the shell: the runs of the folder."""
     files = glob("*.sqlite", root_dir=context.params.get("runs_dir") or RUNS)
-    names = sorted(file.removesuffix(".sqlite") for file in files)
-    return [name for name in names if name.startswith(incomplete)]
+    return sorted(file.removesuffix(".sqlite") for file in files)
 
 
 TASK = typer.Argument(
@@ -360,15 +358,10 @@ def with_settings(
             given["context"] = context
         command(**given, changed=changed)
 
-    hints = get_type_hints(command, include_extras=True)
-    own = [
-        each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name])
-        for name, each in signature(command).parameters.items()
-        if name not in ("changed", "context", "options")
-    ]
+    own = [each for each in parameters_of(command) if each.name not in ("changed", "context", "options")]
     context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
     every = [context, *own, *of_strategy, *settings]
-    vars(wrapped).update(__signature__=Signature(every), __annotations__={each.name: each.annotation for each in every})
+    take_parameters(wrapped, every)
     return wrapped
 
 

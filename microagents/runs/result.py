@@ -118,18 +118,21 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
         )
         return f"<table>{cells}</table>"
 
+    def _opened(self) -> Reader:
+        if self.journal is None:
+            raise InvalidUsage(
+                f"run {self.run_id} kept no journal, so its records cannot be read; run it again with a runs_dir"
+            )
+        return open_run(self.journal)
+
     def decisions(self) -> Iterator[RecordedDecision]:
         """Read every decision from the journal, in the order of paths. Each unpacks into its path and its value.
 
         Raises:
             InvalidUsage: the run has no journal, or the journal is damaged.
         """
-        if self.journal is None:
-            raise InvalidUsage(
-                f"run {self.run_id} kept no journal, so its decisions cannot be read; run it again with a runs_dir"
-            )
         settled, kind = self.account.settled_at, self._task_at_hand()
-        with open_run(self.journal) as reader:
+        with self._opened() as reader:
             for path, row in reader.decisions():
                 if row.value is None or row.outcome == "climbed":
                     continue
@@ -150,9 +153,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
         Raises:
             InvalidUsage: the run has no journal, or the journal is damaged.
         """
-        if self.journal is None:
-            raise InvalidUsage(f"run {self.run_id} kept no journal, so nothing can wait; run it again with a runs_dir")
-        with open_run(self.journal) as reader:
+        with self._opened() as reader:
             return tuple(calls_waiting_in(reader))
 
     def rows(self, *, as_json: bool = False, trust: bool = False) -> Iterator[dict[str, Any]]:
@@ -167,9 +168,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
         Raises:
             InvalidUsage: the run has no journal, or the journal is damaged.
         """
-        if self.journal is None:
-            raise InvalidUsage(f"run {self.run_id} kept no journal, so it has no rows; run it again with a runs_dir")
-        with open_run(self.journal) as reader, closing(reader.options()) as options:
+        with self._opened() as reader, closing(reader.options()) as options:
             listed, whole = reader.experiment.listed, reader.ending()
             if listed:
                 endings = reader.input_endings()

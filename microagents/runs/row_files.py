@@ -144,8 +144,7 @@ def readable(source: str) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
-        said = read_failure(error) if isinstance(error, OSError) else str(error)
-        raise InvalidUsage(f"{source} cannot be read: {said}") from None
+        raise InvalidUsage(f"{source} cannot be read: {read_failure(error)}") from None
 
 
 def unpacked(stream: io.BufferedReader[Any], file: str) -> Peekable:
@@ -407,8 +406,9 @@ def write_rows(path: Path, rows: Callable[[], Iterable[dict[str, Any]]], dialect
             else:
                 _write_json(path, new, rows(), found)
     except (OSError, ValueError) as error:
-        said = read_failure(error) if isinstance(error, OSError) else str(error)
-        raise InvalidUsage(f"the rows cannot be written into {str(path)!r}: {said}; the journal has them") from None
+        raise InvalidUsage(
+            f"the rows cannot be written into {str(path)!r}: {read_failure(error)}; the journal has them"
+        ) from None
 
 
 class _Columns(NamedTuple):

@@ -215,7 +215,7 @@ def test_sums_adds_up_the_list_of_the_first_example() -> None:
 async def test_the_doctor_and_the_shell_know_them(tmp_path: Path) -> None:
     found = await examine([f"tiny:{name}" for name in VOCABULARIES], tmp_path)
     assert [each.said for each in found if each.subject.startswith("tiny:")] == ["works without a key"] * 5
-    assert complete_model("tiny:hanoi-") == ["tiny:hanoi-b", "tiny:hanoi-weak"]
+    assert {"tiny:hanoi-b", "tiny:hanoi-weak"} <= {*complete_model()}
 
 
 def test_the_weights_are_small() -> None:

@@ -30,6 +30,7 @@ from microagents.runs.driver.keywords import RunControl, SharedKeywords, check_a
 from microagents.runs.driver.notebook import notebook_progress
 from microagents.runs.driver.output import Outputs
 from microagents.runs.driver.tool_lists import with_tools_of_servers
+from microagents.runs.inspection.row_table import kind_of
 from microagents.runs.inspection.runs import decide, recorded_result
 from microagents.runs.plan import RunPlan, plan_of, recorded_limits, settings_of, what_stranger_names
 from microagents.runs.result import Result, Results
@@ -201,9 +202,8 @@ async def resume(
             recorded = settings_of(reader.experiment)
             given = {name: value for name, value in changed.items() if name in ("output", "output_dialect")}
             settings = validated(Settings, "the run", {**recorded, **given})
-            result = _with_outputs(
-                reader, structs.replace(recorded_result(reader, imports=True), source=_task_of(reader))
-            )
+            result = recorded_result(reader, imports=True)
+            result = _with_outputs(reader, structs.replace(result, source=kind_of(reader) or result.source))
             return _with_table(result, settings, is_kept="output" not in given)
         if ending is not None and ending.outcome in WAITS:
             calls_before = reader.account().calls
@@ -214,14 +214,6 @@ async def resume(
     if result.outcome in WAITS and result.calls == calls_before:
         return structs.replace(result, reason=f"{result.reason}; {NOTHING_NEW}")
     return result
-
-
-def _task_of(reader: Reader) -> type[Task] | str:
-    """Return the class of the task of a run that is trusted; a reference to it if it cannot be imported."""
-    reference = reader.experiment.recipe.task
-    with suppress(InvalidUsage):
-        return TASKS.find(reference, Task)
-    return reference
 
 
 def _changed_plan(plan: RunPlan, changed: ResumeKeywords) -> RunPlan:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from microagents.journal.ending import RunEnding
 from microagents.runs.result import Result
-from microagents.runs.settings import LIMITS, Settings
+from microagents.runs.settings import LIMITS, Settings, option_of
 
 
 class Budget:
@@ -69,6 +69,6 @@ def _options(limits: Settings) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     for name in LIMITS:
         if (value := limits[name]) is not None:
-            option = f"--{name.removesuffix('_usd').removesuffix('_s').replace('_', '-')}"
+            option = option_of(name)
             found[name] = option, f"{option} {value:g}" if isinstance(value, float) else f"{option} {value}"
     return found

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from microagents.base.aio import TaskScope
 from microagents.base.errors import Refused, Stopped, Undecided
 from microagents.journal.messages import Report, RunOutcome
-from microagents.runs.driver.keywords import OnProgress, RunControl
+from microagents.runs.driver.keywords import OnProgress, RunControl, ends_in
 from microagents.runs.settings import Settings
 from microagents.runtimes.dispatcher import RoleMessenger
 
@@ -76,9 +76,7 @@ async def unless_ended(work: Coroutine[Any, Any, T], control: RunControl) -> T |
     """Prepare the work of a run; returns its result, or None if the caller ended the run first."""
     scope = TaskScope()
     begun = scope.start(work)
-    ends = [
-        scope.start(event.wait()) for event in (control.get("interrupt"), control.get("terminate")) if event is not None
-    ]
+    ends = [scope.start(event.wait()) for event in ends_in(control)]
     try:
         await wait_for_first(begun, *ends)
         if not begun.done():

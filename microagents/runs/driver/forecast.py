@@ -30,7 +30,7 @@ from microagents.runs.settings import own_prices
 from microagents.runs.step_counts import steps_of
 from microagents.runs.task_list import numbers_of
 from microagents.runs.words.money import money, prices_of, specs_in
-from microagents.runs.words.summary import promised_chance
+from microagents.runs.words.summary import known
 from microagents.systems.chains.maker import Maker
 from microagents.task import ChainTask, Task
 
@@ -109,7 +109,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
         """Write the chances that were promised, and their condition."""
         if not self.promises:
             return ""
-        chances = dict.fromkeys(f"{promised_chance(each)} at k = {each.k}" for each in self.promises)
+        chances = dict.fromkeys(f"{known(each.low, each.high)} at k = {each.k}" for each in self.promises)
         conditions = dict.fromkeys(each.condition for each in self.promises)
         return f"; chance that all steps of an input are right: {', '.join(chances)}; {'; '.join(conditions)}"
 

@@ -64,7 +64,13 @@ def without_control(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_ended_by_caller(control: RunControl) -> bool:
     """Whether the caller has ended the run."""
-    return any(event is not None and event.is_set() for event in (control.get("interrupt"), control.get("terminate")))
+    return any(event.is_set() for event in ends_in(control))
+
+
+def ends_in(control: RunControl) -> list[asyncio.Event]:
+    """Return the events by which the caller may end the run."""
+    given = (control.get("interrupt"), control.get("terminate"))
+    return [event for event in given if event is not None]
 
 
 _KINDS: dict[str, Any] = {

@@ -57,11 +57,11 @@ def is_table(reader: Reader) -> bool:
     experiment = reader.experiment
     if not experiment.listed or not isinstance(experiment.recipe.options.get("row"), dict):
         return False
-    kind = _kind_of(reader)
+    kind = kind_of(reader)
     return kind is None or issubclass(kind, RowTask)
 
 
-def _kind_of(reader: Reader) -> type[Task] | None:
+def kind_of(reader: Reader) -> type[Task] | None:
     """Return the class of the task; None if its code is not here, or may not be imported."""
     with suppress(MicroagentsError):
         return TASKS.find(reader.experiment.recipe.task, Task)
@@ -79,7 +79,7 @@ def table_rows(reader: Reader, numbers: Sequence[int]) -> list[ShownRow]:
     if not is_table(reader):
         raise InvalidUsage(f"the inputs of run {experiment.run_id} are no rows")
     trusted, waiting, persons = _trusted(reader), reader.undecided(), reader.persons()
-    judge = _kind_of(reader) if reader.account().errors else None
+    judge = kind_of(reader) if reader.account().errors else None
     rows = []
     for number, options, ending in reader.inputs(numbers):
         found: dict[str, Any] = {"input": number, "row": options["row"]}
@@ -169,7 +169,7 @@ def _faults(kind: type[Task] | None, number: int, options: dict[str, Any], resul
 
 
 def _trusted(reader: Reader) -> TrustColumns:
-    kind, reply = _kind_of(reader), None
+    kind, reply = kind_of(reader), None
     with suppress(MicroagentsError):  # a damaged class
         reply = None if kind is None else kind.reply_at("step/0")
     return TrustColumns(reader, reply)

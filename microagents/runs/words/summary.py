@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from microagents.base.errors import agreement
 from microagents.base.printing import printable, results
-from microagents.journal.messages import Account, Promise
+from microagents.journal.messages import Account
 from microagents.journal.sharded import FOLDER
 from microagents.models.model import without_options
 from microagents.runs.accuracy import Accuracy, in_words
@@ -250,7 +250,7 @@ def _promised_text(result: RunFacts) -> str | None:
     )
     if account.errors is None:
         return text
-    chance = f"a chance of {promised_chance(promise)} that all steps are right"
+    chance = f"a chance of {known(promise.low, promise.high)} that all steps are right"
     if _may_be(account.errors, inf if promise.low == 0 else -log(promise.low) * account.inputs):
         return f"{text}; {counted(account.errors, 'error')}, as {chance} allows"
     return f"{text}; {counted(account.errors, 'error')}, MORE than {chance} allows"
@@ -264,11 +264,6 @@ def _may_be(errors: int, expected: float) -> bool:
         return False
     fewer = [exp(n * log(expected) - expected - lgamma(n + 1)) for n in range(errors)]
     return 1 - sum(fewer) >= UNLIKELY
-
-
-def promised_chance(promise: Promise) -> str:
-    """Write the known part of a promised chance."""
-    return known(promise.low, promise.high)
 
 
 def known(low: float, high: float) -> str:

@@ -16,7 +16,7 @@ from microagents.journal.messages import Account, InputEnding, RunOutcome, verdi
 from microagents.journal.requests import PersonDecision
 from microagents.replies.persons import ANSWERED
 from microagents.runs.accuracy import Accuracy
-from microagents.runs.settings import Settings
+from microagents.runs.settings import LIMITS, NO_LIMIT, Settings, option_of
 from microagents.runs.words.money import Price, prices_of, specs_in
 
 RUNS_DIR = Path("runs")
@@ -48,11 +48,6 @@ _LIMIT = re.compile(
     rf"(?:: \$?(?P<left>{_AMOUNT})(?: \w+)? left, and the next call may use up to \$?(?P<next>{_AMOUNT}))?"
 )
 """The beginning of the reason of a run that was stopped by a limit. The limit of time is anew in each sitting."""
-
-
-LIFTED = "inf"
-"""Value of an option that lifts its limit."""
-_KEYWORDS = {"--max-calls": "max_calls", "--max-tokens": "max_tokens", "--max-cost": "max_cost_usd"}
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
@@ -324,7 +319,8 @@ def go_on_text(result: RunFacts, runs_dir: Path) -> str | None:
         return command_about("decide", result.run_id, runs_dir)
     option, most = _raised_limit(result)
     if result.needs_program:
-        raised = f", {_KEYWORDS[option]}={'None' if most == LIFTED else most}" if option else ""
+        limits = {option_of(name): name for name in LIMITS}
+        raised = f", {limits[option]}={'None' if most == NO_LIMIT else most}" if option else ""
         return f"start the program again with run_id={result.run_id!r}, runs_dir={str(runs_dir)!r}{raised}"
     command = resume_command(result.run_id, runs_dir)
     if result.account.paused:
@@ -339,7 +335,7 @@ def _raised_limit(result: RunFacts) -> tuple[str, str]:
         return "", ""
     option, account = limit["option"], result.account
     if limit["unkept"]:
-        return option, LIFTED
+        return option, NO_LIMIT
     used = {
         "--max-calls": account.calls_at_most,
         "--max-tokens": account.tokens_at_most,
