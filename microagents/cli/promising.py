@@ -17,7 +17,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.files import is_there
 from microagents.cli.inputs import Given
 from microagents.cli.options import StrategyOptions, strategy_named
-from microagents.cli.reporting import EXIT_CODES, say
+from microagents.cli.reporting import EXIT_CODES, warn
 from microagents.cli.views.row_queue import judge_rows
 from microagents.cli.watching import ALL_ENDED, Watched, kept_in, run_in_terminal, show_and_exit
 from microagents.elections.promises import LabelledRow
@@ -126,7 +126,7 @@ def promised_strategy(asked: Promising) -> Strategy:
         _say_why_not(asked, tested)
     at, promise = found.thresholds, tested.said(found)
     paths = Counter(each.path(at) for each in tested.rows)
-    _say(
+    warn(
         f"{promise}; {paths['cheap']:,} are by the cheap model, {paths['strong']:,} by the strong one, {paths[None]:,} open; "
         f"of new rows at least {tested.least_open:.1%} must stay open"
     )
@@ -189,12 +189,8 @@ def _say_why_not(asked: Promising, tested: KeptPromise) -> NoReturn:
     _end(f"{said}; label {likely - labels} more in {asked.labels}, and give the same command again")
 
 
-def _say(text: str) -> None:
-    say(f"microagents: {text}", err=True)
-
-
 def _end(text: str) -> NoReturn:
-    _say(text)
+    warn(text)
     raise typer.Exit(EXIT_CODES["undecided"])
 
 
@@ -212,9 +208,9 @@ def _name_changes(asked: Promising, before: list[Sequence[RowTask[Any]]]) -> Non
     changed, removed = asked.rows.changes(chain.from_iterable(before))
     asked_with = "since both models were asked, and"
     if changed:
-        _say(f"{counted(len(changed), 'label')} changed {asked_with} the new ones count: {', '.join(changed)}")
+        warn(f"{counted(len(changed), 'label')} changed {asked_with} the new ones count: {', '.join(changed)}")
     if removed:
-        _say(
+        warn(
             f"{counted(len(removed), 'label')} removed {asked_with} labels count up to the first gap: {', '.join(removed)}"
         )
 

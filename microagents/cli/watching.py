@@ -17,7 +17,7 @@ from msgspec import structs
 
 from microagents.base.printing import printable, results
 from microagents.cli.options import ASKED_FROM_USD
-from microagents.cli.reporting import EXIT_CODES, WRONG, echo, json_text, say
+from microagents.cli.reporting import EXIT_CODES, WRONG, echo, json_text, say, warn
 from microagents.cli.trusting import has_terminal
 from microagents.cli.views.display import Display, live_display
 from microagents.cli.views.waiting import ask_until_right
@@ -226,7 +226,7 @@ class _Signals(NamedTuple):
 
 def _tell(display: Display, text: str) -> None:
     with display.paused():
-        typer.echo(f"microagents: {printable(text)}", err=True)
+        warn(text)
 
 
 def _tell_forecast(forecast: Forecast, *, display: Display, signals: _Signals, ask: Callable[[], None] | None) -> None:

@@ -6,9 +6,11 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -79,16 +81,11 @@ async def examine(
     named = [ModelSpec.parse(spec) for spec in models]
     known = {spec.provider.partition("-")[0] for spec in named}
     others = [provider for provider in KEYS if provider not in known]
-    checks: list[tuple[str, Awaitable[list[Finding]]]] = [
-        *((f"{provider} key", _in_thread(_key, provider)) for provider in others),
-        ("open files", _in_thread(_open_files)),
-        ("Ray", _in_thread(_ray, on_ray)),
-        ("disk", _in_thread(_disk, runs_dir)),
-    ]
     examined = [examined_model(each, asks_calls=asks_calls) for each in models]
-    bounded = [_bounded(subject, check, CHECK_S) for subject, check in checks]
-    found = await asyncio.gather(*examined, *bounded)
-    findings = [each for some in found for each in some]
+    ray = _bounded("Ray", asyncio.to_thread(_ray, is_needed=on_ray), CHECK_S)
+    disk = _bounded("disk", asyncio.to_thread(_disk, runs_dir), CHECK_S)
+    *of_models, of_ray, of_disk = await asyncio.gather(*examined, ray, disk)
+    findings = [*chain.from_iterable(of_models), *map(_key, others), _open_files(), *of_ray, *of_disk]
     if all(each.subject != "clock" for each in findings):
         now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         findings.append(_ok("clock", f"{now}; compared with a provider's where one is asked"))
@@ -118,10 +115,6 @@ async def _bounded(subject: str, check: Awaitable[list[Finding]], most_s: float)
         return [_missing(subject, str(error))]
 
 
-async def _in_thread(check: Callable[..., Iterator[Finding]], *arguments: object) -> list[Finding]:
-    return await asyncio.to_thread(lambda: list(check(*arguments)))
-
-
 def _ok(subject: str, said: str) -> Finding:
     return Finding(subject=subject, state="ok", said=said)
 
@@ -141,18 +134,14 @@ async def _model(text: str) -> list[Finding]:
     context = Context(run_id="doctor", seed=0, tasks=[], strategy=Strategy())
     model = await asyncio.to_thread(open_model, text, context)
     try:
+        if spec.provider == PROVIDER:
+            return [_ok(text, "works without a key")]
         if not isinstance(model, HttpModel):
-            if spec.provider == PROVIDER:
-                said = "works without a key"
-            else:
-                said = "can be opened; nothing more is known of it"
-            return [_ok(text, said)]
-        answer = await model.listed()
+            return [_ok(text, "can be opened; nothing more is known of it")]
+        answer, served = await model.listed(), None
         is_asked = isinstance(answer, Response)
         if isinstance(model, OpenAIModel) and is_asked:
             served = await model.served_metrics()
-        else:
-            served = None
         if is_asked and model.failures.meant_url is not None and _is_unknown(await model.tried()):
             said = f"{model.base_url} does not know {model.path}; did you mean base_url={model.failures.meant_url}"
             return [_missing(f"{text} endpoint", said)]
@@ -185,8 +174,8 @@ def _of_provider(
     unpriced = "unknown, so --max-cost cannot be used; give price_in and price_out, or --prices"
     price = f"{text} price"
     yield _ok(price, "known") if model.priced else _missing(price, unpriced, is_needed=False)
-    if isinstance(answer, Response) and (sent := answer.headers.get("date")):
-        yield from _clock(sent)
+    if isinstance(answer, Response):
+        yield from _clock(answer.headers.get("date", ""))
 
 
 def _prefix_cache(text: str, metrics: bytes) -> Iterator[Finding]:
@@ -213,11 +202,11 @@ def _model_known(text: str, spec: ModelSpec, answer: Response | ModelUnavailable
         return _missing(subject, said, is_needed=is_vendor)  # some servers take any name
     if isinstance(answer, ModelUnavailable):
         return _missing(subject, "cannot be checked, since the endpoint cannot be reached")
+    facts = ["is served" if listed else "is not checked", *told.facts]
     end = announced_end(spec, today, told.retires)
     if end is not None:
-        end = f"it {end}"
-    is_served = "is served" if listed else "is not checked"
-    return _ok(subject, "; ".join(filter(None, [is_served, *told.facts, end])))
+        facts.append(f"it {end}")
+    return _ok(subject, "; ".join(facts))
 
 
 def announced_end(spec: ModelSpec, today: date, told: date | None = None) -> str | None:
@@ -295,59 +284,44 @@ async def _said_for_call(text: str, *, in_text: bool) -> str:
 # -- this machine ------------------------------------------------------------------------------------------------------
 
 
-def _key(provider: str) -> Iterator[Finding]:
+def _key(provider: str) -> Finding:
     name = KEYS[provider]
     if os.environ.get(name, "").strip():
-        yield _ok(f"{provider} key", f"${name} is set; check it with --model {provider}:NAME")
-    else:
-        said = f"${name} is not set; set it to use {provider}:NAME, or give base_url for a server of your own"
-        yield _missing(f"{provider} key", said, is_needed=False)
+        return _ok(f"{provider} key", f"${name} is set; check it with --model {provider}:NAME")
+    said = f"${name} is not set; set it to use {provider}:NAME, or give base_url for a server of your own"
+    return _missing(f"{provider} key", said, is_needed=False)
 
 
-def _open_files() -> Iterator[Finding]:
+def _open_files() -> Finding:
     try:
-        yield _ok("open files", f"enough for {connections_allowed():,} calls in flight to each model")
+        return _ok("open files", f"enough for {connections_allowed():,} calls in flight to each model")
     except InvalidUsage as error:
-        yield _missing("open files", str(error))
+        return _missing("open files", str(error))
 
 
-def _ray(is_needed: bool) -> Iterator[Finding]:  # noqa: FBT001 - called in a thread
+def _ray(*, is_needed: bool) -> list[Finding]:
     address = os.environ.get("RAY_ADDRESS")
     if address is None:
         token = "with a token" if os.environ.get("RAY_AUTH_MODE") == "token" else "for this machine alone"
-        yield _ok("Ray", f"is installed; --runtime ray starts one, {token}")
-        return
+        return [_ok("Ray", f"is installed; --runtime ray starts one, {token}")]
     from microagents.runtimes.ray.cluster import probe  # noqa: PLC0415 - imports Ray, for a second
 
     try:
         probe(address, insecure=False)
     except InvalidUsage as error:
-        yield _missing("Ray", str(error), is_needed=is_needed)
-    else:
-        yield _ok("Ray", f"answers at {address}")
+        return [_missing("Ray", str(error), is_needed=is_needed)]
+    return [_ok("Ray", f"answers at {address}")]
 
 
-def _writable(folder: Path) -> Path | None:
-    """Return the folder, or the nearest one above it that is there; None if nothing can be written there."""
-    place = folder
-    try:
-        while not is_there(place):
-            place = place.parent
-    except OSError:
-        return None
-    if os.path.isdir(place) and os.access(place, os.W_OK):
-        return place
-    return None
-
-
-def _disk(runs_dir: Path) -> Iterator[Finding]:
-    place, here = _writable(runs_dir.absolute()), repr(str(runs_dir))
-    if place is None:
-        yield _missing("disk", f"journals cannot be written into {here}; give another folder with --runs-dir")
-        return
+def _disk(runs_dir: Path) -> list[Finding]:
+    """Check the folder, or the nearest one above it that is there."""
+    place, here = runs_dir.absolute(), repr(str(runs_dir))
+    with suppress(OSError):
+        place = next(each for each in (place, *place.parents) if is_there(each))
+    if not (os.path.isdir(place) and os.access(place, os.W_OK)):
+        return [_missing("disk", f"journals cannot be written into {here}; give another folder with --runs-dir")]
     free = shutil.disk_usage(place).free
     if free < LEAST_FREE_BYTES:
         said = f"{free / 2**20:,.0f} MB are free at {here}; make room, or give another folder with --runs-dir"
-        yield _missing("disk", said)
-    else:
-        yield _ok("disk", f"{free / 2**30:,.0f} GB are free at {here}")
+        return [_missing("disk", said)]
+    return [_ok("disk", f"{free / 2**30:,.0f} GB are free at {here}")]

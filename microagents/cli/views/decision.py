@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from microagents.base.foreign_text import told_apart
 from microagents.cli.reporting import json_text
@@ -101,7 +102,7 @@ def _remarks(shown: InspectedDecision) -> Iterator[str]:
 def _votes(shown: InspectedDecision) -> list[str]:
     if shown.cells:
         wrong = [f"wrong: {in_words(shown.wrong)} (right -> given)"]
-        return cell_lines(shown) + wrong * bool(shown.wrong)
+        return cell_lines(shown.cells, shown.open_fields) + wrong * bool(shown.wrong)
     named = [json_text(shown.behind(value)) for value, _ in shown.tally]
     lines = [f"{count} x {value}" for value, (_, count) in zip(told_apart(named), shown.tally, strict=True)]
     if not lines and shown.replies:
@@ -109,13 +110,12 @@ def _votes(shown: InspectedDecision) -> list[str]:
     return lines or [json_text(shown.value)]
 
 
-def cell_lines(shown: InspectedDecision) -> list[str]:
+def cell_lines(cells: Mapping[str, list[tuple[Any, int]]], open_fields: Sequence[str] = ()) -> list[str]:
     """Write the votes on each field of a row, the open ones first."""
     lines = []
-    for name in sorted(shown.cells, key=lambda each: each not in shown.open_fields):
-        votes = [f"{number} x {json_text(value)}" for value, number in shown.cells[name]]
-        is_open = name in shown.open_fields
-        lines.append(f"{'open: ' * is_open}{name}: {', '.join(votes)}")
+    for name in sorted(cells, key=lambda each: each not in open_fields):
+        votes = [f"{number} x {json_text(value)}" for value, number in cells[name]]
+        lines.append(f"{'open: ' * (name in open_fields)}{name}: {', '.join(votes)}")
     return lines
 
 

@@ -9,10 +9,9 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.printing import printable
 from microagents.cli.browsing import browse
 from microagents.cli.reporting import json_text, say
+from microagents.cli.views.decision import cell_lines
 from microagents.cli.views.waiting import said_by_person
 from microagents.runs.inspection.row_queue import QueuedRow, RowQueue, judge_next
-from microagents.runs.inspection.row_table import ShownRow
-from microagents.runs.words.verdict import counted
 
 
 def judge_rows(queue: RowQueue, runs_dir: Path, *, in_browser: bool) -> None:
@@ -37,8 +36,8 @@ def _judge_in_terminal(queue: RowQueue) -> None:
         except InvalidUsage as error:
             say(str(error))
             continue
-        if shown is not None:
-            _show_samples(shown)
+        for line in () if shown is None else cell_lines(shown.cells):
+            say(f"samples of {line}")
 
 
 def _answers(row: QueuedRow) -> Iterator[tuple[str, str]]:
@@ -48,9 +47,3 @@ def _answers(row: QueuedRow) -> Iterator[tuple[str, str]]:
         if not said:
             return
         yield name, said
-
-
-def _show_samples(shown: ShownRow) -> None:
-    for name, values in shown.cells.items():
-        votes = ", ".join(f"{json_text(value)} ({counted(number, 'vote')})" for value, number in values)
-        say(f"samples of {name}: {votes}")

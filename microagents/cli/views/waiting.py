@@ -110,7 +110,7 @@ def _show_vote(shown: InspectedDecision) -> dict[str, str]:
 
 
 def _show_cells(shown: InspectedDecision) -> dict[str, str]:
-    for line in cell_lines(shown):
+    for line in cell_lines(shown.cells, shown.open_fields):
         say(line)
     example = " ".join(f"{name}={shown.cells[name][0][0]}" for name in shown.open_fields)
     say(f"Say the open fields, such as {example}; the others stay as they lead.")
