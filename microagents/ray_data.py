@@ -159,7 +159,9 @@ def elect(
 def _checked_task(task: type[RowTask[Any]] | str) -> type[RowTask[Any]]:
     kind: Any = TASKS.find(task, RowTask) if isinstance(task, str) else task
     if not (isinstance(kind, type) and issubclass(kind, RowTask)):
-        raise InvalidUsage(f"{task!r:.100} is no class of RowTask, so it asks nothing about a row; nothing was started")
+        raise InvalidUsage(
+            f"{task!r:.100} is not a class of RowTask, so it asks nothing about a row; nothing was started"
+        )
     for each in (kind, kind.reply_type()):
         if each.__module__ == "__main__":
             raise InvalidUsage(

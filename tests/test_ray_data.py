@@ -71,7 +71,7 @@ def test_columns_are_appended_and_those_that_are_there_keep_their_types(tmp_path
         (Towns, {"models": "nowhere:gpt"}, "nowhere"),
         (Towns, {"output": "s3://bucket/towns"}, "a folder that all nodes see"),
         (Towns, {"max_time_s": 5.0}, "elect takes no max_time_s"),
-        (Path, {}, "is no class of RowTask"),
+        (Path, {}, "is not a class of RowTask"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_anything_starts(

@@ -59,8 +59,8 @@ class DurableRole(Elector):
     asks: ClassVar[tuple[type[Message], ...]] = (Record,)
 
     def work_on(self, request: DurableRequest[Any]) -> Work[Any, Any]:
-        """Return the work that a request is part of."""
-        return Work(self, request.input, recalls=request.recalls, handed=request.handed)
+        """Return the work on a request. Its places are the request's own and those below it."""
+        return Work(self, request.input, recalls=request.recalls, handed=request.handed, within=request.at)
 
 
 class Work(Elections[T, G]):
@@ -82,14 +82,17 @@ class Work(Elections[T, G]):
         checkpoint: Checkpoint | None = None,
         handed: bytes = b"",
         below: str = "",
+        within: str = "",
     ) -> None:
-        super().__init__(role, of_input, recalls=recalls, handed=handed, below=below)
+        super().__init__(role, of_input, recalls=recalls, handed=handed, below=below, within=within)
         self.checkpoint = checkpoint
         self._progress: tuple[int, int | None] = (0, None)
         self._progress_sent_s = 0.0
 
     async def ask(self, request: DurableRequest[R]) -> R:
         """Send a request on behalf of this input. The request itself is not durable; the durable calls of its handler are."""
+        kind = _digest(address_of(type(request)).encode())
+        self._only_question(request.at, ElectionId(path=self.path_of(request.at), question_digest=kind))
         recalls, at = await self.may_be_recorded(), self.place(request.at)
         of_input = structs.replace(request, at=at, input=self.input, recalls=recalls, handed=self.handed)
         return await self.role.ask(of_input)
@@ -300,13 +303,12 @@ class Work(Elections[T, G]):
     async def flush(self) -> None:
         """Wait until the keeper has all records that this role has sent."""
         # Messages from one sender to one replica keep their order, so the keeper answers after it has taken in the records.
-        path = self.path_of("flush")
-        await self.role.ask(Recall(path=path))
+        await self.role.ask(Recall(path=f"{self.input}/flush"))
 
     def _only_question(self, at: str, place: ElectionId) -> ElectionId:
         """Return the place if it has only this question. Of two, the journal keeps the first, and the run could never be resumed."""
         questions = self.role.questions
-        if questions.setdefault(place.path, place.question_digest) != place.question_digest:
+        if questions.setdefault((self.within, place.path), place.question_digest) != place.question_digest:
             raise InvalidDefinition(f"the path {at!r} names two questions; make it unique, such as {at}/3")
         if len(questions) > PLACES_CHECKED:
             del questions[next(iter(questions))]

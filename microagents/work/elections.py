@@ -85,8 +85,8 @@ class Elector(Role):
         super().__init__(context, messenger)
         self._has_records: dict[int, bool] = {}
         """For each input, whether the journal had records of it when this process first asked."""
-        self.questions: dict[str, bytes] = {}
-        """The digest of the question at each of the latest places."""
+        self.questions: dict[tuple[str, str], bytes] = {}
+        """The digest of the question at each of the latest places, beside the place of the request in whose work it is asked."""
         self.kept_files: set[str] = set()
         """Digests of the pictures and files that it has recorded."""
         self._began_with_nothing = False
@@ -111,13 +111,17 @@ class Elector(Role):
 class Elections(Generic[T, G]):
     """Parts of elections on behalf of one input, for strategies that combine them in another way than `Work` does."""
 
-    def __init__(self, role: Elector, of_input: int, *, recalls: bool, handed: bytes = b"", below: str = "") -> None:
+    def __init__(
+        self, role: Elector, of_input: int, *, recalls: bool, handed: bytes = b"", below: str = "", within: str = ""
+    ) -> None:
         self.role = role
         self.input = of_input
         self.handed = handed
         """Calls of the hand-offs that lead to its agent, as JSON; empty for the input's own task."""
         self._below = below
         """The place of the hand-off, before each place of its agent."""
+        self.within = within
+        """The place of the request that this is the work on, at or below which its own places lie; empty for the whole input."""
         self.pool = role.context.pool(role.draws_as)
         """The models that its questions are put to."""
         self._recalls: bool | None = recalls or None
@@ -156,9 +160,14 @@ class Elections(Generic[T, G]):
 
         Raises:
             InvalidUsage: the place is empty, or contains control characters.
+            InvalidDefinition: it is neither that of the request nor below it, so another request's work may have the same.
         """
         if not at or not at.isprintable():
             raise InvalidUsage(f"{at!r} is not a path: name the place in the work, such as 'line/17'")
+        if self.within and not f"{at}/".startswith(f"{self.within}/"):
+            raise InvalidDefinition(
+                f"the path {at!r} does not lie below that of its request, {self.within!r}; name it {self.within}/{at}"
+            )
         return f"{self.input}/{self.place(at)}"
 
     def election_id(self, at: str, question: Question) -> ElectionId:

@@ -324,9 +324,13 @@ class ByDeputy(Strategy):
         return [*super().deployments(), Deployment(role=Deputy)]
 
 
-def test_two_requests_to_a_durable_role_have_no_place_together() -> None:
-    with pytest.raises(RoleFailed, match="InvalidDefinition: the path 'chosen' names two questions"):
-        run_sync(Stops(places=(("a", 1), ("b", 2))), models="sim:perfect", strategy=ByDeputy(), runs_dir=None)
+@pytest.mark.parametrize("runtime", ["local", "linked"])
+def test_a_durable_role_has_no_place_beside_that_of_its_request(runtime: Literal["local", "linked"]) -> None:
+    options: dict[str, Any] = {"models": "sim:perfect", "strategy": ByDeputy(), "runs_dir": None, "runtime": runtime}
+    with pytest.raises(
+        RoleFailed, match="the path 'chosen' does not lie below that of its request, 'a'; name it a/chosen"
+    ):
+        run_sync(Stops(places=(("a", 1), ("b", 2))), **options)
 
 
 def test_the_memory_of_paths_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
