@@ -7,6 +7,8 @@ since, and change nothing.
 
 from __future__ import annotations
 
+from math import inf
+
 START = 20
 """Calls in flight at the beginning."""
 GROWTH = 0.05
@@ -31,6 +33,8 @@ FAILURES = 5
 """Failures in a row, without any reply, that are an outage."""
 PROBE_S = (1.0, 30.0)
 """First and longest time between two calls during an outage."""
+PROBES = 4
+"""Such calls at least in the longest outage."""
 
 
 class Throttle:
@@ -38,10 +42,12 @@ class Throttle:
 
     Args:
         start: its first value, and the most after an outage.
+        max_outage_s: the longest outage.
     """
 
-    def __init__(self, start: int = START) -> None:
+    def __init__(self, start: int = START, max_outage_s: float = inf) -> None:
         self._start = start
+        self._longest_s = min(PROBE_S[1], max_outage_s / PROBES)
         self._limit = float(start)
         self._refused_at: float | None = None
         """The limit at the last refusal; None while it doubles."""
@@ -148,5 +154,4 @@ class Throttle:
         self._failures += 1
         self._pause = PAUSE
         if self.is_out:
-            first_s, longest_s = PROBE_S
-            self._probe_s = now_s + min(longest_s, first_s * 2 ** min(self._failures - FAILURES, 10))
+            self._probe_s = now_s + min(self._longest_s, PROBE_S[0] * 2 ** min(self._failures - FAILURES, 10))

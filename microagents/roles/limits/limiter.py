@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -109,6 +110,7 @@ class Limiter:
         self._came = self._asked = 0
         """Numbers of holders and of leases so far."""
         self._limits = _limits(settings)
+        self._max_outage_s: float = settings.get("max_outage_s", math.inf)
         self._learned: dict[str, dict[str, Experience]] = {}
         """Experience with models that state no maximum, by spec and by the name of the bound."""
         self._unpriced = 0
@@ -252,7 +254,7 @@ class Limiter:
                 self._bounds[name] = RateBound(request.rates[name], self._loop.time())
             else:
                 self._bounds[name] = Bound(self._start, renews=True)
-                self._throttles[name] = Throttle(self._start)
+                self._throttles[name] = Throttle(self._start, self._max_outage_s)
                 self._unread[name] = Unread()
 
     def change(self, settings: Mapping[str, Any], account: Account) -> None:

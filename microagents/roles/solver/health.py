@@ -40,7 +40,10 @@ class Health:
     def __init__(self, loop: AbstractEventLoop, on_out: Callable[[ModelUnavailable], None] | None) -> None:
         self._loop = loop
         self._on_out = on_out
-        self._failing_since_s: float | None = None
+        self.failing_since_s: float | None = None
+        """Time of the first failure since the last reply; None while it delivers."""
+        self.error: ModelUnavailable | None = None
+        """The last failure."""
         self._try_at_s: float | None = None
         """Time of the next call that tries the model while it is out."""
         self.in_flight = 0
@@ -56,7 +59,7 @@ class Health:
 
     def fails_since(self, time_s: float) -> bool:
         """Whether no reply has come since a failure at a time or earlier."""
-        return self._failing_since_s is not None and self._failing_since_s <= time_s
+        return self.failing_since_s is not None and self.failing_since_s <= time_s
 
     @contextmanager
     def waiting(self) -> Iterator[Future[None]]:
@@ -76,8 +79,8 @@ class Health:
 
     def delivered(self) -> None:
         """Note a reply."""
-        if self._failing_since_s is not None:  # a model is out, and its timer runs, only since a failure
-            self._failing_since_s = self._try_at_s = None
+        if self.failing_since_s is not None:  # a model is out, and its timer runs, only since a failure
+            self.failing_since_s = self._try_at_s = None
             self.close()
 
     def failed(self, error: ModelUnavailable, for_s: float = 0.0) -> None:
@@ -85,10 +88,11 @@ class Health:
         now_s, was_out = self._loop.time(), self.is_out
         if not (error.retryable or refuses_account(error)):
             return
-        if self._failing_since_s is None:
-            self._failing_since_s = now_s - for_s
+        self.error = error
+        if self.failing_since_s is None:
+            self.failing_since_s = now_s - for_s
         wait_s = error.retry_after_s or 0.0
-        if was_out or refuses_account(error) or max(wait_s, now_s - self._failing_since_s) >= OUT_AFTER_S:
+        if was_out or refuses_account(error) or max(wait_s, now_s - self.failing_since_s) >= OUT_AFTER_S:
             self._try_at_s = now_s + max(wait_s, PROBE_EVERY_S)
             self.close()
             if not was_out:
@@ -96,7 +100,7 @@ class Health:
             return
         self.close()
         # The next failure may be far: waits double, and during an outage a throttle lets only one call go at a time.
-        self._timer = self._loop.call_at(self._failing_since_s + OUT_AFTER_S, self._look, error)
+        self._timer = self._loop.call_at(self.failing_since_s + OUT_AFTER_S, self._look, error)
 
     def may_be_asked(self) -> bool:
         """Whether a call may go to the model: always while it delivers, and now and then while it is out."""

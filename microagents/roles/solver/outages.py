@@ -61,18 +61,21 @@ class Outage:
 
     def __init__(self, sample: SampleId, max_outage_s: float) -> None:
         self._sample = sample
+        self._made_s = asyncio.get_running_loop().time()
         self._max_outage_s = max_outage_s
         self._tries = 0
         self._unread = Unread()
         self._started_s: float | None = None
-        """Time of the first failed attempt."""
+        """Time of the first failed attempt, or since which the sample waits while others fail."""
         self._error: ModelUnavailable | None = None
         """The last failure."""
 
-    def left_s(self, health: Health) -> float | None:
-        """Longest wait until the next attempt is sent; None if none failed, or the model has replied to another call since."""
+    def left_s(self, health: Health) -> float:
+        """Longest wait until the next attempt is sent, or the next look at the model, of which only a few calls are sent in an outage."""
+        if self._started_s is None and health.failing_since_s is not None:
+            self._started_s, self._error = max(self._made_s, health.failing_since_s), health.error
         if self._started_s is None or not health.fails_since(self._started_s):
-            return None
+            return self._max_outage_s
         return max(TRIAL_S, self._started_s + self._max_outage_s - asyncio.get_running_loop().time())
 
     def check(self, health: Health) -> None:

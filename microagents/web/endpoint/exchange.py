@@ -181,6 +181,8 @@ class ForwardingModel(Model):
                     reply = await self._paid(exchange, call, begin)
             except ModelUnavailable as error:
                 exchange.failure = error
+                if error.retryable:
+                    self._share(exchange)
                 if error.is_unread:  # it says nothing of the others, while a run ends at some in a row
                     raise ModelUnavailable("server", *error.args[1:]) from None
                 raise
@@ -189,6 +191,14 @@ class ForwardingModel(Model):
                 exchange.keep(seq, reply)
         found = exchange.replies[seq]
         return Sample(text=found.acts, usage=found.usage, model=self._provider.name, mass=found.mass)
+
+    def _share(self, failed: Exchange) -> None:
+        """Tell a failure to the requests without a sample, too: in an outage few calls are sent, and it may end them unsent."""
+        for each in self._exchanges.values():
+            if each.failure is None and not each.replies:
+                each.failure = failed.failure
+                if each.asked.wire is failed.asked.wire:
+                    each.refusal = failed.refusal
 
     def _shared_prefixes(self, asked: ForwardedRequest, call: Call) -> list[str]:
         """Return a name of the prompt of a request, if it pays that its other samples read it from the provider's cache."""

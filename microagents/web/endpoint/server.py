@@ -40,6 +40,8 @@ OK = 200
 NO_RETRY = {"x-should-retry": "false"}
 COMMENT_S = 5.0
 """Seconds between two comments of a stream without an event: proxies cut silent ones."""
+SILENT_S = 20.0
+"""Seconds until the first one: a refusal within this time has its own status, by which clients know whether to try again."""
 
 
 @asynccontextmanager
@@ -184,8 +186,9 @@ class Serving:
             exchanges = [Exchange(asked, policy, self._ceiling) for _ in range(asked.choices)]
             debts = [stack.enter_context(self.debts.taken(each)) for each in exchanges]
             elections = [debt.election for debt in debts]
-            comment_s = COMMENT_S if asked.streams else None
-            while (await asyncio.wait(elections, timeout=comment_s))[1]:
+            silent_s = SILENT_S if asked.streams else None
+            while (await asyncio.wait(elections, timeout=silent_s))[1]:
+                silent_s = COMMENT_S
                 if not stream.prepared:
                     await stream.prepare(request)
                 await stream.write(b": the reply is not decided yet\n\n")
@@ -237,12 +240,14 @@ def _refusal(wire: Wire, error: MicroagentsError, exchange: Exchange | None) -> 
     if exchange is None or exchange.failure is None or not isinstance(error, ModelUnavailable | Stopped):
         return _error(wire, status, str(error))
     answer, error = exchange.refusal, exchange.failure
+    status = error.status or 502
+    if status < 400:  # noqa: PLR2004 - a redirect
+        status = 502
     if answer is None:
-        return _error(wire, 502, str(error))
+        return _error(wire, status, str(error))
     headers, wait_s = {}, retry_after_s(answer.headers)
     if wait_s is not None:
         headers["retry-after"] = f"{wait_s:g}"
-    status = answer.status_code if answer.status_code >= 400 else 502  # noqa: PLR2004
     if isinstance(answer.found, dict) and answer.content.lstrip()[:1] == b"{":
         return web.Response(body=answer.content, status=status, content_type="application/json", headers=headers)
     return _error(wire, status, str(error), headers)

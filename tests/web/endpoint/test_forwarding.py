@@ -286,10 +286,14 @@ async def test_a_providers_refusal_comes_back_in_its_own_words_and_is_not_asked_
 
 
 @pytest.mark.slow
-async def test_an_upstream_that_fails_ends_a_request_in_seconds_with_its_words() -> None:
-    async with asyncio.timeout(30), voted(saying(500)) as (_, served):
-        status, reply, _ = await posted(served, "messages", {"model": "m", "max_tokens": 9, "messages": []})
-    assert (status, reply["error"]["message"]) == (500, "the double answers 500")
+async def test_an_upstream_that_fails_ends_every_request_in_seconds_with_its_words_and_status() -> None:
+    """Also those that wait unsent while others try it, and those of streams, whose clients know by the status to try again."""
+    asked = {"model": "m", "max_tokens": 9, "messages": []}
+    async with asyncio.timeout(20), voted(saying(500)) as (_, served):
+        bodies = [{**asked, "metadata": {"user_id": str(number)}, "stream": number > 8} for number in range(16)]
+        answers = await asyncio.gather(*[posted(served, "messages", body) for body in bodies])
+    told = {(status, reply["error"]["message"]) for status, reply, _ in answers}
+    assert told == {(500, "the double answers 500")}
 
 
 async def test_one_failure_of_the_upstream_is_no_clients_matter() -> None:
