@@ -111,6 +111,12 @@ def take_parameters(command: Callable[..., None], parameters: Sequence[Parameter
     vars(command).update(__signature__=Signature(parameters), __annotations__=annotations)
 
 
+def source_of(context: Any, parameter: str) -> str:
+    """Name the place that gave the value of a parameter, such as COMMANDLINE; empty if none did."""
+    source = context.get_parameter_source(parameter)
+    return "" if source is None else str(source.name)
+
+
 class Command(TyperCommand):
     """A command that takes defaults from files, and whose help shows the task and the strategy on the same line."""
 
@@ -235,21 +241,13 @@ def _refusal(ctx: Any, given: Mapping[str, Any], error: Any) -> str:
     """Say in one sentence why a command line was refused, and where its options are explained."""
     parameter: Any = getattr(error, "param", None)
     found = [match.expand(ours) for theirs, ours in _WANTED.items() if (match := re.search(theirs, error.message))]
-    file = _file_behind(ctx, given, parameter)
-    if file is not None:
-        why = (*found, error.message)[0]
-        return f"{file} gives {parameter.name}={ctx.default_map[parameter.name]!r:.100}: {why}"
+    if parameter is not None and source_of(ctx, parameter.name) == "DEFAULT_MAP":
+        why, value = (*found, error.message)[0], ctx.default_map[parameter.name]
+        return f"{file_of_default(ctx, parameter.name)} gives {parameter.name}={value!r:.100}: {why}"
     if parameter is not None and found:
         value = given.get(parameter.name) or parameter.resolve_envvar_value(ctx)
         return f"{parameter.opts[0]} {found[0]}, not {value!r:.100}"
     return f"{error.format_message().rstrip('.')}; {ctx.command_path} --help has all options"
-
-
-def _file_behind(ctx: Any, given: Mapping[str, Any], parameter: Any) -> Path | None:
-    """Return the file that gave the value of a parameter, if neither the command line nor the environment did."""
-    if parameter is None or given.get(parameter.name) is not None or parameter.resolve_envvar_value(ctx) is not None:
-        return None
-    return file_of_default(ctx, parameter.name)
 
 
 def _task_in(given: Mapping[str, Any]) -> str | None:

@@ -17,7 +17,7 @@ import typer
 from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.base.docstrings import docstrings_of
 from microagents.base.errors import InvalidUsage
-from microagents.cli.command import parameters_of, take_parameters
+from microagents.cli.command import parameters_of, source_of, take_parameters
 from microagents.cli.reporting import warn
 from microagents.runs.fields import annotations_of
 from microagents.runs.row_files import names_rows
@@ -341,14 +341,14 @@ def with_settings(
             changed["deploy"] = deploy_options(changed["deploy"])
         options = StrategyOptions({}, {})
         for name in [each.name for each in of_strategy]:
-            value, source = given.pop(name), context.get_parameter_source(name)
+            value = given.pop(name)
             if name == "set_":
                 found = pairs("-s", value)
             elif value is None:
                 found = {}
             else:
                 found = {name: value}
-            if source is not None and source.name == "COMMANDLINE":
+            if source_of(context, name) == "COMMANDLINE":
                 options.typed.update(found)
             else:
                 options.defaults.update(found)
@@ -381,8 +381,7 @@ def check_typed(context: typer.Context, mode: str, *names: str) -> None:
         names: the parameters.
     """
     for each in context.command.params:
-        source = context.get_parameter_source(str(each.name))
-        if each.name in names and source is not None and source.name == "COMMANDLINE":
+        if each.name in names and source_of(context, str(each.name)) == "COMMANDLINE":
             named = each.opts[-1]
             if each.param_type_name != "option":
                 named = str(each.name).upper()

@@ -9,7 +9,7 @@ import math
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
@@ -31,6 +31,7 @@ from microagents.base.errors import InvalidUsage, in_own_words, read_failure, re
 from microagents.base.files import read_text
 from microagents.base.largest import MAX_COUNT, MAX_S, MAX_USD
 from microagents.base.plain_values import adapter_of, number_in
+from microagents.journal.requests import SetRun
 from microagents.models.prices import OwnPrice, read_prices
 from microagents.replies.reply_forms import Format, Reading
 from microagents.runs.fields import allowed_values, annotations_of
@@ -108,32 +109,35 @@ def _check_spec(value: Any) -> None:
     ModelSpec.parse(value)
 
 
+@contextmanager
+def _said_as(said: str) -> Iterator[None]:
+    """Let pydantic have a refusal, behind these words."""
+    try:
+        yield
+    except (InvalidUsage, TypeError) as error:
+        raise ValueError(f"{said}{error}") from None
+
+
 def _read_on_undecided(value: str) -> str:
     if value not in ("stop", "leader"):
-        try:
+        with _said_as("on_undecided is `stop`, `leader` or a model; "):
             _check_spec(value)
-        except InvalidUsage as error:
-            raise ValueError(f"on_undecided is `stop`, `leader` or a model; {error}") from None
     return value
 
 
 def _read_within(value: str) -> str:
     from microagents.models.http.spec_options import hours_in  # noqa: PLC0415 - a command's help needs no models
 
-    try:
+    with _said_as("batch_within: "):
         hours_in(value)
-    except InvalidUsage as error:
-        raise ValueError(f"batch_within: {error}") from None
     return value
 
 
 def _read_fallback(value: object) -> object:
     specs = [value] if isinstance(value, str) else value
     for spec in specs if isinstance(specs, list | tuple) else ():
-        try:
+        with _said_as("a fallback is the spec of a model; "):
             _check_spec(spec)
-        except (InvalidUsage, TypeError) as error:
-            raise ValueError(f"a fallback is the spec of a model; {error}") from None
     return specs
 
 
@@ -337,6 +341,15 @@ def option_of(name: str) -> str:
     if flag is None or flag.name is None:
         return f"--{name.replace('_', '-')}"
     return flag.name
+
+
+def word_of(name: str) -> str:
+    """Return the option of a keyword without dashes, as `ctl set` has it."""
+    return option_of(name).removeprefix("--")
+
+
+ADJUSTABLE = {word_of(name): name for name in SetRun.__struct_fields__}
+"""The settings that can be changed while a run is under way, by their options without dashes. Only `SetRun` names them."""
 
 
 def validated(model: type[T], subject: str, given: Mapping[str, Any], *, flag: str = "") -> T:

@@ -13,7 +13,7 @@ from microagents.base.printing import printable
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES, echo, json_text, say
 from microagents.journal.requests import Ask, SetRun
-from microagents.runs.settings import option_of
+from microagents.runs.settings import ADJUSTABLE
 
 if TYPE_CHECKING:
     from microagents.runs.inspection.control import RunStatus
@@ -26,7 +26,6 @@ DONE = {
     "cancel": "ends",
     "set": "is changed",
 }
-ADJUSTABLE = [option_of(name).removeprefix("--") for name in SetRun.__struct_fields__]
 
 
 def command(

@@ -227,7 +227,8 @@ class Batch:
         numbers = {state: ended.count(ENDED_AS.index(state)) for state in UNSOLVED}
         first = ""
         if unsolved:
-            first = f"; input {unsolved[0]}: {await self._reason(messenger, unsolved[0])}"
+            ending = await self._ending(messenger, unsolved[0])
+            first = f"; input {unsolved[0]}: {None if ending is None else ending.reason}"
         return outcome_of(self._total, account.inputs_done, numbers, first)
 
     async def _ending(self, messenger: RoleMessenger, number: int) -> InputEnding | None:
@@ -235,13 +236,6 @@ class Batch:
             return self._endings[number]
         recalled = await messenger.ask(Recall(path=str(number)))
         return recalled.ending
-
-    async def _reason(self, messenger: RoleMessenger, number: int) -> str | None:
-        """Return why an input did not complete."""
-        ending = await self._ending(messenger, number)
-        if ending is None:
-            return None
-        return ending.reason
 
 
 def outcome_of(total: int, done: int, unsolved: Mapping[Unsolved, int], first: str) -> tuple[RunOutcome, str | None]:

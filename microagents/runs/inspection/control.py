@@ -20,7 +20,7 @@ from microagents.journal.tables import LogRow
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, plan_of
 from microagents.runs.result import Result
-from microagents.runs.settings import Settings, option_of, read_value, validated
+from microagents.runs.settings import ADJUSTABLE, Settings, read_value, validated, word_of
 from microagents.runs.words.verdict import local_time
 
 VERBS: Mapping[str, Ask] = {
@@ -33,14 +33,6 @@ VERBS: Mapping[str, Ask] = {
 """What may be asked of a run without values, by the verb."""
 NOW: Mapping[str, Ask] = {"pause": PauseRun(now=True), "stop": EndRun(after="nothing")}
 """Requests that may cancel the calls in flight."""
-
-
-def _option_of(name: str) -> str:
-    return option_of(name).removeprefix("--")
-
-
-ADJUSTABLE = {_option_of(name): name for name in SetRun.__struct_fields__}
-"""The settings that can be changed while a run is under way, by their options without dashes. Only `SetRun` names them."""
 
 
 class Asked(NamedTuple):
@@ -144,7 +136,7 @@ def change_text(before: RunStatus, ask: SetRun) -> str:
         if each.refused is None and each.kind == "set":
             known |= msgspec.json.decode(each.payload)
     changes = [
-        f"{_option_of(name)} from {_limit_text(known[name])} to {_limit_text(value)}"
+        f"{word_of(name)} from {_limit_text(known[name])} to {_limit_text(value)}"
         for name, value in ask.changed.items()
     ]
     return ", ".join(changes)
@@ -172,7 +164,7 @@ def _check_lanes(plan: RunPlan) -> None:
 def _check_sharded(ask: SetRun, run_id: str) -> None:
     limits = [name for name in ask.changed if name.startswith("max_") or name == "concurrency"]
     if limits:
-        option = _option_of(limits[0])
+        option = word_of(limits[0])
         raise InvalidUsage(
             f"the shards of run {run_id} share --{option} from their beginning on; stop it, and go on with another one: microagents "
             f"resume {run_id} --{option} N"
@@ -187,11 +179,11 @@ def _check_limits(ask: SetRun, account: Account, run_id: str) -> None:
             continue
         if used is None:
             raise InvalidUsage(
-                f"the cost of run {run_id} is unknown, so {_option_of(name)}={value} cannot be kept; nothing was changed"
+                f"the cost of run {run_id} is unknown, so {word_of(name)}={value} cannot be kept; nothing was changed"
             )
         if name in spent and value < used:
             raise InvalidUsage(
-                f"{_option_of(name)}={value} is below the {used:g} that run {run_id} has used; nothing was changed; `microagents ctl "
+                f"{word_of(name)}={value} is below the {used:g} that run {run_id} has used; nothing was changed; `microagents ctl "
                 f"{run_id} stop` ends it"
             )
 

@@ -9,11 +9,10 @@ from microagents.elections.sample_batches import OPEN_STATES, BatchSums, SampleB
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
 from microagents.runs.words.money import Price
-from microagents.runs.words.verdict import counted
+from microagents.runs.words.verdict import clock, counted
 
 MAX_LISTED = 10
 """Number of batches that are listed."""
-HOUR_S, DAY_S = 3600.0, 86400.0
 
 
 def batches_text(account: Account, price: Price) -> str | None:
@@ -54,19 +53,9 @@ def batch_lines(reader: Reader, price: Price) -> list[str]:
 
 
 def _line(batch: SampleBatch, price: Price, now_s: float) -> str:
-    named = (
-        f"batch {batch.number}: {batch.state}, {counted(batch.lines, 'call')}, {age_text(now_s - batch.made_at)} old"
-    )
+    named = f"batch {batch.number}: {batch.state}, {counted(batch.lines, 'call')}, {clock(max(0.0, now_s - batch.made_at))} old"
     if batch.state in OPEN_STATES:
         return f"{named}, {batch.id or 'without a name so far'}"
     if batch.saved_usd is None:
         return named
     return f"{named}, saved {price(batch.saved_usd)}"
-
-
-def age_text(seconds: float) -> str:
-    """Write a duration in its largest unit."""
-    for name, unit_s in (("day", DAY_S), ("hour", HOUR_S), ("minute", 60.0)):
-        if seconds >= unit_s:
-            return counted(int(seconds // unit_s), name)
-    return counted(max(0, int(seconds)), "second")

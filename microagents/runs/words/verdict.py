@@ -196,10 +196,10 @@ def _standing_of(result: RunFacts) -> Standing:
             return Standing("wrong", wrong)
         return Standing("right", f"right: {done_text(result)}")
     waits = "; ".join([*_waiting_in(result.waiting_at), *decided_texts(result)])
-    limit = _LIMIT.match(reason or "")
+    limit, outcome = _LIMIT.match(reason or ""), outcome_text(result)
     if result.outcome == "running":
-        said = f"{outcome_text(result)}: {done}{_left_text(result)}{waits and f'; {waits}'}"
-    elif result.outcome == "undecided" or outcome_text(result) == "decided":
+        said = f"{outcome}: {done}{_left_text(result)}{waits and f'; {waits}'}"
+    elif result.outcome == "undecided" or outcome == "decided":
         said = waits or f"undecided: {reason}"
     elif limit is not None and not limit["unkept"]:
         said = f"stopped at its limit, {limit['option']} {limit['value']}, after {done}"
@@ -207,7 +207,7 @@ def _standing_of(result: RunFacts) -> Standing:
         said = f"{result.outcome} after {done}: {reason}"
     if wrong:
         return Standing("wrong", f"{wrong}; {said}")
-    if outcome_text(result) == "decided":
+    if outcome == "decided":
         return Standing("answered", said)
     return Standing(_KINDS.get(result.outcome, "stopped"), said)
 
