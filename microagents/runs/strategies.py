@@ -37,9 +37,15 @@ def model_pools(models: Models, strategies: Sequence[Strategy]) -> ModelPools:
         InvalidUsage: a pool is empty, a pool's role asks no model, a role of a strategy has no pool, or two objects have one spec.
     """
     objects: dict[str, ModelObject] = {}
+    by_role = models if isinstance(models, Mapping) else {"": models}
     pools = {}
-    for role, pool in _pools(models).items():
-        pools[role] = tuple([_spec(each, objects) for each in pool])
+    for role, given in by_role.items():
+        if not isinstance(role, str):
+            raise InvalidUsage(
+                f"{role!r:.100} in models names no role: a dict of models is by role, such as {{'solver': 'sim:o3-mini'}}"
+            )
+        pool = [given] if isinstance(given, str) or not isinstance(given, Sequence) else given
+        pools[role.lower()] = tuple([_spec(each, objects) for each in pool])
     if not (pools and all(pools.values())):
         raise InvalidUsage(f"{models!r} names no model, or a pool without one")
     drawing = [*dict.fromkeys(name for strategy in strategies for name in strategy.drawing())]
@@ -54,23 +60,6 @@ def model_pools(models: Models, strategies: Sequence[Strategy]) -> ModelPools:
             "--model SPEC, or the role '' in a dict"
         )
     return ModelPools({"": next(iter(pools.values())), **pools}, objects)
-
-
-def _pools(models: Models) -> dict[str, Sequence[OneModel]]:
-    if isinstance(models, Mapping):
-        for role in models:
-            if not isinstance(role, str):
-                raise InvalidUsage(
-                    f"{role!r:.100} in models names no role: a dict of models is by role, such as {{'solver': 'sim:o3-mini'}}"
-                )
-        return {role.lower(): _pool(pool) for role, pool in models.items()}
-    return {"": _pool(models)}
-
-
-def _pool(models: OneModel | Sequence[OneModel]) -> Sequence[OneModel]:
-    if isinstance(models, Sequence) and not isinstance(models, str):
-        return models
-    return [models]
 
 
 def _spec(model: OneModel, objects: dict[str, ModelObject]) -> str:
@@ -151,13 +140,10 @@ WHERE_SET = "it is set on the command line, in a MICROAGENTS_ variable or in a f
 
 def check_for_ray(given: Mapping[str, Any], runtime: str) -> None:
     """Refuse settings for Ray on another runtime, which would ignore them."""
-    address, lanes = given.get("address"), given.get("lanes")
-    reasons = (
-        (address is not None, f"the address {address!r} is a Ray cluster's"),
-        (lanes is not None, f"lanes={lanes!r} are engines on Ray"),
-    )
-    for is_given, reason in reasons:
-        if is_given and runtime != "ray":
+    reasons = {"address": "the address {!r} is a Ray cluster's", "lanes": "lanes={!r} are engines on Ray"}
+    for name, reason in reasons.items():
+        if given.get(name) is not None and runtime != "ray":
+            said = reason.format(given[name])
             raise InvalidUsage(
-                f"{reason}, but the runtime is {runtime!r}; add --runtime ray, or leave it out: {WHERE_SET}"
+                f"{said}, but the runtime is {runtime!r}; add --runtime ray, or leave it out: {WHERE_SET}"
             )

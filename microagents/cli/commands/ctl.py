@@ -9,7 +9,6 @@ from msgspec import structs
 
 from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage
-from microagents.base.printing import printable
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES, echo, json_text, say
 from microagents.journal.requests import Ask, SetRun
@@ -64,20 +63,15 @@ def command(
     if ask is None:
         _show(status_of(runs_dir, run), as_json=as_json)
         return
-    before = status_of(runs_dir, run) if isinstance(ask, SetRun) else None
     asked = ask_run(runs_dir, run, ask, why=" ".join(reason.split()))
     if asked.is_taken:
-        if before is None or not isinstance(ask, SetRun):
-            changed = ""
-        else:
-            changed = f": {change_text(before, ask)}"
-        say(f"run {run} {DONE[verb]}{changed}", err=as_json)
+        said = f"run {run} {DONE[verb]}"
+        if isinstance(ask, SetRun):
+            said += f": {change_text(asked.before, ask)}"
+        say(said, err=as_json)
     else:
         why = asked.status.result.reason
-        typer.echo(
-            printable(f"run {run} has not answered within 5 s; it takes the request as soon as it can ({why})"),
-            err=True,
-        )
+        say(f"run {run} has not answered within 5 s; it takes the request as soon as it can ({why})", err=True)
     if as_json:
         echo(json_text(asked.status.as_json()))
     raise typer.Exit(EXIT_CODES["completed" if asked.is_taken else "failed"])

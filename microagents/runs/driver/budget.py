@@ -25,18 +25,16 @@ class Budget:
 
     def spent_before(self, run_id: str) -> str | None:
         """Return the limit that the other runs have used up; None if this run may begin."""
-        left = self.left_for(run_id)
-        for name, (_, text) in _options(self._limits).items():
-            if (left[name] or 0) <= 0:
-                return text
-        return None
+        left, given = self.left_for(run_id), _limits_given(self._limits)
+        return next((text for name, text in given.items() if (left[name] or 0) <= 0), None)
 
     def reached(self, result: Result) -> str | None:
         """Return the limit over all runs that a run has stopped at; None for none."""
-        reason = (result.reason or "") if result.outcome == "stopped" else ""
-        options = _options(self._limits).values()
-        is_reached = " is reached" in reason
-        return next((text for option, text in options if is_reached and reason.startswith(f"{option} ")), None)
+        reason = result.reason or ""
+        if result.outcome != "stopped" or " is reached" not in reason:
+            return None
+        given = {option_of(name): text for name, text in _limits_given(self._limits).items()}
+        return given.get(reason.partition(" ")[0])
 
     def left_for(self, run_id: str) -> dict[str, float | None]:
         """Return the limits of one run."""
@@ -59,16 +57,17 @@ def stops_again(limits: Settings, ending: RunEnding | None) -> bool:
     """Whether a run was stopped by a limit that is still the same: then no call may be sent."""
     if ending is None or ending.outcome != "stopped":
         return False
-    reason = ending.reason or ""
-    options = _options(limits).values()
-    return any(reason.startswith(f"{text} is reached") for option, text in options if option != "--max-time")
+    given = _limits_given(limits)
+    given.pop("max_time_s", None)  # it is anew in each sitting
+    return any((ending.reason or "").startswith(f"{text} is reached") for text in given.values())
 
 
-def _options(limits: Settings) -> dict[str, tuple[str, str]]:
-    """Each limit as an option: its name, and with its value."""
-    found: dict[str, tuple[str, str]] = {}
+def _limits_given(limits: Settings) -> dict[str, str]:
+    """Write each limit as an option with its value, by its name."""
+    given: dict[str, str] = {}
     for name in LIMITS:
-        if (value := limits[name]) is not None:
-            option = option_of(name)
-            found[name] = option, f"{option} {value:g}" if isinstance(value, float) else f"{option} {value}"
-    return found
+        value = limits[name]
+        shown = f"{value:g}" if isinstance(value, float) else value
+        if value is not None:
+            given[name] = f"{option_of(name)} {shown}"
+    return given

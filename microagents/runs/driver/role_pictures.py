@@ -132,19 +132,16 @@ def _sent(graph: RoleGraph, sender: str) -> dict[str, list[str]]:
 
 def _places(graph: RoleGraph) -> dict[str, tuple[int, int]]:
     """The left upper corner of each box."""
-    columns = defaultdict[int, list[GraphRole]](list)
-    driver = [role for role in graph.roles if role.in_driver]
+    lines = defaultdict[int | None, list[str]](list)
     for role in graph.roles:
-        if not role.in_driver:
-            columns[role.distance].append(role)
-    rows = max(map(len, columns.values()))
-    places: dict[str, tuple[int, int]] = {}
-    for column, distance in enumerate(sorted(columns)):
-        top = (rows - len(columns[distance])) / 2
-        for row, role in enumerate(columns[distance]):
-            places[role.name] = MARGIN + column * ACROSS, 3 * MARGIN + round((row + top) * DOWN)
-    for number, role in enumerate(driver):
-        places[role.name] = MARGIN + number * ACROSS, 3 * MARGIN + rows * DOWN
+        lines[None if role.in_driver else role.distance].append(role.name)
+    driver = lines.pop(None, [])
+    rows = max(map(len, lines.values()))
+    places = {name: (MARGIN + number * ACROSS, 3 * MARGIN + rows * DOWN) for number, name in enumerate(driver)}
+    for column, names in enumerate(lines.values()):  # the roles stand in the order of their distances
+        top = (rows - len(names)) / 2
+        for row, name in enumerate(names):
+            places[name] = MARGIN + column * ACROSS, 3 * MARGIN + round((row + top) * DOWN)
     return places
 
 

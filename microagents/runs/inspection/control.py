@@ -40,6 +40,7 @@ class Asked(NamedTuple):
 
     is_taken: bool
     """False if it has not answered yet: it takes the request as soon as it can."""
+    before: RunStatus
     status: RunStatus
 
 
@@ -101,7 +102,7 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "") -> Asked:
         if isinstance(ask, SetRun):
             _check_limits(ask, before.result.account, run_id)
     is_taken = ask_live(journal, ask, why)
-    return Asked(is_taken=is_taken, status=status_of(runs_dir, run_id))
+    return Asked(is_taken, before, status_of(runs_dir, run_id))
 
 
 def setting_of(pairs: Sequence[tuple[str, str]]) -> SetRun:

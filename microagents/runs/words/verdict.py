@@ -102,11 +102,6 @@ class RunFacts(Struct, frozen=True, kw_only=True):
         return prices_of(self.models)
 
     @property
-    def most(self) -> tuple[float | None, int | None]:
-        """The limits of cost, in US dollars, and of tokens; None for none."""
-        return self.settings["max_cost_usd"], self.settings["max_tokens"]
-
-    @property
     def right(self) -> bool | None:
         """Whether the task's own code finds all right that it checked, decisions and results; None if it checked nothing."""
         account = self.account
@@ -175,7 +170,8 @@ def verdict_on(result: RunFacts) -> Standing:
 
 def above_limits_text(result: RunFacts) -> str:
     """Write the cost and the tokens of a run that are above its limits; empty if none is."""
-    account, (max_cost_usd, max_tokens) = result.account, result.most
+    account, settings = result.account, result.settings
+    max_cost_usd, max_tokens = settings["max_cost_usd"], settings["max_tokens"]
     tokens, above = account.input_tokens + account.output_tokens, []
     if max_cost_usd is not None and (account.cost_usd or 0.0) > max_cost_usd + ROUNDING_USD:
         above.append(f"${account.cost_usd:,.6f} spent, above --max-cost {max_cost_usd:g}")
