@@ -18,7 +18,7 @@ import msgspec
 import typer
 
 from microagents.base.errors import Interrupted, InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
-from microagents.base.foreign_text import json_escape
+from microagents.base.foreign_text import json_escape, visible
 from microagents.base.printing import printable, results
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "cut off": 3, "undecided": 4, "refused": 6, "interrupted": 130}
@@ -55,26 +55,12 @@ def log_to_stderr() -> None:
 
 def json_text(value: object) -> str:
     """A value as JSON without hidden characters: a terminal may act on them."""
-    encoded = msgspec.json.encode(value)
-    if encoded.isascii() and b"\x7f" not in encoded:
-        return encoded.decode()
-    return _escaped(encoded.decode())
-
-
-def _escaped(text: str) -> str:
-    encoding = getattr(results(), "encoding", None) or "utf-8"
-    plain = "".join(map(_shown, text))
+    text = visible(msgspec.json.encode(value).decode())
     try:
-        plain.encode(encoding)
+        text.encode(getattr(results(), "encoding", None) or "utf-8")
     except UnicodeEncodeError:  # a terminal that has ASCII only
-        return _NOT_PLAIN.sub(json_escape, plain)
-    return plain
-
-
-def _shown(character: str) -> str:
-    if character.isprintable():
-        return character
-    return _NOT_PLAIN.sub(json_escape, character)
+        return _NOT_PLAIN.sub(json_escape, text)
+    return text
 
 
 def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:

@@ -15,6 +15,7 @@ from microagents.runs.inspection.decision import InspectedDecision, RecordedRepl
 from microagents.runs.words.money import Price, prices_of
 from microagents.runs.words.verdict import decided_text, local_time
 
+CHECKED = {True: "right by the task's own oracle", False: "WRONG by the task's own oracle"}
 NOT_KEPT, CUT = "(text not kept)", "\n(the rest of the text is not kept)"
 
 
@@ -31,12 +32,11 @@ def print_decision(shown: InspectedDecision) -> None:
         parts.add(title, shown.user)
     for reply in shown.replies:
         _print_reply(parts, reply, shown, price)
-    checked = {None: "", True: ", right by the task's own oracle", False: ", WRONG by the task's own oracle"}[
-        shown.correct
-    ]
     ended = shown.outcome
     if shown.settled_by is not None:
         ended += f" (settled by {shown.settled_by})"
+    if shown.correct is not None:
+        ended += f", {CHECKED[shown.correct]}"
     lines = _votes(shown)
     if shown.probability is not None:
         lines = _likelihood(shown, lines)
@@ -46,7 +46,7 @@ def print_decision(shown: InspectedDecision) -> None:
     if is_predicted:
         paid = "predictions, paid as rollouts"
     paid += _cached_text(shown.cached)
-    parts.add(f"{ended}{checked}; {len(shown.replies)} {paid}", "", "\n".join(lines))
+    parts.add(f"{ended}; {len(shown.replies)} {paid}", "", "\n".join(lines))
     if shown.action is not None:
         print_calls(parts, shown.action.calls)
 
@@ -103,11 +103,15 @@ def _votes(shown: InspectedDecision) -> list[str]:
     if shown.cells:
         wrong = [f"wrong: {in_words(shown.wrong)} (right -> given)"]
         return cell_lines(shown.cells, shown.open_fields) + wrong * bool(shown.wrong)
-    named = [json_text(shown.behind(value)) for value, _ in shown.tally]
-    lines = [f"{count} x {value}" for value, (_, count) in zip(told_apart(named), shown.tally, strict=True)]
-    if not lines and shown.replies:
-        return ["no valid reply"]
-    return lines or [json_text(shown.value)]
+    if not shown.tally and not shown.replies:
+        return [json_text(shown.value)]
+    return tally_lines([(shown.behind(value), votes) for value, votes in shown.tally])
+
+
+def tally_lines(tally: Sequence[tuple[Any, int]]) -> list[str]:
+    """Write the votes for each reply, such that replies that look alike are told apart."""
+    named = told_apart([json_text(value) for value, _ in tally])
+    return [f"{votes} x {value}" for value, (_, votes) in zip(named, tally, strict=True)] or ["no valid reply"]
 
 
 def cell_lines(cells: Mapping[str, list[tuple[Any, int]]], open_fields: Sequence[str] = ()) -> list[str]:
@@ -133,12 +137,17 @@ def _likelihood(shown: InspectedDecision, votes: list[str]) -> list[str]:
 
 def _read(reply: RecordedReply, shown: InspectedDecision) -> str:
     if reply.flag is not None:
-        return ": ".join(filter(None, [f"RED FLAG {reply.flag}", reply.why]))
+        return flag_text(reply.flag, reply.why)
     if reply.agrees is False and shown.cells and isinstance(shown.value, dict):
         differing = [name for name, value in reply.vote.items() if value != shown.value.get(name)]
         return f"differs in {', '.join(differing)}"
     is_by_vote = shown.outcome != "climbed" and shown.settled_by is None
     return {None: "valid", True: "agrees", False: ("differs", "OUTVOTED")[is_by_vote]}[reply.agrees]
+
+
+def flag_text(flag: str, why: str | None) -> str:
+    """Write a red flag with the parser's reason."""
+    return ": ".join(filter(None, [f"RED FLAG {flag}", why]))
 
 
 def _left_to(shown: InspectedDecision) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from microagents.cli.reporting import json_text
+from microagents.cli.views.decision import CHECKED, flag_text, tally_lines
 from microagents.cli.views.parts import Sections
 from microagents.elections.election import OPEN_OUTCOMES
 from microagents.runs.words.money import prices_of
 from microagents.runs.words.verdict import counted
 from microagents.studies.preview import ShownReply, ShownStep
-
-CHECKED = {True: "right by the task's own oracle", False: "WRONG by the task's own oracle"}
 
 
 def print_question(shown: ShownStep) -> None:
@@ -39,7 +38,7 @@ def _ending(shown: ShownStep) -> tuple[str, str]:
     """Return the title of the vote, and its count."""
     if shown.reason is not None:
         return "stopped", shown.reason
-    lines = [f"{count} x {json_text(value)}" for value, count in shown.tally] or ["no valid reply"]
+    lines = tally_lines(shown.tally)
     checked = None
     if shown.leader_correct is not None:
         checked = CHECKED[shown.leader_correct]
@@ -58,7 +57,5 @@ def _read(reply: ShownReply) -> str:
     if not reply.counted:
         return "drawn, but not counted: the vote was over"
     if reply.flag:
-        if reply.why:
-            return f"RED FLAG {reply.flag}: {reply.why}"
-        return f"RED FLAG {reply.flag}"
+        return flag_text(reply.flag, reply.why)
     return f"vote {json_text(reply.vote)}"

@@ -171,19 +171,17 @@ def show_decision(run: str, path: str, runs_dir: Path, *, code: bool, as_json: b
 def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Struct | None, str | None]:
     """Return the tree of sub-problems to show, and a note for the user if a tree exists but cannot be shown."""
     experiment = reader.experiment
-    if experiment.draws_solution and experiment.listed and of_input is None:
-        hint = f"{experiment.inputs:,} inputs; name one to see the work on it: show {experiment.run_id} --input N"
-        if is_wanted:
-            raise InvalidUsage(f"run {experiment.run_id} has {hint}")
-        return None, f"it has {hint}"
     if is_wanted:
         return solution_of(reader, of_input or 0), None
+    if not experiment.draws_solution:
+        return None, None
+    if experiment.listed and of_input is None:
+        named = f"name one to see the work on it: show {experiment.run_id} --input N"
+        return None, f"it has {experiment.inputs:,} inputs; {named}"
     try:
-        if experiment.draws_solution:
-            return solution_of(reader, 0), None
+        return solution_of(reader, 0), None
     except InvalidUsage as error:  # no option asked for the tree, so the rest is shown without it
         return None, str(error)
-    return None, None
 
 
 def _climbs(reader: Reader, of_input: int | None) -> list[Climb] | None:
