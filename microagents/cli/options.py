@@ -200,6 +200,9 @@ RunName = Annotated[
         metavar="RUN", help="Name of the run; `microagents list` shows all runs.", autocompletion=complete_run
     ),
 ]
+AnyRun = Annotated[
+    str | None, typer.Argument(metavar="[RUN]", help="Name of the run. [default: all]", autocompletion=complete_run)
+]
 InputsFile = Annotated[
     str | None,
     typer.Option(

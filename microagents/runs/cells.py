@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
+from microagents.base.errors import MicroagentsError
 from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged
 from microagents.elections.promises import NEVER
 from microagents.journal.messages import InputEnding, Recalled
 from microagents.journal.reading import Reader
-from microagents.replies.reply import Reply
 from microagents.replies.reply_fields import unvoted_in
 from microagents.replies.turns import canonical
+from microagents.task import Task
 
 SHARED = "asks the same as input "
 """Beginning of the reason of a row that took the result of an earlier one; the number of that follows."""
@@ -52,15 +54,18 @@ class TrustColumns:
 
     Args:
         reader: its journal.
-        reply: the class of replies; None if it is not at hand.
+        kind: the class of the task; None if it is not at hand.
     """
 
-    def __init__(self, reader: Reader, reply: type[Reply] | None) -> None:
+    def __init__(self, reader: Reader, kind: type[Task] | None) -> None:
         self._reader = reader
         self._k = reader.experiment.recipe.deciding_votes or 1
         self._strategy = reader.experiment.recipe.strategy_options
         self._settled = reader.settled_at()
-        self._unvoted = () if reply is None else unvoted_in(reply)
+        self._unvoted: tuple[str, ...] = ()
+        with suppress(MicroagentsError):  # a damaged class
+            reply = None if kind is None else kind.reply_at("step/0")
+            self._unvoted = () if reply is None else unvoted_in(reply)
 
     def of(self, number: int, ending: InputEnding | None) -> dict[str, Any]:
         """Return ``FIELD_agreement`` for each field of the reply, ``samples``, ``settled_by``, and ``open``, its open fields."""

@@ -177,8 +177,7 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
             flagged = flagged_inputs(reader)
             at_hand = self._task_at_hand() if trust or not as_json else None
             kind = None if as_json else at_hand
-            reply = None if at_hand is None else at_hand.reply_at("step/0")
-            trusted = TrustColumns(reader, reply) if trust else None
+            trusted = TrustColumns(reader, at_hand) if trust else None
             following, names = next(endings, None), _own_names(reader)
             for number, given in enumerate(options):
                 ending = following if following is not None and following.input == number else None

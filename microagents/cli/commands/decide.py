@@ -8,15 +8,12 @@ from typing import Annotated
 import typer
 
 from microagents.base.errors import InvalidUsage
-from microagents.cli.options import RUNS, LabelIn, RunsDir, complete_run
+from microagents.cli.options import RUNS, AnyRun, LabelIn, RunsDir
 from microagents.cli.reporting import EXIT_CODES, say
 
 
 def command(
-    run: Annotated[
-        str | None,
-        typer.Argument(metavar="[RUN]", help="Name of the run. [default: all]", autocompletion=complete_run),
-    ] = None,
+    run: AnyRun = None,
     path: Annotated[
         str | None,
         typer.Argument(

@@ -14,12 +14,12 @@ from microagents.cli.options import (
     AsJson,
     Options,
     RunsDir,
+    StrategyName,
     StrategyOptions,
     Tools,
     WithCode,
     check_typed,
     complete_run,
-    complete_strategy,
     strategy_named,
     task_of,
     with_settings,
@@ -79,10 +79,7 @@ def command(
     ] = False,
     option: Options = [],  # noqa: B006 - typer copies it
     tool: Tools = [],  # noqa: B006
-    strategy: Annotated[
-        str | None,
-        typer.Option("--strategy", metavar="NAME", help="Strategy, as for `run`.", autocompletion=complete_strategy),
-    ] = None,
+    strategy: StrategyName = None,
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE.svg", help="Draw the graph into a file.")
     ] = None,

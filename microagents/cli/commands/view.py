@@ -12,15 +12,12 @@ import typer
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.cli.browsing import browse
 from microagents.cli.commands.serve import MAX_PORT
-from microagents.cli.options import RUNS, RunsDir, WithCode, complete_run
+from microagents.cli.options import RUNS, AnyRun, RunsDir, WithCode
 from microagents.cli.reporting import echo
 
 
 def command(
-    run: Annotated[
-        str | None,
-        typer.Argument(metavar="[RUN]", help="Name of the run. [default: a list of all]", autocompletion=complete_run),
-    ] = None,
+    run: AnyRun = None,
     output: Annotated[
         Path | None,
         typer.Option(

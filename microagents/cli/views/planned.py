@@ -100,7 +100,7 @@ def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator
 def _by_rates(shown: Sequence[PlannedRun]) -> Columns:
     """Lay out runs by given rates, which have no interval."""
     rows = [["", "strategy", "chance", "calls"]]
-    rows += [[_mark(run), _named(run), f"{run.chance.share:.6f}", f"{run.calls:,.0f}"] for run in shown]
+    rows += [["*" * run.is_best, _named(run), f"{run.chance.share:.6f}", f"{run.calls:,.0f}"] for run in shown]
     return Columns(rows, to_the_left=(0, 1))
 
 
@@ -116,7 +116,7 @@ def _measured(found: PlannedRuns, shown: Sequence[PlannedRun], letters: dict[str
             time = clock(run.duration_s)
         calls = figure(run.calls, digits)
         cells = [_pool(run.models, letters), _named(run), independent, chance, calls, money(run.cost_usd), time]
-        rows.append([_mark(run), *cells])
+        rows.append(["*" * run.is_best, *cells])
     if not letters:
         rows = [[mark, *cells] for mark, _, *cells in rows]
     return Columns(rows, to_the_left=(0, 1, 2)[: 2 + bool(letters)], least=("if independent", "time", "calls"))
@@ -124,10 +124,6 @@ def _measured(found: PlannedRuns, shown: Sequence[PlannedRun], letters: dict[str
 
 def _pool(names: Sequence[str], letters: dict[str, str]) -> str:
     return " + ".join(letters.get(name, name) for name in names)
-
-
-def _mark(run: PlannedRun) -> str:
-    return "*" * run.is_best
 
 
 def _shown(found: PlannedRuns) -> Sequence[PlannedRun]:

@@ -78,7 +78,7 @@ def laid_out(columns: Columns, left_out: Container[str] = ()) -> Table:
     for number, cells in enumerate(zip_longest(*columns.rows, fillvalue="")):
         if cells[0] in left_out:
             continue
-        kept.append(list(map(_text, cells)))
+        kept.append([Text(printable(cell)) for cell in cells])
         widest = max(map(cell_len, cells))
         if number in columns.to_the_left:
             laid.add_column(overflow="fold", min_width=min(widest, LEAST_TEXT))
@@ -94,10 +94,6 @@ def figure(number: float | None, form: str = ",") -> str:
     if number is None:
         return "-"
     return f"{number:{form}}"
-
-
-def _text(cell: str) -> Text:
-    return Text(printable(cell))
 
 
 def closing_notes(recorded_at: str | None, reason: str | None, kept: str) -> Iterator[str]:

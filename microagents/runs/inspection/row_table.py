@@ -78,7 +78,7 @@ def table_rows(reader: Reader, numbers: Sequence[int]) -> list[ShownRow]:
     experiment.check_there(numbers)
     if not is_table(reader):
         raise InvalidUsage(f"the inputs of run {experiment.run_id} are no rows")
-    trusted, waiting, persons = _trusted(reader), reader.undecided(), reader.persons()
+    trusted, waiting, persons = TrustColumns(reader, kind_of(reader)), reader.undecided(), reader.persons()
     judge = kind_of(reader) if reader.account().errors else None
     rows = []
     for number, options, ending in reader.inputs(numbers):
@@ -112,7 +112,7 @@ def _fields_of_person(votes: RowVotes, reply: dict[str, Any]) -> list[str]:
 
 def row_agreements(reader: Reader) -> bytes:
     """For all inputs the least agreement of a field, from 0 to 1, then a 1 for each with a red flag: floats of 4 bytes."""
-    inputs, trusted = reader.experiment.inputs, _trusted(reader)
+    inputs, trusted = reader.experiment.inputs, TrustColumns(reader, kind_of(reader))
     least, flagged = array("f", [NO_VOTES]) * inputs, array("f", bytes(4 * inputs))
     for number, decision in reader.row_elections():
         if not 0 <= number < inputs:
@@ -166,10 +166,3 @@ def _faults(kind: type[Task] | None, number: int, options: dict[str, Any], resul
         return {}
     names = {field.name: field.encode_name for field in fields_of(task.reply_type())}
     return {"is_wrong": True, "right": {names[name]: msgspec.json.decode(right) for name, right, _ in verdict.wrong}}
-
-
-def _trusted(reader: Reader) -> TrustColumns:
-    kind, reply = kind_of(reader), None
-    with suppress(MicroagentsError):  # a damaged class
-        reply = None if kind is None else kind.reply_at("step/0")
-    return TrustColumns(reader, reply)

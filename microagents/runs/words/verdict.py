@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -31,13 +31,24 @@ MEASURING = "Measuring"
 """Strategy of the runs of a measurement or a try, whose report says how many replies are right."""
 
 
+class _Check(NamedTuple):
+    """Check of a work by code."""
+
+    by: str
+    """The code."""
+    fault: str
+    """Its word for a fault."""
+    judged: str
+    """The thing that it judges."""
+
+
 _CHECKS = {
-    "step": ("the task's own oracle", "WRONG"),
-    "problem": ("the task's own check", "WRONG"),
-    "action": ("the task's own check", "WRONG"),
-    "subtask": ("the checks of the brief", "FAILED"),
+    "step": _Check("the task's own oracle", "WRONG", "step"),
+    "problem": _Check("the task's own check", "WRONG", "answer"),
+    "action": _Check("the task's own check", "WRONG", "result"),
+    "subtask": _Check("the checks of the brief", "FAILED", "text"),
 }
-"""What code checks of a work, by its unit, and the word for a check that finds a fault. A chain has an oracle."""
+"""Checks of a work by its unit. A chain has an oracle."""
 
 
 _AMOUNT = r"[\d,]{1,20}(?:\.\d{1,9})?"
@@ -250,21 +261,16 @@ def wrong_text(result: RunFacts) -> str:
         if result.right is False:
             return "the result is WRONG by the task's own check"
         return ""
-    by, wrong = _check(result)
-    what = _judged_unit(result)
-    return f"{account.errors:,} of {counted(account.checked, what)} {wrong}{_first_wrong(result)} (by {by})"
+    check = _check(result)
+    of = counted(account.checked, check.judged)
+    return f"{account.errors:,} of {of} {check.fault}{_first_wrong(result)} (by {check.by})"
 
 
-def _check(result: RunFacts) -> tuple[str, str]:
-    """Name the code that judges a run, and its word for a fault."""
-    by, wrong = _CHECKS.get(result.unit, _CHECKS["step"])
+def _check(result: RunFacts) -> _Check:
+    check = _CHECKS.get(result.unit, _CHECKS["step"])
     if result.by_gold:
-        by = "its gold columns"
-    return by, wrong
-
-
-def _judged_unit(result: RunFacts) -> str:
-    return {"step": "step", "subtask": "text", "action": "result"}.get(result.unit, "answer")
+        return check._replace(by="its gold columns")
+    return check
 
 
 def _first_wrong(result: RunFacts) -> str:
@@ -364,7 +370,7 @@ def _share_checked(result: RunFacts) -> str:
         if account.decided:
             return f"{checked:,} of them"
         return counted(checked, "reply", "replies")
-    what = _judged_unit(result)
+    what = _check(result).judged
     if checked == 1:
         return f"only the final {what}"
     return f"only {checked:,} final {what}s"
@@ -392,8 +398,7 @@ def done_text(result: RunFacts) -> str:
     """Write the progress of a run, and how much of it the task's own code has checked."""
     done = progress_text(result)
     if result.account.checked:
-        by, _ = _check(result)
-        return f"{done}, {_share_checked(result)} checked by {by}"
+        return f"{done}, {_share_checked(result)} checked by {_check(result).by}"
     if result.right is None:
         return f"{done}, not checked"
     return f"{done}, checked by its result"
