@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Hashable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from random import Random
-from types import NoneType
-from typing import Any, ClassVar, Generic, Self, cast, get_args, get_type_hints
+from types import GenericAlias, NoneType
+from typing import Any, ClassVar, Generic, Self, cast, get_args, get_type_hints, is_typeddict
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypeVar
 
 from microagents.base.errors import InvalidDefinition, TaskFailed
-from microagents.base.plain_values import read_as
+from microagents.base.plain_values import read_as, read_by_pydantic, write_value
 from microagents.base.user_code import called, called_aside, mistyped
 from microagents.replies.chat import Prompt, Sampling
 from microagents.replies.data_prompts import prompt_of
@@ -429,9 +429,14 @@ def chain_types(task: type[ChainTask[Any, Any]]) -> tuple[type[Struct], type[Rep
 
 
 def state_class(task: type[ChainTask[Any, Any]]) -> type:
-    """Return the class of which the states of a task are instances; ``object`` for ``list[int]``, a union, or ``Any``."""
+    """Return the class of which the states of a task are instances: ``list`` for ``list[int]``; ``object`` for a union, or ``Any``.
+
+    So it is for a typed dict, which has no instances, and for ``float``, of which whole numbers are values.
+    """
     named: Any = chain_types(task)[0]
-    if isinstance(named, type) and named is not Any:
+    if isinstance(named, GenericAlias):
+        named = named.__origin__
+    if isinstance(named, type) and named not in {Any, float} and not is_typeddict(named):
         return named
     return object
 
@@ -486,12 +491,11 @@ def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | No
 def _flag_of_steps(task: Task, reply: Rollout, state: bytes, *, at: str) -> str | None:
     """Ask for the red flag of each of several steps, in the state that the steps before it lead to."""
     assert isinstance(task, ChainTask)
-    reached: Any
-    reached, encode = _state_decoder(type(task)).decode(state), msgspec.json.encode
+    reached: Any = _state_decoder(type(task)).decode(state)
     for step in reply.steps:
         if called(task.done, reached, gives=bool, at=at):  # steps behind the end are taken by nobody
             return None
-        if (flag := flag_of(task, step, encode(reached), at=at)) is not None:
+        if (flag := flag_of(task, step, msgspec.json.encode(reached, enc_hook=write_value), at=at)) is not None:
             return flag
         reached = called(task.advance, reached, step, at=at)
     return None
@@ -534,7 +538,7 @@ def _takes_state(kind: type[ChainTask[Any, Any]]) -> bool:
 
 @lru_cache(maxsize=256)
 def _state_decoder(kind: type[ChainTask[Any, Any]]) -> msgspec.json.Decoder[Struct]:
-    return msgspec.json.Decoder(chain_types(kind)[0])
+    return msgspec.json.Decoder(chain_types(kind)[0], dec_hook=read_by_pydantic)
 
 
 def types_named(task: type[Task], base: type[Task], example: str) -> list[Any]:

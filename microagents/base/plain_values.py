@@ -81,15 +81,15 @@ def in_python(value: Any) -> Any:
     return value
 
 
-def table_in_python(value: object) -> Any:
-    """Return a number, an array or a table as a value of Python, for an encoder that does not know its class.
+def write_value(value: object) -> Any:
+    """Write an instance of a class of pydantic's, or a number or an array of numpy, as JSON-like values that are read back.
 
     Raises:
-        TypeError: it is none.
+        ValueError: pydantic does not know its class.
     """
-    if not is_table(value):
-        raise TypeError(f"objects of type {type(value).__qualname__} cannot be written")
-    return _known(value)
+    if is_table(value):
+        return in_python(value)
+    return to_jsonable_python(value, by_alias=True, round_trip=True)
 
 
 def number_in(text: str) -> float | str:

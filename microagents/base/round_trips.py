@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from microagents.base.errors import InvalidDefinition
-from microagents.base.plain_values import field_names, in_python, table_in_python
+from microagents.base.plain_values import field_names, in_python, read_by_pydantic, write_value
 from microagents.base.user_code import shown
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class RoundTrip(Generic[T]):
     def __init__(self, kind: Any, name: str) -> None:
         self._name = name
         order: Literal["deterministic"] | None = "deterministic" if _has_sets(kind) else None
-        self.encode = msgspec.json.Encoder(order=order, enc_hook=table_in_python).encode
+        self.encode = msgspec.json.Encoder(order=order, enc_hook=write_value).encode
         """Write a value: dicts in their order, since code may depend on it. Beside sets, which have none, all is sorted."""
         self._decode: Callable[[bytes], T] = _decoder(kind)
 
@@ -146,7 +146,7 @@ def _has_sets(kind: Any) -> bool:
 
 def _decoder(kind: Any) -> Callable[[bytes], Any]:
     try:
-        return msgspec.json.Decoder(kind).decode
+        return msgspec.json.Decoder(kind, dec_hook=read_by_pydantic).decode
     except TypeError as error:
         name = getattr(kind, "__qualname__", repr(kind))
         raise InvalidDefinition(

@@ -44,6 +44,12 @@ class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
         for name, value in (("user", self.user), ("system", self.system)):
             if not isinstance(value, str):
                 raise TypeError(f"the {name} part of a Prompt must be a text, not {value!r:.100}")
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise TypeError(
+                    f"the {name} part of a Prompt has half of a character, which no model can read"
+                ) from None
             structs.force_setattr(self, name, in_python(value))
         given: object = self.static_chars
         if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= len(self.user):

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from microagents.base.errors import InvalidDefinition
 from microagents.base.messages import make_on_demand
-from microagents.base.plain_values import field_names, values_of
+from microagents.base.plain_values import field_names, values_of, write_value
 from microagents.replies import pydantic_types
 from microagents.replies.reply import Reply
 from microagents.replies.reply_fields import Unvoted
@@ -36,7 +36,7 @@ class ModelReply(Reply, frozen=True):
         """Return the instance of the model."""
         given = values_of(self).items()
         found = {name: value for name, value in given if value is not UNSET}
-        value: BaseModel = pydantic_types.read(self.__stands_for__, pydantic_types.write(found))
+        value: BaseModel = pydantic_types.read(self.__stands_for__, write_value(found))
         return value
 
     @classmethod

@@ -8,11 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from pydantic import PydanticUserError, ValidationError
-from pydantic_core import to_jsonable_python
 
 from microagents.base.errors import TaskFailed, in_own_words
 from microagents.base.messages import address_of
-from microagents.base.plain_values import WithNumbers, adapter_of, in_python, is_table, read_by_pydantic
+from microagents.base.plain_values import WithNumbers, adapter_of, read_by_pydantic, write_value
 
 MAX_FAULTS = 3
 """Number of faults in one value that are named."""
@@ -35,7 +34,7 @@ def read(kind: type, found: object) -> Any:
         raise ValueError("; ".join(faults[:MAX_FAULTS])) from None
     again = None
     with suppress(ValidationError):
-        again = read_by_pydantic(kind, write(value), strict=True)
+        again = read_by_pydantic(kind, write_value(value), strict=True)
     if again != value:
         raise TaskFailed(
             kind.__qualname__,
@@ -43,13 +42,6 @@ def read(kind: type, found: object) -> Any:
             "a value that is written and read again",
         )
     return value
-
-
-def write(value: object) -> Any:
-    """Write an instance, or a number or an array of numpy, as JSON-like values that are read back."""
-    if is_table(value):
-        return in_python(value)
-    return to_jsonable_python(value, by_alias=True, round_trip=True)
 
 
 @lru_cache(maxsize=256)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import inspect as types
 
 from microagents.base.errors import InvalidDefinition
-from microagents.base.plain_values import number_in
+from microagents.base.plain_values import number_in, write_value
 from microagents.replies import pydantic_types
 from microagents.replies.json_forms import form_of
 from microagents.replies.reply import A, Reply
@@ -132,7 +132,7 @@ def schema(reply: type[Reply]) -> dict[str, Any]:
     return {**found, "$defs": definitions}
 
 
-_WRITER = msgspec.json.Encoder(decimal_format="number", enc_hook=pydantic_types.write)  # a prompt asks for a number
+_WRITER = msgspec.json.Encoder(decimal_format="number", enc_hook=write_value)  # a prompt asks for a number
 
 
 def write(reply: Reply, form: Format = "lines") -> str:
@@ -160,5 +160,5 @@ def _exact_number(text: str) -> float | Decimal:
     return found
 
 
-encode_reply = msgspec.json.Encoder(enc_hook=pydantic_types.write).encode
+encode_reply = msgspec.json.Encoder(enc_hook=write_value).encode
 """Encode a reply as the JSON of a ballot."""

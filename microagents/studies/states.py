@@ -11,6 +11,7 @@ from msgspec import Struct
 from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
+from microagents.base.plain_values import read_by_pydantic
 from microagents.base.user_code import called
 from microagents.journal.sharded import reader_of
 from microagents.runs.inspection.rebuilding import decided_steps
@@ -58,7 +59,9 @@ def has_oracle(task: Task, states: States) -> bool:
     """Whether code knows the right reply in the first of the states."""
     if not isinstance(task, ChainTask):
         return False
-    state = msgspec.json.decode(msgspec.json.encode(states.given[0].state), type=chain_types(type(task))[0])
+    state = msgspec.json.decode(
+        msgspec.json.encode(states.given[0].state), type=chain_types(type(task))[0], dec_hook=read_by_pydantic
+    )
     return called(task.oracle, state) is not None
 
 

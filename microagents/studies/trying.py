@@ -16,6 +16,7 @@ from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage, MicroagentsError, Stopped
 from microagents.base.messages import address_of
+from microagents.base.plain_values import write_value
 from microagents.base.user_code import called
 from microagents.models.capabilities import UNKNOWN, capabilities_of
 from microagents.models.http.provider import HttpModel
@@ -251,7 +252,7 @@ async def _tried(
     )
     chosen: dict[str, Any] = {"steps": steps, "draws": FIRST if steps == KNOWN_STEPS else None}
     if isinstance(task, ChainTask) and called(task.oracle, called(task.start)) is None:
-        state = GivenState(number=0, state=msgspec.to_builtins(called(task.start)))
+        state = GivenState(number=0, state=msgspec.to_builtins(called(task.start), enc_hook=write_value))
         chosen = {"draws": FIRST * steps, "states": States(source="the start", given=(state,))}
     run_id = f"try-{TASKS.name_of(address_of(type(first))).lower()}-{short_digest(identity)}"
     try:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors.role import G, T
-from microagents.base.errors import InvalidDefinition
+from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.base.messages import Message, R, Request, address_of, reply_type
 from microagents.base.round_trips import NotGivenBack, RoundTrip
 from microagents.elections.election import Ballot, Decision, ElectionId, Flagged, Question, Verdict
@@ -320,7 +320,15 @@ class Work(Elections[T, G]):
             listener(note)
 
     def progress(self, done: int, total: int | None = None) -> None:
-        """Report the number of done steps; ``total`` is None while it is unknown."""
+        """Report the number of done steps; ``total`` is None while it is unknown.
+
+        Raises:
+            InvalidUsage: one is not a whole number from 0 on.
+        """
+        given: Any
+        for given in (done, total or 0):
+            if not isinstance(given, int) or given < 0:
+                raise InvalidUsage(f"progress() takes whole numbers of steps from 0 on, not {given!r:.100}")
         self._progress = done, total
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._progress_sent_s + PROGRESS_EVERY_S:

@@ -12,6 +12,7 @@ from msgspec import Raw, Struct, structs
 from microagents.actors.role import Context, G, Messenger, Role, T
 from microagents.base.errors import InvalidDefinition, InvalidUsage, JournalMismatch, TaskFailed
 from microagents.base.messages import Message, address_of, resolve
+from microagents.base.plain_values import write_value
 from microagents.base.user_code import shown
 from microagents.elections.count import Count
 from microagents.elections.election import (
@@ -467,7 +468,7 @@ def no_verdict(election: ElectionId) -> InvalidDefinition:
     )
 
 
-encode_state = msgspec.json.Encoder(order="deterministic").encode
+encode_state = msgspec.json.Encoder(order="deterministic", enc_hook=write_value).encode
 """Encode a state for the digest of a question and for the journal."""
 
 

@@ -19,6 +19,7 @@ from microagents import (
     DurableRequest,
     DurableRole,
     FirstToAheadBy,
+    InvalidUsage,
     Prompt,
     Reply,
     Request,
@@ -331,6 +332,21 @@ def test_a_durable_role_has_no_place_beside_that_of_its_request(runtime: Literal
         RoleFailed, match="the path 'chosen' does not lie below that of its request, 'a'; name it a/chosen"
     ):
         run_sync(Stops(places=(("a", 1), ("b", 2))), **options)
+
+
+class BackwardsConductor(Conductor[Stops, "Backwards"]):
+    async def conduct(self, work: Work[Stops, Backwards]) -> object:
+        work.progress(0, work.task.places[0][1])
+        return 0
+
+
+class Backwards(Strategy):
+    solves, conductor = (Stops,), BackwardsConductor
+
+
+def test_progress_that_no_journal_could_hold_is_refused_where_it_is_reported() -> None:
+    with pytest.raises(InvalidUsage, match=r"progress\(\) takes whole numbers of steps from 0 on, not -1"):
+        run_sync(Stops(places=(("stop", -1),)), models="sim:perfect", strategy=Backwards(), runs_dir=None)
 
 
 def test_the_memory_of_paths_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

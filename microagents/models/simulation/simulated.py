@@ -35,7 +35,7 @@ from microagents.replies.masses import LawOfMass, Mass, digest_of_text
 from microagents.replies.reply import Reply
 from microagents.replies.reply_forms import Reading, system_with_instructions, write
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout
-from microagents.task import ChainTask, Task, chain_types
+from microagents.task import ChainTask, Task, state_class
 
 RAMBLING_ERROR = 0.1
 """Error rate of replies that exceed the length limit (MAKER, figure 9a), and of each step of such a rollout."""
@@ -293,9 +293,7 @@ class SimulatedModel(Model):
         It ends at the horizon, after the last step of the task, or when the task's code fails, as it may in an impossible state.
         """
         task = self._chain(call)
-        kind: Any
-        kind, reply = chain_types(type(task))
-        state_type = kind if isinstance(kind, type) else object
+        state_type, reply = state_class(type(task)), task.reply_type()
         state, random, steps = called(task.state_in, prompt, gives=state_type), Random(chance.number), list[Reply]()  # noqa: S311 - seeded
         while len(steps) < rollout.horizon:
             try:

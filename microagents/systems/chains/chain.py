@@ -95,6 +95,8 @@ class Chain:
         """Rollouts that later steps may count as well, by the number of their first step and their place."""
         self.total: int | None = called(self.task.steps, gives=(int, NoneType))
         """Number of steps; None if it is unknown."""
+        if self.total is not None and self.total < 0:
+            raise mistyped(self.task.steps, self.total, "a whole number from 0 on or None")
         self.state_type, self.reply_type = chain_types(type(work.task))[0], work.task.reply_type()
         self._most_steps: int | None = None
         """Number of steps at which the chain counts as endless; None if its own number is unknown."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import pytest
+from pydantic import BaseModel
 
 from microagents import ChainTask, MicroagentsError, Prompt, Reply, Result, resume, run
+from microagents.base.errors import TaskFailed
 from microagents.journal.reading import Reader
 from microagents.systems import Maker
 
@@ -167,3 +170,96 @@ async def test_a_guess_that_equals_the_decision_without_being_the_same_leads_to_
         for speculate in (True, False)
     ]
     assert values[0] == values[1]
+
+
+class Held(TypedDict):
+    """A state as a typed dict."""
+
+    number: int
+
+
+class Page(BaseModel):
+    """A state as a model of pydantic, within which is another."""
+
+    number: int
+    before: Page | None = None
+
+
+def grown(kind: Any, before: Any) -> Any:
+    """Make a state of a class from the one before."""
+    if kind is Page:
+        return Page(number=before.number + 1, before=before)
+    if kind is Held:
+        return Held(number=before["number"] + 1)
+    if kind is float:
+        return int(before + 1)
+    return kind.__origin__([*before, len(before)])
+
+
+FIRST = {Page: Page(number=0), Held: Held(number=0), float: 0, deque[int]: deque[int](), list[int]: list[int]()}
+
+
+@pytest.mark.parametrize("kind", FIRST)
+async def test_a_state_is_of_any_class_that_json_or_pydantic_writes_and_a_resumed_chain_goes_on_in_it(
+    tmp_path: Path, kind: Any
+) -> None:
+    states = [FIRST[kind]]
+    for _ in range(STEPS):
+        states.append(grown(kind, states[-1]))
+
+    class Growing(ChainTask[kind, Go]):
+        def start(self) -> Any:
+            return FIRST[kind]
+
+        def done(self, state: Any) -> bool:
+            return bool(state == states[-1])
+
+        def prompt(self, state: Any) -> Prompt:
+            return Prompt(user=f"step {states.index(state)}")
+
+        def flag(self, state: Any, reply: Go) -> str | None:
+            return None if states.index(state) == reply.number else "elsewhere"
+
+        def advance(self, state: Any, reply: Go) -> Any:  # noqa: ARG002 - the reply is its number
+            return grown(kind, state)
+
+        def expert(self, prompt: Prompt, reply: type[Reply]) -> Go:  # noqa: ARG002 - as above
+            return Go(number=int(prompt.user.split()[1]))
+
+    stopped = await walk(Growing(), tmp_path, max_calls=2)
+    assert stopped.outcome == "stopped"
+    assert (await walk(Growing(), tmp_path, max_calls=STEPS)).value == states[-1]
+
+
+@pytest.mark.parametrize(
+    ("method", "gives", "said"),
+    [
+        ("advance", None, r"Path5\.advance must give a list, not None at step 0 "),
+        ("steps", -1, r"Path5\.steps must give a whole number from 0 on or None, not -1 "),
+        ("prompt", "\ud800", "the user part of a Prompt has half of a character, which no model can read"),
+    ],
+)
+async def test_a_value_that_a_chain_cannot_use_is_laid_to_the_method_that_gave_it(
+    tmp_path: Path, method: str, gives: Any, said: str
+) -> None:
+    class Path5(ChainTask[list[int], Go]):
+        def start(self) -> list[int]:
+            return []
+
+        def done(self, state: list[int]) -> bool:
+            return len(state) == STEPS
+
+        def prompt(self, state: list[int]) -> Prompt:
+            return Prompt(user=f"step {len(state)}{gives if method == 'prompt' else ''}")
+
+        def steps(self) -> int | None:
+            return gives if method == "steps" else None
+
+        def advance(self, state: list[int], reply: Go) -> list[int]:  # noqa: ARG002 - as above
+            return gives if method == "advance" else [*state, 0]
+
+        def expert(self, prompt: Prompt, reply: type[Reply]) -> Go:  # noqa: ARG002 - as above
+            return Go(number=int(prompt.user.split()[1]))
+
+    with pytest.raises(TaskFailed, match=said):
+        await walk(Path5(), tmp_path)
