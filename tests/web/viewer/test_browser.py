@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -86,6 +87,7 @@ def served(port: int = 0) -> Iterator[str]:
 def visit(browser: Any) -> Iterator[Callable[..., Any]]:
     """Opens a page. Whatever a script of a text would do fails the test, and so does a request to another host or an error."""
     troubles: list[str] = []
+    pages: list[Any] = []
     with ExitStack() as stack:
 
         def opened(address: str, width: int = 1280, **given: Any) -> Any:
@@ -96,9 +98,13 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
             page.on("pageerror", lambda error: troubles.append(str(error)))
             page.on("request", lambda one: troubles.append(one.url) if not one.url.startswith(OWN) else None)
             page.goto(address)
+            pages.append(page)
             return page
 
         yield opened
+        for page in pages:  # pytest prints it if the test failed
+            seen = page.locator("body").inner_text()
+            sys.stdout.write(f"{page.url}\n{seen[:2000]}\n")
     assert troubles == []
 
 
@@ -429,6 +435,22 @@ def test_a_hundred_items_wait_in_a_queue_that_keys_go_through(visit: Callable[..
         {"approved": True, "text": ""},
         {"approved": False, "text": "too dear"},
     ]
+
+
+def test_a_list_that_arrives_after_it_was_left_replaces_no_other_page(visit: Callable[..., Any]) -> None:
+    started("run", "drift", "--model", "sim:perfect", "--run-id", "r")
+    with served() as url:
+        page = visit(f"{url}/run/r")
+        page.wait_for_selector("text=Roles and messages")
+        held: list[Any] = []
+        page.route("**/api/runs", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks the function
+        page.keyboard.press("l")
+        page.wait_for_timeout(100)
+        page.keyboard.press("w")
+        page.wait_for_selector("text=Nothing waits for a person")
+        held[0].fulfill(json=[])
+        page.wait_for_timeout(100)
+        assert page.locator("h1").inner_text() == "What waits for you"
 
 
 def test_the_desk_of_the_guide_is_answered_in_the_page_after_a_restart(visit: Callable[..., Any]) -> None:

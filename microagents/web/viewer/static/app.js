@@ -29,8 +29,8 @@ function show(title, ...content) {
 
 const COLUMNS = [["run", null, "run_id"], ["how it stands", "text", "outcome"], ["task", null, "task"], ["began", null, "created_at"], ["done", "number", "steps"], ["calls", "number", "calls"], ["cost", "number", "cost_usd"]];
 
-async function listPage() {
-  const runs = await api("/api/runs"), query = new URLSearchParams(location.search), chosen = new Set();
+async function listPage(signal) {
+  const runs = await api("/api/runs", { signal }), query = new URLSearchParams(location.search), chosen = new Set();
   const filter = h("input", { type: "search", "aria-label": "Filter the runs", placeholder: "Filter", value: query.get("filter") ?? "" });
   const compare = h("button", { type: "button", disabled: true, onclick: () => go(`/compare?a=${[...chosen].map(encodeURIComponent).join("&b=")}`) }, "Compare two");
   const host = h("div");
@@ -329,7 +329,7 @@ async function route() {
     if (kind === "compare") await comparePage(signal);
     else if (kind === "waiting") await waitingPage(signal);
     else if (kind === "judge") await judgePage(show, signal);
-    else if (kind !== "run") await listPage();
+    else if (kind !== "run") await listPage(signal);
     else {
       nav.append(h("a", { href: runUrl(run) }, said(run)));
       if (at === "at") {
