@@ -124,7 +124,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def has_form(self) -> bool:
         """Whether it gives the text of the reply a form in JSON."""
-        return b'"json_' in bytes(self.fields.get(self.wire.form, NULL))
+        return any(b'"json' in bytes(self.fields.get(name, NULL)) for name in self.wire.forms)
 
     @property
     def wants_usage(self) -> bool:
@@ -189,7 +189,8 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         if self.wire is RESPONSES or "store" in fields:
             fields["store"] = False
         if self.wire is CHAT and self.streams:
-            fields["stream_options"] = {"include_usage": True}
+            options = msgspec.json.decode(self.fields.get("stream_options", NULL))
+            fields["stream_options"] = {**(options or {}), "include_usage": True}
         if ceiling is not None:
             for name in self.caps or self.wire.caps[:1]:
                 fields[name] = self.cap(ceiling)

@@ -22,6 +22,8 @@ EXTRAS = "microagents"
 """Name of the object beside the counts of a usage."""
 Fields = Mapping[str, Any]
 """The fields of an object, as bytes unless they are set."""
+_WHOLE = ("response", "message")
+"""Fields of events that have the whole reply."""
 _object = msgspec.json.Decoder(dict[str, Raw])
 _list = msgspec.json.Decoder(list[Raw])
 
@@ -49,11 +51,19 @@ def headers_of(sums: Fields) -> dict[str, str]:
 def marked(elected: Sequence[ElectedReply], sums: Fields) -> bytes:
     """Return the bytes of a reply with its marks; of a chat that asks for several choices the first reply, with the choices of all."""
     bodies = [_marked(elected, index, sums) for index in range(len(elected))]
-    if len(bodies) == 1 or is_streamed(elected[0].reply.body):
-        return b"".join(bodies)
+    if len(bodies) == 1:
+        return bodies[0]
+    if is_streamed(elected[0].reply.body):
+        return b"".join([*map(_without_end, bodies[:-1]), bodies[-1]])
     replies = [_object.decode(each) for each in bodies]
     choices = [_list.decode(each["choices"]) for each in replies]
     return msgspec.json.encode({**replies[0], "choices": [*chain.from_iterable(choices)]})
+
+
+def _without_end(stream: bytes) -> bytes:
+    """Return a stream without the event that ends all, so that another one may follow."""
+    lines = [line for line in stream.splitlines() if line.removeprefix(b"data:").strip() != b"[DONE]"]
+    return b"\n".join([*lines, b"", b""])
 
 
 def _marked(elected: Sequence[ElectedReply], index: int, sums: Fields) -> bytes:
@@ -62,10 +72,14 @@ def _marked(elected: Sequence[ElectedReply], index: int, sums: Fields) -> bytes:
     reply, asked = one.reply, one.exchange.asked
     is_last = one is elected[-1]
     written = sum([each.reply.usage.output_tokens or 0 for each in elected])
+    end = "" if sums["elected"] else "-not-elected"
+    mark = f"{elected[0].reply.id}-e{sums['election']}{end}"
 
     def edit(fields: Fields) -> Fields:
         """Return the object of a reply, or of an event of one, with its marks; without fields it is left out."""
         edited = dict(fields)
+        if reply.id and msgspec.json.decode(fields.get("id", NULL)) == reply.id:
+            edited["id"] = mark
         if index and "choices" in fields:
             choices = [_object.decode(each) for each in _list.decode(fields["choices"])]
             edited["choices"] = [{**each, "index": index} for each in choices]
@@ -80,31 +94,20 @@ def _marked(elected: Sequence[ElectedReply], index: int, sums: Fields) -> bytes:
             edited["usage"] |= {"completion_tokens": written, "total_tokens": read + written}
         return edited
 
-    body = _edited(reply, edit, is_changed=reply.is_bare or index > 0)
-    if not is_last:
-        body = body.replace(b"data: [DONE]\n\n", b"")
-    if reply.id:
-        end = "" if sums["elected"] else "-not-elected"
-        mark = f"{elected[0].reply.id}-e{sums['election']}{end}"
-        body = body.replace(msgspec.json.encode(reply.id), msgspec.json.encode(mark))
-    return body
+    return _edited(reply, edit, is_changed=reply.is_bare or index > 0)
 
 
 def _edited(reply: ForwardedReply, edit: Callable[[Fields], Fields], *, is_changed: bool) -> bytes:
-    """Edit the object of a reply, or those of its events: all of them, or the ones with a usage."""
+    """Edit the object of a reply, or those of its events: all of them, or the ones with an id or a usage."""
 
     def edited(data: bytes) -> bytes:
         """Edit an object; a comment, the name of an event, or an event of several lines stays as it is."""
-        if not is_changed and b'"usage"' not in data:
+        if not (is_changed or b'"id"' in data or b'"usage"' in data):
             return data
         try:
             if reply.is_bare:
                 data = _without_logprobs(data)
-            fields: Fields = _object.decode(data)
-            if "response" in fields:
-                fields = {**fields, "response": edit(_object.decode(fields["response"]))}
-            else:
-                fields = edit(fields)
+            fields = _edited_fields(_object.decode(data), edit)
         except (msgspec.MsgspecError, ValueError):
             return data
         if not fields:
@@ -121,6 +124,14 @@ def _edited(reply: ForwardedReply, edit: Callable[[Fields], Fields], *, is_chang
         if found or not data:
             lines.append(head + mark + found)
     return b"\n".join(lines)
+
+
+def _edited_fields(fields: dict[str, Any], edit: Callable[[Fields], Fields]) -> Fields:
+    """Edit an object, and the whole reply in it."""
+    for name in _WHOLE:
+        if name in fields:
+            fields[name] = edit(_object.decode(fields[name]))
+    return edit(fields)
 
 
 def _without_logprobs(data: bytes) -> bytes:

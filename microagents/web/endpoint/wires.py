@@ -35,8 +35,8 @@ class Wire(Struct, frozen=True, kw_only=True):
     """SDK whose models speak it."""
     caps: tuple[str, ...]
     """Names of the cap on output tokens, the first for requests that have none."""
-    form: str
-    """Field that can give the text a JSON schema."""
+    forms: tuple[str, ...]
+    """Fields that can give the text a JSON schema."""
     logprobs: Mapping[str, int] = {}
     """Fields that ask for the log-probabilities of tokens; none if the wire has none."""
 
@@ -54,7 +54,7 @@ CHAT = Wire(
     upstream="/chat/completions",
     sdk="openai",
     caps=("max_completion_tokens", "max_tokens"),
-    form="response_format",
+    forms=("response_format", "structured_outputs"),
     logprobs={"logprobs": True, "top_logprobs": ALTERNATIVES},
 )
 RESPONSES = Wire(
@@ -63,7 +63,7 @@ RESPONSES = Wire(
     upstream="/responses",
     sdk="openai",
     caps=("max_output_tokens",),
-    form="text",
+    forms=("text",),
     logprobs={"top_logprobs": ALTERNATIVES},
 )
 MESSAGES = Wire(
@@ -72,7 +72,7 @@ MESSAGES = Wire(
     upstream="/v1/messages",
     sdk="anthropic",
     caps=("max_tokens",),
-    form="output_config",
+    forms=("output_config", "output_format"),
 )
 WIRES = (CHAT, RESPONSES, MESSAGES)
 _ERRORS: Mapping[int, str] = {

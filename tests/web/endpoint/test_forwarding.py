@@ -173,12 +173,17 @@ async def test_texts_vote_by_themselves_where_the_policy_says_so() -> None:
     assert len(double.requests) == 5
 
 
-async def test_with_a_schema_the_value_votes() -> None:
-    asked = {**ASKED, "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}}
+@pytest.mark.parametrize(("path", "form"), [
+    ("chat/completions", {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}}),
+    ("chat/completions", {"structured_outputs": {"json": {}}}),
+    ("messages", {"output_config": {"format": {"type": "json_schema", "schema": {}}}}),
+    ("messages", {"output_format": {"type": "json_schema", "schema": {}}}),
+])  # fmt: skip
+async def test_with_a_schema_the_value_votes(path: str, form: dict[str, Any]) -> None:
     texts = ('{"a": 1, "b": 2}', '{"a": 2}', '{"b": 2, "a": 1.0}', '{"a":1,"b":2}', '{"a":1,"b":2}')
     async with voted(saying(*texts)) as (double, served):
-        _, reply, _ = await posted(served, "chat/completions", asked)
-    assert reply["choices"][0]["message"]["content"] == texts[0]
+        _, reply, _ = await posted(served, path, {"model": "m", "max_tokens": 9, "messages": [], **form})
+    assert json.dumps(texts[0]) in json.dumps(reply)
     assert len(double.requests) == 5
 
 
@@ -259,7 +264,7 @@ async def test_two_streamed_choices_are_two_elections_and_their_events_have_thei
         voted(saying([READ])) as (double, served),
         AsyncOpenAI(api_key="none", base_url=f"{served.url}/v1", max_retries=0) as client,
     ):
-        usage = {"include_usage": True}
+        usage = {"include_usage": True, "include_obfuscation": False}
         async with client.chat.completions.stream(**ASKED, n=2, stream_options=usage) as stream:  # type: ignore[arg-type]
             ids = {event.chunk.id async for event in stream if event.type == "chunk"}
             completion = await stream.get_final_completion()
@@ -270,6 +275,30 @@ async def test_two_streamed_choices_are_two_elections_and_their_events_have_thei
     assert completion.usage is not None
     assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (100, 20)
     assert len(double.requests) == 6
+    assert double.requests[0].json["stream_options"] == usage
+
+
+@pytest.mark.parametrize(("line_end", "end"), [
+    ("\n", "data: [DONE]\n\n"), ("\r\n", "data: [DONE]\r\n\r\n"), ("\n", "data:[DONE]\n\n"), ("\n", "data: [DONE]"), ("\n", ""),
+])  # fmt: skip
+async def test_streams_of_several_choices_are_joined_however_their_lines_end(line_end: str, end: str) -> None:
+    choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}
+    event = json.dumps({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]})
+    async with (
+        voted(saying(f"data: {event}{2 * line_end}{end}".encode())) as (_, served),
+        AsyncOpenAI(api_key="none", base_url=f"{served.url}/v1", max_retries=0) as client,
+    ):
+        stream = await client.chat.completions.create(model="m", messages=[], n=2, stream=True)
+        choices = [each.index async for chunk in stream for each in chunk.choices]
+    assert choices == [0, 1]
+
+
+async def test_the_mark_of_an_election_changes_no_argument_that_equals_the_id() -> None:
+    use = {"type": "tool_use", "id": "t", "name": "read", "input": {"path": "1"}}
+    body = {"id": "1", "content": [use], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "output_tokens": 1}}
+    async with voted(saying(json.dumps(body).encode())) as (_, served):
+        _, reply, _ = await posted(served, "messages", {"model": "m", "max_tokens": 9, "messages": []})
+    assert (reply["id"], reply["content"]) == ("1-e1", [use])
 
 
 async def test_a_choice_without_a_reply_fails_the_stream_of_all() -> None:
