@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 from microagents.actors.registry import STRATEGIES, TASKS, Registry
 from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.base.printing import printable, users_print_to_stderr
-from microagents.cli.config import file_of_default, load_config, load_files, warn_of_unknown_variables
+from microagents.cli.config import file_of_default, has_parameter, load_config, load_files, warn_of_unknown_variables
 from microagents.cli.reporting import log_to_stderr
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Command(TyperCommand):
                 self._explain_unknown([_task_in(given), *unknown], given.get("strategy"))
             wants_help = given.get("help") or given.get("help_all")  # which is shown even if a file is broken
             if not ctx.resilient_parsing and not wants_help:
-                if any(each.name == "trust_folder" for each in self.params):
+                if has_parameter(self, "trust_folder"):
                     load_files(ctx, trusts=bool(given.get("trust_folder")))
                 warn_of_unknown_variables(ctx)
                 if given.get("config") is not None:
@@ -178,7 +178,7 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options of the command, and below them the options of the task and strategy that the command line names."""
         given = ctx.meta.get(__name__, {})
-        explains_all = given.get("help_all") or all(each.name != "help_all" for each in self.params)
+        explains_all = given.get("help_all") or not has_parameter(self, "help_all")
         if explains_all:
             named = {}
         else:
@@ -196,7 +196,7 @@ class Command(TyperCommand):
             with formatter.section("More options, explained by --help-all"):
                 for group in GROUPS:
                     _write_names(formatter, group, sections.get(group, []))
-        for title, rows in _named_options(given, with_strategy=any(each.name == "strategy" for each in self.params)):
+        for title, rows in _named_options(given, with_strategy=has_parameter(self, "strategy")):
             with formatter.section(title):
                 formatter.write_dl(rows)
 

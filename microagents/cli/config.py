@@ -79,7 +79,7 @@ def _take_dotenv(context: typer.Context, *, trusts: bool) -> None:
 def _take_project(context: typer.Context, *, trusts: bool) -> None:
     text, taken = _text_of(PROJECT), _options_of(context.command)
     known = {**_options_of_all(context), **taken}
-    if not _takes_config(context.command):  # it finds its settings in a journal
+    if not has_parameter(context.command, "config"):  # it finds its settings in a journal
         taken = {"runs-dir": taken["runs-dir"]}
     defaults = {name: each for name, each in _defaults(PROJECT, _parsed(PROJECT, text), known) if name in taken}
     reaching = references_in((name, value) for name, (_, value) in defaults.items())
@@ -212,8 +212,9 @@ def _variables_of(command: Any) -> list[str]:
     return [each.envvar for each in command.params if isinstance(each.envvar, str)]
 
 
-def _takes_config(command: Any) -> bool:
-    return any(parameter.name == "config" for parameter in command.params)
+def has_parameter(command: Any, name: str) -> bool:
+    """Return whether a command has a parameter of this name."""
+    return any(parameter.name == name for parameter in command.params)
 
 
 def _commands(context: typer.Context) -> list[Any]:
@@ -224,7 +225,7 @@ def _commands(context: typer.Context) -> list[Any]:
 
 
 def _options_of_all(context: typer.Context) -> dict[str, Any]:
-    taking = [_options_of(command) for command in _commands(context) if _takes_config(command)]
+    taking = [_options_of(command) for command in _commands(context) if has_parameter(command, "config")]
     return {name: parameter for options in taking for name, parameter in options.items()}
 
 

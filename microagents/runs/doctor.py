@@ -142,17 +142,13 @@ async def _model(text: str) -> list[Finding]:
         is_asked = isinstance(answer, Response)
         if isinstance(model, OpenAIModel) and is_asked:
             served = await model.served_metrics()
-        if is_asked and model.failures.meant_url is not None and _is_unknown(await model.tried()):
+        tried = await model.tried() if is_asked and model.failures.meant_url is not None else None
+        if isinstance(tried, Response) and tried.status_code in NO_SUCH_PATH:
             said = f"{model.base_url} does not know {model.path}; did you mean base_url={model.failures.meant_url}"
             return [_missing(f"{text} endpoint", said)]
         return [*_of_provider(text, spec, model, answer), *_prefix_cache(text, served or b"")]
     finally:
         await model.close()
-
-
-def _is_unknown(answer: Response | ModelUnavailable) -> bool:
-    """Whether a server does not know the path that it was asked."""
-    return isinstance(answer, Response) and answer.status_code in NO_SUCH_PATH
 
 
 def _of_provider(

@@ -61,12 +61,12 @@ def live_display(title: str, *, unit: str = "step", price: Price = UNPRICED, loa
     )
     line = progress.add_task(_shown_title(title), total=None, done="starting")
 
-    def counted(cells: Iterable[str]) -> Group:
+    def drawn(cells: Iterable[str]) -> Group:
         texts = [Text(one_line(cell), no_wrap=True, overflow="ellipsis") for cell in cells]
         laid = Columns(texts, padding=(0, 3))
         return Group(progress, Padding(laid, (0, 0, 0, 2)))
 
-    with Live(counted(()), console=console, transient=True, refresh_per_second=8) as live:
+    with Live(drawn(()), console=console, transient=True, refresh_per_second=8) as live:
 
         def show(account: Account) -> None:
             done, total = measured(account)
@@ -74,11 +74,11 @@ def live_display(title: str, *, unit: str = "step", price: Price = UNPRICED, loa
             progress.update(line, completed=done, total=total, done=said)
             cells = [*_pace(progress.tasks[line], account, unit), *counts_of(account, unit, price)]
             cells += [f"{role} {load}" for role, load in account.load_by_role.items() if loads]
-            live.update(counted(cells))
+            live.update(drawn(cells))
 
         def set_title(title: str) -> None:
             progress.reset(line, total=None, description=_shown_title(title), done="starting")
-            live.update(counted(()))
+            live.update(drawn(()))
 
         @contextmanager
         def paused() -> Iterator[None]:

@@ -84,13 +84,14 @@ def progress_line(title: str, account: Account, unit: str, price: Price) -> str:
 def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
     """List the counts of a run so far, part by part."""
     flagged = sum(account.flagged.values())
+    share = flagged / max(1, account.valid + flagged)
     if account.decided:
         yield _votes_text(account, unit)
     if account.samples:
         yield counted(account.samples, "sample")
     if account.climbed:
         yield f"{sum(account.climbed.values()):,} climbed"
-    yield f"{_percentage(flagged, account.valid + flagged)} flagged"
+    yield f"{share:.2%} flagged"
     yield counted(account.calls, "call") + (f", {in_flight_text(account)}" if account.in_flight > 0 else "")
     yield from open_text(account)
     yield price(account.cost_usd)
@@ -519,12 +520,6 @@ def _died_text(result: RunFacts) -> str | None:
 def _why_text(result: RunFacts) -> str | None:
     said = {"decided": None, "paused": f"paused {result.account.paused}"}
     return said.get(outcome_text(result), result.reason)
-
-
-def _percentage(part: int, whole: int) -> str:
-    if not whole:
-        return "0%"
-    return f"{part / whole:.2%}"
 
 
 def result_text(value: object) -> str:
