@@ -106,7 +106,7 @@ def parameters_of(command: Callable[..., None]) -> Iterator[Parameter]:
 
 
 def take_parameters(command: Callable[..., None], parameters: Sequence[Parameter]) -> None:
-    """Let typer see other parameters than those of the function."""
+    """Show typer these parameters in place of those of the function."""
     annotations = {each.name: each.annotation for each in parameters}
     vars(command).update(__signature__=Signature(parameters), __annotations__=annotations)
 

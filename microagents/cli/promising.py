@@ -99,7 +99,7 @@ class Promising(Struct, frozen=True, kw_only=True, dict=True):
         return self.run_id or f"{type(self.given.first).__name__.lower()}-{short_digest(asked)}"
 
     def labels_run(self, before: Sequence[Sequence[RowTask[Any]]]) -> str:
-        """Name the run that asks both models about the labelled rows behind earlier ones."""
+        """Name the run that asks both models about the labelled rows after earlier ones."""
         return f"{self.name}-labels-{sum(map(len, before))}"
 
     def strategy(self, **found: Any) -> Strategy:

@@ -21,7 +21,7 @@ def confirm_trust(what: str, flag: str, otherwise: str = "") -> None:
     Args:
         what: the thing to trust, and its powers.
         flag: the option that says yes.
-        otherwise: how to do without; empty if there is no way.
+        otherwise: the way without trust; empty if there is none.
 
     Raises:
         InvalidUsage: the answer is no, or no person is there to ask.

@@ -44,7 +44,7 @@ Start = Callable[[RunControl, Callable[[str], None]], Coroutine[None, None, T]]
 
 
 class Watched(NamedTuple):
-    """Facts of a run in the live display besides its progress."""
+    """Facts of a run that the live display shows beside its progress."""
 
     title: str
     """The first title."""
@@ -85,7 +85,7 @@ def run_in_terminal(
 
 
 def answered_in_terminal(watched: Watched, result: Result, runs_dir: Path, *, stream: bool = False) -> Result:
-    """Ask the person at a terminal about the calls that wait, and go on with the run, until none is left."""
+    """Ask the person at a terminal about the calls that wait, and continue the run, until none is left."""
     run_id = result.run_id
     while result.outcome == "undecided" and result.journal is not None and has_terminal():
         said = [_ask_person(each, run_id, runs_dir) for each in result.waiting]

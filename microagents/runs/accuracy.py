@@ -21,7 +21,7 @@ Pair = tuple[str, str, str]
 
 
 class Confusion(Struct, frozen=True):
-    """A wrong value in the place of a right one."""
+    """A wrong value, and the right one."""
 
     field: str
     right: Any

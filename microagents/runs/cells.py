@@ -1,4 +1,4 @@
-"""Cells of a table: the votes on each field of a row, how far they agree, and what settled the row."""
+"""Cells of a table: the votes on each field of a row, their agreement, and the source of the decision."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RowVotes(Struct, frozen=True, kw_only=True):
     open: list[str] = []
     """The same, without a decision."""
     settled_by: str | None = None
-    """What settled the row, or ``shared``; None if nothing did."""
+    """Source of the decision, such as ``vote`` or ``a person``, or ``shared``; None without a decision."""
     by_person: bool = False
     """Whether a person did, also if it is shared."""
 
@@ -98,7 +98,7 @@ class TrustColumns:
         )
 
     def _deciding(self, path: str) -> tuple[str, Recalled] | None:
-        """Return the election that decided a row, and its place: its own, a rung's or that of the model for undecided ones."""
+        """Return the election that decided a row, and its place: the row's own, a rung's, or the escalated one."""
         own = self._reader.decision_at(path)
         found = None if own is None else (path, own)
         for place, row in self._reader.decisions_below(path):
@@ -128,7 +128,7 @@ class TrustColumns:
         )
 
     def _settled_by(self, path: str, place: str, decision: Recalled, *, is_certain: bool) -> str | None:
-        """Say what settled an election; None if nothing did. A vote that ended before its margin was ended by a certificate."""
+        """Name the source of a decision; None while it is open. A vote that ended before its margin was ended by a certificate."""
         settled = self._settled.get(path) or self._settled.get(path + ESCALATED)
         if settled == "person" or decision.outcome == "person":
             return "a person"

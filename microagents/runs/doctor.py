@@ -1,4 +1,4 @@
-"""What runs need of this machine and of providers: what is there, what is missing, and what to do about it."""
+"""Checks of this machine and of providers before a run: findings, missing parts, and remedies."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ LEAST_FREE_BYTES = 2**30
 MAX_CLOCK_S = 60.0
 """Difference to a provider's clock from which it matters: dates of `Retry-After`, and certificates."""
 PREFIX_COUNTER = rb"(?m)^vllm:prefix_cache_%b(?:_total)?(?:{[^\n]*})? ([0-9.e+]+)$"
-"""A counter in what vLLM tells Prometheus, by its last word."""
+"""A counter of vLLM for Prometheus, by its last word."""
 KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"}
 """Environment variable with the key of each provider."""
 
@@ -68,13 +68,13 @@ class Finding(Struct, frozen=True, kw_only=True):
     state: State
     """``missing``: the named models, runtime or folder cannot be used. ``optional``: it is not there, and not needed for them."""
     said: str
-    """What was found; and what to do if something is missing."""
+    """The finding; and the remedy if something is missing."""
 
 
 async def examine(
     models: Sequence[str], runs_dir: Path, *, on_ray: bool = False, asks_calls: bool = False
 ) -> list[Finding]:
-    """Check what these models, this folder and, on request, Ray need; and for which providers there is a key.
+    """Check the needs of these models, of this folder and, on request, of Ray; and for which providers there is a key.
 
     With ``asks_calls`` each model that can be used is asked for one call of a tool, which costs some hundred tokens.
     """
@@ -97,7 +97,7 @@ async def examine(
 
 
 async def examined_model(spec: str, *, asks_calls: bool = False) -> list[Finding]:
-    """Check what one model needs; with ``asks_calls`` also whether it calls tools."""
+    """Check the needs of one model; with ``asks_calls`` also whether it calls tools."""
     found = await _bounded(spec, _model(spec), CHECK_S)
     can_be_asked = any(each.subject == f"{spec} endpoint" for each in found)
     if asks_calls and can_be_asked and all(each.state != "missing" for each in found):
@@ -256,7 +256,7 @@ async def _calls(text: str) -> list[Finding]:
 
 
 async def _said_for_call(text: str, *, in_text: bool) -> str:
-    """Ask for one call; returns what the model said in its place, empty if it called."""
+    """Ask for one call; returns the words of the model if it made none, else an empty text."""
     context = Context(run_id="doctor", seed=0, tasks=[], strategy=Strategy())
     model = await asyncio.to_thread(open_model, text, context)
     asked = Prompt(

@@ -132,7 +132,7 @@ def _bounds(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _written(value: object) -> str:
-    """A value as a user writes it behind the equals sign of an option."""
+    """Write a value as a user writes it after the equals sign of an option."""
     if isinstance(value, float) and value.is_integer():
         return f"{value:.0f}"
     if isinstance(value, bool | list | dict | None):

@@ -48,7 +48,7 @@ class WaitingCall(NamedTuple):
     """The place of the reply."""
     call: ToolCall
     asked: type[PersonReply]
-    """What may be said of it."""
+    """The class of replies to it."""
 
 
 def calls_waiting_in(reader: Reader) -> Iterator[WaitingCall]:
@@ -285,7 +285,7 @@ def _given(kind: type[Task] | None, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_names(reader: Reader) -> dict[str, str]:
-    """Name the columns of ours: apart from those of the first input and of the first result."""
+    """Name the columns of ours so that no column of the first input or of the first result has the same name."""
     with closing(reader.options()) as options:
         given = next(options, {})
     results = (each.result for each in reader.input_endings() if each.result is not None)

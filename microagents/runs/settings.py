@@ -1,4 +1,4 @@
-"""The settings of a run: each is declared once, for keywords, flags, variables and files; and the validation of what users give."""
+"""The settings of a run: each is declared once, for keywords, flags, variables and files; and the validation of users' values."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _check_spec(value: Any) -> None:
 
 @contextmanager
 def _said_as(said: str) -> Iterator[None]:
-    """Let pydantic have a refusal, behind these words."""
+    """Give a refusal to pydantic, after these words."""
     try:
         yield
     except (InvalidUsage, TypeError) as error:

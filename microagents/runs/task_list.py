@@ -116,7 +116,7 @@ def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
 
 
 def compact_options(tasks: Iterable[Task]) -> tuple[dict[str, Any], Spool]:
-    """Compact the options of many tasks: those of the first one, and for each task, as JSON, those that differ from them."""
+    """Compact the options of many tasks: all options of the first one, and for each task, as JSON, its differences from them."""
     first: dict[str, Any] = {}
     own = Spool()
     for task in tasks:

@@ -27,7 +27,7 @@ from microagents.cli.options import (
 from microagents.cli.trusting import confirm_trust
 
 OfExperiment = Annotated[list[str], typer.Option("-o", "--strategy", "--model", "-k", "--seed", hidden=True)]
-"""Options of `run` that people give `resume`, too. They are refused with what to write."""
+"""Options of `run` that people give `resume`, too. The refusal names the right command."""
 
 
 @partial(with_settings, short=("speculate",))

@@ -74,7 +74,7 @@ def _print_reply(parts: Sections, reply: RecordedReply, shown: InspectedDecision
 
 
 def _cached_text(cached: Cached | None) -> str:
-    """Say how many tokens were in a cache, behind a cost; empty for none."""
+    """Write the tokens in a cache, to stand after a cost; empty for none."""
     if cached is None:
         return ""
     return f", {cached.read:,} tokens read from the cache, {cached.written:,} written"

@@ -59,6 +59,6 @@ def shorten(text: str, columns: int) -> str:
 
 
 def flags_text(flags: Mapping[str, int]) -> str:
-    """Count red flags by name, behind votes."""
+    """Count red flags by name, to stand after votes."""
     counts = [f", {number} {flag}" for flag, number in sorted(flags.items())]
     return "".join(counts)

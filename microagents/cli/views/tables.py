@@ -22,11 +22,11 @@ WIDEST = 10_000
 
 
 LEAST_TEXT, GAP = 16, 2
-"""Least width of a column of texts, and the columns behind each."""
+"""Least width of a column of texts, and the space after each column."""
 
 
 class Columns(NamedTuple):
-    """A table in a report, with its headers. Columns are aligned to the right, except the ones of these numbers."""
+    """A table in a report, with its headers. Columns are aligned to the right, except those of these numbers."""
 
     rows: Sequence[Sequence[str]]
     to_the_left: Container[int] = (0,)

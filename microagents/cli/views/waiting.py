@@ -23,7 +23,7 @@ from microagents.systems.agents.notes import AgentRecord
 
 
 def decide_one(runs_dir: Path, run: str, path: str, value: str, *, again: bool = False) -> tuple[str, str]:
-    """Decide for a reply; returns the sentence about it, and how the run goes on."""
+    """Decide for a reply; returns the sentence about it, and the command that continues the run."""
     decided = decide(runs_dir, run, path, value, again=again)
     then = "the run continues with it"
     if decided.go_on is not None:
@@ -49,7 +49,7 @@ def go_through(runs_dir: Path, run: str | None) -> None:
 
 
 def _take(runs_dir: Path, each: WaitingPlace, replies: Mapping[str, str], decided: dict[str, str], text: str) -> None:
-    """Decide a waiting item by the words of a person, and note how its run goes on."""
+    """Decide a waiting item by the words of a person, and note the command that continues its run."""
     said, decided[each.run_id] = decide_one(runs_dir, each.run_id, each.path, replies.get(text, text))
     say(said)
 

@@ -1,4 +1,4 @@
-"""Inputs that are to be conducted: the ones not begun yet, and the ones whose batch has ended, for which they were parked."""
+"""Inputs that are to be conducted: those not begun yet, and parked ones whose batch has ended."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ async def conduct_single_input(messenger: RoleMessenger) -> bytes:
 
 
 async def _inputs_that_go_on(messenger: RoleMessenger) -> list[int]:
-    """Wait for the effects under way; returns the inputs whose work can go on, since such a call or a person has said what was unknown."""
+    """Wait for the effects under way; returns the inputs whose work can continue, since a call's outcome or a person's words are known."""
     ended = await _end_effects(messenger)
     return sorted({*ended, *await _decided_inputs(messenger)})
 

@@ -77,7 +77,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...]
     """The models that are paid; of a forecast from a measurement its model."""
     promises: tuple[Promise, ...] = ()
-    """What the measurement promises of an input of each run; empty without a measurement."""
+    """Promise of the measurement for an input of each run; empty without a measurement."""
 
     @property
     def cost_usd(self) -> float | None:
@@ -115,7 +115,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
 
 OnForecast = Callable[[Forecast], None]
-"""Gets the expected cost of a run before it begins. What it raises ends the run, and leaves nothing behind."""
+"""Gets the expected cost of a run before it begins. An exception of it ends the run, and leaves no journal."""
 
 
 def forecast_of(plan: RunPlan, path: Path | None, measurement: MeasuredModel | None = None) -> Forecast | None:

@@ -36,7 +36,7 @@ def questions_of(tasks: Sequence[Task]) -> int:
 
 
 def shared_ending(ending: InputEnding, other: int) -> InputEnding:
-    """Return the ending of a row as that of another one."""
+    """Return the ending of a row as the ending of another one."""
     reason = ending.reason
     if ending.outcome == "completed":
         reason = f"{SHARED}{ending.input}"
@@ -60,7 +60,7 @@ class SharedQuestions:
         self._waiting: dict[int, list[int]] = {}
         """Rows that end once another one does."""
         self._unsolved: dict[int, list[int]] = {}
-        """Rows that ended like another one that did not complete, so that they end again if it goes on."""
+        """Rows that ended like an incomplete one: if that one continues, they end again."""
 
     def note(self, number: int) -> None:
         """Note the question of the next row. Rows are noted in their order.

@@ -60,7 +60,7 @@ class Climb(Struct, frozen=True, kw_only=True):
     value: Any
     """The decided reply, as JSON-like values; None while undecided."""
     without: Any
-    """The reply that led the step's own vote: what would have been decided without the ladder; None without a valid reply."""
+    """The reply that led the step's own vote, which would have decided the step without the ladder; None without a valid reply."""
     differs: bool | None
     """Whether the two are different votes; None while one is missing. Without the task's code they are compared to the letter."""
     samples: int

@@ -30,7 +30,7 @@ VERBS: Mapping[str, Ask] = {
     "stop": EndRun(after="calls"),
     "cancel": EndRun(after="calls", cancels_batches=True),
 }
-"""What may be asked of a run without values, by the verb."""
+"""Requests without values, by their verbs."""
 NOW: Mapping[str, Ask] = {"pause": PauseRun(now=True), "stop": EndRun(after="nothing")}
 """Requests that may cancel the calls in flight."""
 

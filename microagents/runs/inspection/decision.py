@@ -133,7 +133,7 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     k: int | None = None
     """The strategy's k; None for a strategy without one."""
     asked: tuple[str, ...] = ()
-    """What a person is asked here, and the answers in words; empty if nothing waits, or only a reply can be given."""
+    """The question to a person here, and the answers in words; empty if nothing waits, or only a reply can be given."""
     cells: dict[str, list[tuple[Any, int]]] = {}
     """Votes on each field, the most frequent value first, if each is voted on by itself; else empty."""
     open_fields: list[str] = []
@@ -143,7 +143,7 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     candidates: dict[str, Any] = {}
     """The replies behind the labels that its votes name, as JSON-like values; empty of other votes."""
     action: ActionRecord | None = None
-    """What came of the calls, if it is an action of an agent; None for any other decision."""
+    """Outcomes of the calls, if it is an action of an agent; None for any other decision."""
 
     def behind(self, vote: Any) -> Any:
         """Return the reply that a vote names by its label; of other votes the vote itself."""

@@ -101,9 +101,9 @@ class ActionRow(Struct, frozen=True, kw_only=True):
     outcome: str | None
     """`done`, `error`, `partly done`, `rejected`, `repeated`, `waits`, `unknown`, `begun` or `not made`."""
     observation: str | None
-    """What the model sees of it."""
+    """The part of it that the model sees."""
     person: str | None
-    """What persons said of the call: `approved`, `rejected`, `was made`, `was not made`, or several of these."""
+    """Words of persons on the call: `approved`, `rejected`, `was made`, `was not made`, or several of these."""
     makings: int | None
     """Number of times that the call was begun, if it changes the world."""
     decided_at: str | None
@@ -174,7 +174,7 @@ class LookUpRow(Struct, frozen=True, kw_only=True):
     outcome: str
     """`done`; `error`: it raised, or was refused; `unknown`: nothing was heard of it."""
     text: str
-    """What it returned, or why not."""
+    """Its result, or the reason why there is none."""
 
 
 def look_up_rows(reader: Reader) -> Iterator[LookUpRow]:

@@ -99,7 +99,7 @@ def _rebuilt(reader: Reader, path: str) -> RebuiltQuestion:
 
 
 def _steps_of(reader: Reader, plan: RunPlan, of_input: int) -> _Steps | None:
-    """Return the steps of an input; None for other work, and for an agent, whose states follow from what its calls returned, too."""
+    """Return the steps of an input; None for other work, and for an agent, whose states follow from results of its calls, too."""
     task, kind = plan.tasks[of_input], plan.strategy.conductor
     is_chain = isinstance(task, ChainTask) and not isinstance(task, AgentTask)
     if is_chain and issubclass(kind, ChainConductor):

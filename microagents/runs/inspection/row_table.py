@@ -1,4 +1,4 @@
-"""A run on rows as a table: some of its rows with the votes on their cells, and what all rows are ordered and chosen by."""
+"""A run on rows as a table: some of its rows with the votes on their cells, and the figures by which all rows are ordered and chosen."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def wrong_rows(reader: Reader, within_s: float) -> tuple[list[int], int]:
 
 
 def _faults(kind: type[Task] | None, number: int, options: dict[str, Any], result: Any) -> dict[str, Any]:
-    """Return the fields of `ShownRow` on what is wrong with a result; none unless the task's code refuses it.
+    """Return the fields of `ShownRow` on a wrong result; none unless the task's code refuses it.
 
     Raises:
         InvalidUsage: the results of the task are no replies, or its code raised.

@@ -47,7 +47,7 @@ def _parts(sums: BatchSums, price: Price) -> Iterator[str]:
 
 
 def batch_lines(reader: Reader, price: Price) -> list[str]:
-    """Write a line for each of the last batches of a run: state, calls, age, and what it saved."""
+    """Write a line for each of the last batches of a run: state, calls, age, and saving."""
     now_s = time.time()
     return [_line(each, price, now_s) for each in reader.last_batches(MAX_LISTED)]
 

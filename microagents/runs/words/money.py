@@ -13,7 +13,7 @@ class Price(NamedTuple):
     """Writes the amounts of some models."""
 
     mark: str = ""
-    """The word behind each amount; empty if all models are real."""
+    """The word after each amount; empty if all models are real."""
 
     def __call__(self, cost_usd: float | None) -> str:
         """Write an amount in US dollars; None for an unknown one."""
@@ -28,7 +28,7 @@ class Price(NamedTuple):
 
     @property
     def note(self) -> str:
-        """The sentence behind amounts that do not say it each; empty if all models are real."""
+        """The sentence after a list of amounts without that word; empty if all models are real."""
         return _NOTES[self.mark]
 
 

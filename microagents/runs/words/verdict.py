@@ -167,7 +167,7 @@ class Standing(Struct, frozen=True):
     """The state of a run in one sentence, which lists, pages, reports and the terminal say alike."""
 
     kind: Kind
-    """What its colour shows. ``done`` is completed, and nothing was checked; of ``answered`` persons have decided all that waits."""
+    """Kind of state, which its colour shows. ``done``: completed, not checked; ``answered``: persons have decided all that waited."""
     text: str
 
 
@@ -220,7 +220,7 @@ def _standing_of(result: RunFacts) -> Standing:
 
 
 def _waiting_in(paths: Sequence[str]) -> Iterator[str]:
-    """Say what waits for a person, by kinds."""
+    """Count the items that wait for a person, by kinds."""
     answers = sum(path.endswith(ANSWERED) for path in paths)
     calls = sum("/call/" in path for path in paths) - answers
     others = [path for path in paths if "/call/" not in path]
@@ -233,7 +233,7 @@ def _waiting_in(paths: Sequence[str]) -> Iterator[str]:
 
 
 def decided_texts(result: RunFacts) -> Iterator[str]:
-    """Say which decisions of persons the next sitting takes up: by whom and when they were made."""
+    """List the decisions of persons that the next sitting takes up, with their authors and times."""
     found = result.by_persons
     for who in dict.fromkeys([each.who for each in found.values()]):
         own = {path: each for path, each in found.items() if each.who == who}
@@ -242,7 +242,7 @@ def decided_texts(result: RunFacts) -> Iterator[str]:
 
 
 def decided_text(person: PersonDecision) -> str:
-    """Say by whom and when a decision was made that the next sitting takes up."""
+    """Write the author and the time of a decision that the next sitting takes up."""
     return f"decided by {person.who} at {local_time(person.at)}, not yet resumed"
 
 
@@ -312,8 +312,8 @@ def clock(seconds: float) -> str:
 def go_on_text(result: RunFacts, runs_dir: Path) -> str | None:
     """Write the command that continues a run; None if it is completed or running.
 
-    It decides what waits for a person, ends a pause, and raises a limit that is reached, above all that is spent or lost, to twice the
-    use including the next call.
+    It decides the items that wait for a person, ends a pause, and raises a limit that is reached, above all that is spent or lost, to
+    twice the use including the next call.
     """
     if result.outcome in ("completed", "running"):
         return None
@@ -331,7 +331,7 @@ def go_on_text(result: RunFacts, runs_dir: Path) -> str | None:
 
 
 def _raised_limit(result: RunFacts) -> tuple[str, str]:
-    """Return the option of the limit that stopped a run, and a value that lets it go on; two empty texts without such a limit."""
+    """Return the option of the limit that stopped a run, and a value with which it can continue; two empty texts without such a limit."""
     limit = _LIMIT.match(result.reason or "")
     if limit is None or result.outcome != "stopped":
         return "", ""
@@ -387,7 +387,7 @@ def progress_text(result: RunFacts) -> str:
 
 
 def progress_of(account: Account, unit: str, *, is_listed: bool) -> str:
-    """Write the same of an account; of a run with one task and no list without its input."""
+    """Write the same for an account: the numbers of inputs only for a list of them."""
     inputs = f"{account.inputs_done:,} of {account.inputs:,} inputs, " * is_listed
     if account.total_steps is None:
         return f"{inputs}{counted(account.steps, unit)}"
