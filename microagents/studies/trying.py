@@ -22,10 +22,8 @@ from microagents.models.capabilities import UNKNOWN, capabilities_of
 from microagents.models.http.provider import HttpModel
 from microagents.models.model import Model, ModelSpec
 from microagents.runs.doctor import examined_model
+from microagents.runs.driver.begin import new_plan
 from microagents.runs.driver.keywords import SharedKeywords, is_ended_by_caller, without_control
-from microagents.runs.plan import RunPlan
-from microagents.runs.settings import Settings, validated
-from microagents.runs.strategies import model_pools
 from microagents.runs.task_list import dump_options, tasks_of
 from microagents.studies.measure import measure
 from microagents.studies.measured import ModelMeasurement, Verdict
@@ -195,10 +193,8 @@ async def try_model(
 async def _first_rows(tasks: Sequence[Task], form: TriedForm, given: SharedKeywords) -> tuple[ShownStep, ...]:
     """Ask for one reply to each of the first rows; none if that takes too long."""
     strategy = Maker(k=1, max_draws=1)
-    pools = model_pools(form.model, [strategy]).pools
-    asked = {**without_control(given), **form.settings, "models": pools, "run_id": "try"}
-    settings = validated(Settings, "the try", asked)
-    plans = [RunPlan(tasks=[each], listed=False, strategy=strategy, settings=settings) for each in tasks[:FIRST_ROWS]]
+    asked: Any = {**without_control(given), **form.settings, "strategy": strategy, "run_id": "try"}
+    plans = [new_plan(each, form.model, asked) for each in tasks[:FIRST_ROWS]]
     with suppress(MicroagentsError, TimeoutError):
         async with asyncio.timeout(FORM_S), TaskScope() as scope:
             shown = [scope.start(show_step(each, 0)) for each in plans]

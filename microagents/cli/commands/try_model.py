@@ -184,14 +184,11 @@ def _show_question(
 ) -> NoReturn:
     from microagents.cli.views.question import print_question
     from microagents.elections.election import OPEN_OUTCOMES
-    from microagents.runs.plan import RunPlan
-    from microagents.runs.settings import Settings, validated
-    from microagents.runs.strategies import model_pools
+    from microagents.runs.driver.begin import new_plan
     from microagents.studies.preview import show_step
 
-    pools = model_pools(models_of(model), [strategy]).pools
-    settings = validated(Settings, "the question", {"models": pools, "run_id": "one", **given})
-    shown = asyncio.run(show_step(RunPlan(tasks=[work], listed=False, strategy=strategy, settings=settings), step))
+    wanted: Any = {"strategy": strategy, "run_id": "one", **given}
+    shown = asyncio.run(show_step(new_plan(work, models_of(model), wanted), step))
     if as_json:
         echo(json_text(shown))
     else:

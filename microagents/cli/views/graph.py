@@ -12,11 +12,9 @@ from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.cli.options import DEFAULT_MODEL
 from microagents.cli.reporting import echo, json_text
+from microagents.runs.driver.begin import new_plan
 from microagents.runs.driver.graph import graph_of, placement_of
 from microagents.runs.driver.role_pictures import lines_of, svg_of
-from microagents.runs.plan import RunPlan
-from microagents.runs.settings import Settings, validated
-from microagents.runs.strategies import check_for_ray, model_pools
 from microagents.task import Task
 
 
@@ -34,10 +32,8 @@ def show_graph(
     """
     if output is not None and output.suffix != ".svg":
         raise InvalidUsage(f"a graph is drawn as SVG; name a file that ends with .svg, not {str(output)!r}")
-    pools = model_pools({"": [DEFAULT_MODEL]}, [strategy]).pools
-    settings = validated(Settings, "the graph", {"models": pools, "run_id": "graph", **changed})
-    check_for_ray(changed, settings["runtime"])
-    plan = RunPlan(tasks=[task], listed=False, strategy=strategy, settings=settings)
+    given: Any = {"strategy": strategy, "run_id": "graph", **changed}
+    plan = new_plan(task, DEFAULT_MODEL, given)
     graph = structs.replace(graph_of(plan), placement=placement_of(plan))
     if output is not None:
         try:

@@ -197,21 +197,17 @@ async def resume(
     for place, text in (answers or {}).items():
         decide(Path(runs_dir), run_id, place, f"answer {text}")
     with reader_of(Path(runs_dir), run_id, trust=trust_journal) as reader:
-        ending = reader.ending()
-        if ending is not None and ending.outcome == "completed" and not accept_changes:
+        before = recorded_result(reader, whole=False)
+        if before.outcome == "completed" and not accept_changes:
             recorded = settings_of(reader.experiment)
             given = {name: value for name, value in changed.items() if name in ("output", "output_dialect")}
             settings = validated(Settings, "the run", {**recorded, **given})
             result = recorded_result(reader, imports=True)
             result = _with_outputs(reader, structs.replace(result, source=kind_of(reader) or result.source))
             return _with_table(result, settings, is_kept="output" not in given)
-        if ending is not None and ending.outcome in WAITS:
-            calls_before = reader.account().calls
-        else:
-            calls_before = None
         plan = _changed_plan(plan_of(reader, whole=True), changed)
     result = await _carry_out(plan, changed, runs_dir=runs_dir, only=inputs, accepted=accept_changes)
-    if result.outcome in WAITS and result.calls == calls_before:
+    if {before.outcome, result.outcome} <= {*WAITS} and result.calls == before.calls:
         return structs.replace(result, reason=f"{result.reason}; {NOTHING_NEW}")
     return result
 
