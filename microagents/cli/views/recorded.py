@@ -26,7 +26,6 @@ from microagents.cli.views.tree import draw_tree
 from microagents.cli.watching import show_and_exit
 from microagents.journal.reading import Reader
 from microagents.journal.sharded import reader_of
-from microagents.journal.tables import LogRow
 from microagents.runs.inspection.climbs import Climb, climbs_of
 from microagents.runs.inspection.control import request_text, status_of
 from microagents.runs.inspection.decision import inspect_decision
@@ -65,7 +64,6 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         climbs = _climbs(reader, of_input)
         tree, note = _tree(reader, of_input, is_wanted=of_input is not None and climbs is None)
         result = recorded_result(reader, imports=True)
-        changes, requests = reader.changes(), reader.requests()
         problems = reader.verify() if verify else []
         agreement = agreement_in(reader)
         told = list[str]()
@@ -81,7 +79,6 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         echo(summary(result, with_text=False))
         for each in told:
             say(each)
-        _print_interventions(changes, requests)
         if verify and not problems:
             echo("verified: every row was read, and the account and the digests match the rows")
         _print_work(result, tree)
@@ -97,7 +94,7 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
 
 
 def _told(reader: Reader, result: Result) -> Iterator[str]:
-    """Write the first wrong step, the look-ups and the batches of a run, below its summary."""
+    """Write the first wrong step, the look-ups, the batches and the interventions of a run, below its summary."""
     run, wrong_at = result.run_id, result.account.wrong_at
     if wrong_at is not None:
         with suppress(InvalidUsage):
@@ -110,6 +107,10 @@ def _told(reader: Reader, result: Result) -> Iterator[str]:
         calls = [f"{number:,} of {tool}" for tool, number in sorted(looked_up.items())]
         yield f"looked up before replies: {', '.join(calls)} (microagents export {run} --actions)"
     yield from batch_lines(reader, result.price)
+    for at, field, before, after in reader.changes():
+        yield f"changed on purpose at {at}: {field} from {before} to {after}"
+    for request in reader.requests():
+        yield f"asked of the run: {request_text(request)}"
 
 
 def _print_agreement(agreement: Sequence[Agreement]) -> None:
@@ -134,13 +135,6 @@ def watch(run: str, runs_dir: Path, *, as_json: bool) -> NoReturn:
         typer.echo(f"run {run} goes on", err=True)
         raise typer.Exit(EXIT_CODES["completed"]) from None
     show_and_exit(inspect_run(runs_dir, run), as_json=as_json)
-
-
-def _print_interventions(changes: Sequence[tuple[str, str, str, str]], requests: Sequence[LogRow]) -> None:
-    for at, field, before, after in changes:
-        say(f"changed on purpose at {at}: {field} from {before} to {after}")
-    for request in requests:
-        say(f"asked of the run: {request_text(request)}")
 
 
 def _print_work(result: Result, tree: Struct | None) -> None:

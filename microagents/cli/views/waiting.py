@@ -11,7 +11,7 @@ import typer
 from microagents.base.errors import InvalidUsage
 from microagents.cli.reporting import echo, json_text, say
 from microagents.cli.views.agent import draw_agent
-from microagents.cli.views.decision import cell_lines
+from microagents.cli.views.decision import cell_lines, tally_lines
 from microagents.elections.election import input_of
 from microagents.journal.sharded import reader_of
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
@@ -89,8 +89,8 @@ def _show(runs_dir: Path, each: WaitingPlace) -> dict[str, str]:
             solution = solution_of(reader, input_of(each.path))
             if isinstance(solution, AgentRecord):
                 echo(draw_agent(solution, prices_of(asked.models)))
-    for value, votes in asked.tally:
-        say(f"{counted(votes, 'vote')} for {json_text(value)}")
+    for line in tally_lines(asked.tally):
+        say(line)
     for made in waits:
         say(f"{shown.asked[0]} {made.shown()}")
     echo(f"Say {' or '.join(shown.asked[1:])}; Enter leaves it open, q ends.")
