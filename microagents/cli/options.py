@@ -59,7 +59,8 @@ def complete_model() -> list[str]:
     from microagents.models.simulation.profiles import PROFILES
     from microagents.models.tiny.vocabulary import VOCABULARIES
 
-    return [*[f"sim:{name}" for name in PROFILES], *[f"tiny:{name}" for name in VOCABULARIES]]
+    names = [f"sim:{name}" for name in PROFILES]
+    return names + [f"tiny:{name}" for name in VOCABULARIES]
 
 
 def complete_run(context: typer.Context) -> list[str]:

@@ -56,8 +56,9 @@ def log_to_stderr() -> None:
 def json_text(value: object) -> str:
     """A value as JSON without hidden characters: a terminal may act on them."""
     text = visible(msgspec.json.encode(value).decode())
+    encoding = getattr(results(), "encoding", None) or "utf-8"
     try:
-        text.encode(getattr(results(), "encoding", None) or "utf-8")
+        text.encode(encoding)
     except UnicodeEncodeError:  # a terminal that has ASCII only
         return _NOT_PLAIN.sub(json_escape, text)
     return text

@@ -188,7 +188,8 @@ def _show_question(
     from microagents.studies.preview import show_step
 
     wanted: Any = {"strategy": strategy, "run_id": "one", **given}
-    shown = asyncio.run(show_step(new_plan(work, models_of(model), wanted), step))
+    plan = new_plan(work, models_of(model), wanted)
+    shown = asyncio.run(show_step(plan, step))
     if as_json:
         echo(json_text(shown))
     else:

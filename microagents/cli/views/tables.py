@@ -78,7 +78,8 @@ def laid_out(columns: Columns, left_out: Container[str] = ()) -> Table:
     for number, cells in enumerate(zip_longest(*columns.rows, fillvalue="")):
         if cells[0] in left_out:
             continue
-        kept.append([Text(printable(cell)) for cell in cells])
+        texts = [Text(printable(cell)) for cell in cells]
+        kept.append(texts)
         widest = max(map(cell_len, cells))
         if number in columns.to_the_left:
             laid.add_column(overflow="fold", min_width=min(widest, LEAST_TEXT))

@@ -202,8 +202,10 @@ async def resume(
             recorded = settings_of(reader.experiment)
             given = {name: value for name, value in changed.items() if name in ("output", "output_dialect")}
             settings = validated(Settings, "the run", {**recorded, **given})
-            result = recorded_result(reader, imports=True)
-            result = _with_outputs(reader, structs.replace(result, source=kind_of(reader) or result.source))
+            result, kind = recorded_result(reader, imports=True), kind_of(reader)
+            if kind is not None:
+                result = structs.replace(result, source=kind)
+            result = _with_outputs(reader, result)
             return _with_table(result, settings, is_kept="output" not in given)
         plan = _changed_plan(plan_of(reader, whole=True), changed)
     result = await _carry_out(plan, changed, runs_dir=runs_dir, only=inputs, accepted=accept_changes)

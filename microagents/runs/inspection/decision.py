@@ -187,7 +187,8 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     costs = [each.cost_usd for each in more]
     if is_decided:
         costs.append(row.cost_usd)
-    counts = tuple(Counter(each.value for each in ballots if isinstance(each, Ballot)).items())
+    values = Counter(each.value for each in ballots if isinstance(each, Ballot))
+    counts = tuple(values.items())
     if voted is not None:
         counts = voted.tally
     tally = [(msgspec.json.decode(each), votes) for each, votes in counts]

@@ -225,4 +225,5 @@ def decided_steps(reader: Reader) -> Iterator[tuple[int, Any, Any]]:
         raise InvalidUsage(
             f"run {reader.experiment.run_id!r} did not decide the steps of one chain, so it has no states"
         )
-    return (each for each in steps.walked(steps.chain(replay_of(reader, plan))) if each[2] is not None)
+    chain = steps.chain(replay_of(reader, plan))
+    return (each for each in steps.walked(chain) if each[2] is not None)
