@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from random import Random
 from types import GenericAlias, NoneType
-from typing import Any, ClassVar, Generic, Self, cast, get_args, get_type_hints, is_typeddict
+from typing import Any, ClassVar, Generic, Self, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 from msgspec import Struct
@@ -447,9 +447,11 @@ def reply_named(task: type[Task], reply: Any) -> type[Reply]:
         return reply
     if isinstance(reply, type) and issubclass(reply, BaseModel):
         return reply_of(reply)
-    name = getattr(reply, "__name__", repr(reply))
+    name, wanted = getattr(reply, "__name__", repr(reply)), "Answer(Reply, frozen=True)"
+    if isinstance(get_origin(reply), type) and issubclass(get_origin(reply), Reply):
+        name, wanted = str(reply), f"Answer({name}[...], frozen=True)"
     raise InvalidDefinition(
-        f"write class {name}(Reply, frozen=True): {task.__qualname__} names {name} as its reply, which is not a Reply"
+        f"{task.__qualname__} names {name} as its reply, which is not a class of replies; write class {wanted}, and name that"
     )
 
 

@@ -169,7 +169,7 @@ def test_a_class_that_cannot_work_is_refused_when_its_file_is_imported(old: str,
         (
             "Answer(Reply, frozen=True)",
             "Answer(Struct, frozen=True)",
-            "write class Answer(Reply, frozen=True): Dates names Answer as its reply, which is not a Reply",
+            "Dates names Answer as its reply, which is not a class of replies; write class Answer(Reply, frozen=True), and name that",
         ),
         (
             "    day: int\n",

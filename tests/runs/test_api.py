@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import signal
 import sys
 import threading
@@ -37,6 +38,22 @@ async def test_every_decision_is_told_in_its_order_and_equals_the_recorded_one(r
     assert sum(number for each in told for number in each.flags.values()) == sum(result.account.flagged.values()) > 0
     path, value = told[0]
     assert (path, value) == ("0/step/0", {"number": value["number"]}), "a decision unpacks"
+
+
+def test_a_run_without_a_journal_does_not_promise_that_anything_is_kept() -> None:
+    said = "; nothing is kept, since it ran without a journal; begin it again, with one"
+    stopped = run_sync(DRIFT, models="sim:perfect", runs_dir=None, max_calls=1)
+    assert stopped.reason == f"--max-calls 1 is reached{said}"
+    numbers = itertools.count()
+
+    async def never_twice(call: Call) -> str:  # noqa: ARG001 - it replies alike to any
+        return f"number = {next(numbers)}"
+
+    undecided = run_sync([DRIFT, DRIFT], models=never_twice, runs_dir=None, options={"max_draws": 4})
+    assert undecided.failed_inputs is not None
+    for reason in (undecided.reason, *[each.reason for each in undecided.failed_inputs]):
+        assert reason is not None
+        assert reason.endswith(f"0 flagged){said}")
 
 
 async def test_an_async_callback_is_awaited_one_decision_after_the_other_and_to_the_last() -> None:

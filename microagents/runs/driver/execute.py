@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
@@ -58,6 +59,8 @@ from microagents.systems.chains.known_inputs import check_oracle
 from microagents.task import near_misses
 from microagents.telemetry.providers import telemetry_of
 
+_PROMISES = re.compile(r"; (?=(?:all (?:decisions|replies) so far are|everything so far is) kept|resume )")
+"""The beginning of all that a reason says on the journal."""
 CANCELLED = "the program that did it cancelled it; all decisions so far are kept"
 IN_SHARDS = "microagents.shards.sharded_run:execute_in_shards"
 YOUNG_OBJECTS = 50_000
@@ -322,6 +325,14 @@ def _is_empty(path: Path) -> bool:
         return False
 
 
+def _without_journal(reason: str | None) -> str | None:
+    """Return a reason that promises nothing: without a journal no decision is kept, and the run cannot be resumed."""
+    said = _PROMISES.split(reason or "", maxsplit=1)
+    if len(said) == 1:
+        return reason
+    return f"{said[0]}; nothing is kept, since it ran without a journal; begin it again, with one"
+
+
 def _result(
     plan: RunPlan,
     journal: Path | None,
@@ -333,7 +344,10 @@ def _result(
     experiment: Experiment,
 ) -> Result:
     (outcome, reason, given), created_at, wall_s = end, None, sitting_s
-    if journal is not None:
+    if journal is None:
+        reason = _without_journal(reason)
+        endings = [structs.replace(each, reason=_without_journal(each.reason)) for each in endings]
+    else:
         # If it cannot be read, this sitting's result counts.
         with (
             suppress(InvalidUsage),
