@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from microagents.models.capabilities import Capabilities
 from microagents.models.http.spec_options import either
-from microagents.replies.chat import Prompt
 from microagents.replies.media import NAMES, UNKNOWN_PICTURE, Media
 
 Part = dict[str, Any]
@@ -96,15 +95,15 @@ def refusal_of(file: Media, name: str, capabilities: Capabilities, form: PartFor
     return f"{name} takes {either([NAMES[each] for each in taken])}"
 
 
-def most_file_tokens(prompt: Prompt, capabilities: Capabilities) -> int | None:
-    """Bound the tokens of the files of a prompt; None if the rule of the provider is unknown.
+def most_file_tokens(are_pictures: Iterable[bool], capabilities: Capabilities) -> int | None:
+    """Bound the tokens of the files of a prompt, of each of which it is known whether it is a picture; None without a rule of the provider.
 
     A provider makes a picture smaller until it costs a known number of tokens at most. The pages of a PDF cannot be counted without
     decoding it, so it may fill the context window.
     """
     total = 0
-    for file in prompt.all_files:
-        most = capabilities.picture_tokens if file.is_picture else capabilities.context_window
+    for is_picture in are_pictures:
+        most = capabilities.picture_tokens if is_picture else capabilities.context_window
         if most is None:
             return None
         total += most

@@ -412,7 +412,7 @@ class HttpModel(Model, ABC):
 
     def at_most(self, call: Call) -> Most | None:
         """Return the most that a call can use; None if only replies tell the cost of its files."""
-        of_files = most_file_tokens(call.prompt, self.capabilities)
+        of_files = most_file_tokens([each.is_picture for each in call.prompt.all_files], self.capabilities)
         if of_files is None:
             return None
         read = most_tokens(call.prompt) + of_files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
@@ -24,6 +25,8 @@ SEALED, LISTED = "reasoning.encrypted_content", "message.output_text.logprobs"
 """Further parts of a response: the reasoning itself, which clients send back since nothing is stored, and log-probabilities."""
 _CALLS = ("tools", "functions", "mcp_servers", "prompt")
 """Fields by which a reply may have calls."""
+_FILE = re.compile(rb'"type"\s*:\s*"(?:(file|input_file|document)|image|image_url|input_image|computer_screenshot)"')
+"""Type of a part with a file or a picture."""
 _STORED = ("previous_response_id", "conversation")
 _Tokens = Annotated[float, Meta(ge=0, le=1e9)] | None
 
@@ -213,6 +216,11 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
     def input_tokens(self) -> int:
         """Tokens of its prompt at most: none is shorter than a byte."""
         return TEMPLATE_TOKENS + sum(map(len, self.fields.values()))
+
+    @cached_property
+    def are_pictures(self) -> Sequence[bool]:
+        """Whether each of its files is a picture. A short address may stand for a long one."""
+        return [found[1] is None for found in _FILE.finditer(self.whole)]
 
     @cached_property
     def properties(self) -> Mapping[str, Mapping[str, Any]]:

@@ -14,6 +14,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import ModelUnavailable
 from microagents.elections.election import total_usd
 from microagents.models.http.events import is_streamed, streamed_reply
+from microagents.models.http.media_parts import most_file_tokens
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.refusals import failure_kind, plain, retry_after_s, status_told, words_in
 from microagents.models.http.replies import UNREADABLE, decode, name_in, object_in
@@ -32,6 +33,8 @@ from microagents.web.endpoint.wires import MESSAGES, Withheld
 
 _WORDS = {SEALED: "encrypted", LISTED: "logprobs"}
 """Words by which models refuse to include their reasoning, and the log-probabilities of tokens."""
+UNKNOWN_FILE_TOKENS = 50_000
+"""Tokens of a file or picture of a model whose rule is unknown: no provider is known to count a picture at more."""
 MAX_WORDS = 300
 """Characters of a provider's words in an error."""
 
@@ -162,7 +165,11 @@ class ForwardingModel(Model):
     def at_most(self, call: Call) -> Most:
         """Bound the usage of a call."""
         exchange = self._exchanges[call.id.election.path]
-        read = exchange.asked.input_tokens
+        asked = exchange.asked
+        of_files = most_file_tokens(asked.are_pictures, self._provider.capabilities)
+        if of_files is None:
+            of_files = UNKNOWN_FILE_TOKENS * len(asked.are_pictures)
+        read = asked.input_tokens + of_files
         return Most(tokens=read + exchange.cap, cost_usd=self._provider.meter.most_usd(read, exchange.cap))
 
     async def complete(self, call: Call) -> Sample:

@@ -14,8 +14,10 @@ from microagents.web.endpoint.callers import CostLimit, read_callers
 from microagents.web.endpoint.caps import Caps
 from microagents.web.endpoint.ledger import Ledger
 from microagents.web.endpoint.policy import Policy
+from microagents.web.endpoint.server import Endpoint, serving
 from microagents.web.endpoint.wires import Withheld
 from tests.cli.commands import write
+from tests.doubles.acting import acting
 from tests.web.endpoint.test_forwarding import ASKED, READ, posted, saying, voted
 
 DEAR = ",price_in=1000,price_out=1000"
@@ -35,6 +37,25 @@ async def test_a_request_that_can_never_fit_gets_402_at_once_in_the_form_of_its_
     assert "and $0.5000 are left of the cap of $0.5;" in reply["error"]["message"]
     assert reply["error"]["type"] == "billing_error"
     assert double.requests == []
+
+
+@pytest.mark.parametrize(("path", "part", "tokens"), [
+    ("chat/completions", {"type": "image_url", "image_url": {"url": "https://models.example/a.png"}}, 25_000),
+    ("responses", {"type": "input_file", "file_id": "f"}, 1_050_000),
+    ("messages", {"type": "image", "source": {"type": "url", "url": "https://models.example/a.png"}}, 4_784),
+])  # fmt: skip
+async def test_a_picture_reserves_the_most_that_its_provider_counts(
+    path: str, part: dict[str, Any], tokens: int
+) -> None:
+    content = [{"role": "user", "content": [part]}]
+    asked = {"model": "m", "max_tokens": 1, "max_output_tokens": 1, "messages": content, "input": content}
+    async with acting(saying("x")) as double:
+        price = ",price_in=1,price_out=1"
+        models = [f"openai:gpt-6-luna@base_url={double.url}/v1{price}"]
+        models.append(f"anthropic:claude-haiku-5-5@base_url={double.url}{price}")
+        for limit_usd, expected in ((tokens / 1e6, 402), (tokens / 1e6 + 0.1, 200)):
+            async with serving(Endpoint(models=models, limit=CostLimit(limit_usd), ceiling=1)) as served:
+                assert (await posted(served, path, asked))[0] == expected
 
 
 async def test_reservations_wait_for_each_other_and_the_cap_is_never_passed() -> None:
