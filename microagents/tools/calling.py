@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct, structs
 
@@ -21,6 +21,8 @@ from microagents.tools.observations import Called, files_in, observation_of, wit
 from microagents.tools.threads import LoopThread, in_thread
 from microagents.tools.tool import BadArguments, EffectKey, RunInput, called_in
 from microagents.tools.toolbox import Toolbox
+
+T = TypeVar("T")
 
 
 class LookedUp(Struct, frozen=True, kw_only=True):
@@ -89,6 +91,8 @@ class Tools:
             return Called(outcome="error", text=bounded(str(error), most_chars))
         try:
             returned = await self._within(timeout_s, tool, function.function, **given)
+            if inspect.isawaitable(returned):  # of an async function inside a plain one
+                returned = await self._within(timeout_s, tool, _awaited, returned)
         except (Exception, asyncio.CancelledError, SystemExit) as error:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
@@ -145,3 +149,7 @@ class Tools:
                 call.add_done_callback(self._left.pop)
                 if is_async:
                     call.cancel()
+
+
+async def _awaited(given: Awaitable[T]) -> T:
+    return await given

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from microagents.base.errors import InvalidDefinition
+from microagents.base.user_code import shown
 from microagents.replies.tool_calls import ToolCall, with_whole_numbers
 from microagents.tools.customers import ask
 from microagents.tools.json_schemas import schema_check
@@ -37,7 +38,7 @@ class Toolbox:
         allowed: Mapping[str, Mapping[str, Collection[Any]]],
         reserved: Collection[str] = (),
     ) -> None:
-        functions = [FunctionTool(each) for each in given if callable(each)]
+        functions = [FunctionTool(each) for each in checked_tools(given) if callable(each)]
         servers = servers_in(given)
         texts = [server.text for server in servers]
         twice = next((text for text in texts if texts.count(text) > 1), None)
@@ -123,6 +124,20 @@ def _is_in(value: object, values: Collection[Any]) -> bool:
         return value in values
     except TypeError:  # a list, say, is in no set
         return False
+
+
+def checked_tools(given: Any) -> Sequence[GivenTool]:
+    """Return tools as a class names them, checked.
+
+    Raises:
+        InvalidDefinition: they are not in a sequence, or one is neither a function nor an MCP server.
+    """
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InvalidDefinition(f"tools stand in a tuple, such as tools = (look,), not {shown(given)}")
+    for each in given:
+        if not callable(each) and not isinstance(each, McpServer | str):
+            raise InvalidDefinition(f"a tool is a function or an MCP server, not {shown(each)}")
+    return given
 
 
 def servers_in(given: Sequence[GivenTool]) -> list[McpServer]:

@@ -35,7 +35,7 @@ from microagents.systems.agents.actions import (
 )
 from microagents.task import ChainTask, types_named
 from microagents.tools.tool import EffectKey, FunctionTool, RunInput, called_in, hands_off
-from microagents.tools.toolbox import BAD_ARGUMENTS, GivenTool, Toolbox
+from microagents.tools.toolbox import BAD_ARGUMENTS, GivenTool, Toolbox, checked_tools
 
 R = TypeVar("R", bound=Struct, default=Any)
 MAX_HAND_OFFS = 2
@@ -315,9 +315,15 @@ def tools_below(tools: Sequence[GivenTool], *way: type[AgentTask[Any]]) -> list[
     """List the tools of the agents that tools hand work off to, then these; ``way`` are the agents that lead there.
 
     Raises:
-        InvalidDefinition: a tool hands off to no agent, or back to one on the way, or the way is too long.
+        InvalidDefinition: a tool is none, is itself an agent, or hands off to no agent, or back to one on the way, or the way is too long.
     """
     below = list[GivenTool]()
+    for each in checked_tools(tools):
+        if isinstance(each, type) and issubclass(each, AgentTask):
+            name = each.__name__
+            raise InvalidDefinition(
+                f'{name} is an agent: hand work off by @tool("agent") on a function that gives one, -> {name}'
+            )
     for each in filter(hands_off, tools):
         function = called_in(FunctionTool(each).function)
         agent = get_type_hints(function).get("return")

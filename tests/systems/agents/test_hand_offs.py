@@ -164,9 +164,16 @@ class Wrong(Script):
     tools: ClassVar[tuple[GivenTool, ...]] = (nothing,)
 
 
+class Given(Script):
+    """Names an agent where a function that hands work off to it belongs."""
+
+    tools: ClassVar[tuple[GivenTool, ...]] = (Front,)
+
+
 @pytest.mark.parametrize(
     ("task", "why"),
     [
+        (Given(), 'Front is an agent: hand work off by @tool("agent") on a function that gives one, -> Front'),
         (Endless(), "work would be handed off from Endless to Endless; at most 2 hand-offs may follow each other, and"),
         (Circle(), "work would be handed off from Circle to Endless to Endless; "),
         (Deep(), "work would be handed off from Deep to Office to Front to Ticket; "),

@@ -177,3 +177,25 @@ def test_a_tool_that_hangs_has_an_unknown_outcome_and_hangs_nothing_else(*, is_a
         assert call(hang_async if is_async else hang, timeout_s=0.05).outcome == "unknown"
     finally:
         may_end.set()
+
+
+def test_a_plain_function_that_gives_a_coroutine_has_done_its_work_once_that_has_ended() -> None:
+    done = list[int]()
+
+    async def pay(cents: int) -> str:
+        await asyncio.sleep(0)
+        done.append(cents)
+        return "paid"
+
+    def logged(cents: int) -> Any:
+        return pay(cents)
+
+    assert (call(logged, cents=4900), done) == (Called(outcome="done", text="paid"), [4900])
+
+
+@pytest.mark.parametrize("given", [book, None, "book", (5,), (book, None)])
+def test_tools_that_are_none_are_refused_by_name(given: Any) -> None:
+    with pytest.raises(
+        InvalidDefinition, match=r"^(tools stand in a tuple, .* not|a tool is a function or an MCP server, not) "
+    ):
+        Toolbox(given, {}, {})
