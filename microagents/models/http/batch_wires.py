@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -13,8 +14,8 @@ import msgspec
 
 from microagents.base.errors import ModelUnavailable
 from microagents.elections.sample_batches import LINE_BYTES, SampleBatch
-from microagents.models.http.refusals import Redaction, error_in, failure_kind, retry_after_s
-from microagents.models.http.replies import UNREADABLE, name_in, object_in
+from microagents.models.http.refusals import Redaction, error_in, failure_kind, retry_after_s, status_told
+from microagents.models.http.replies import UNREADABLE, decode, name_in, object_in
 from microagents.models.http.sending import Response, Sender
 from microagents.models.prices import STANDARD
 
@@ -32,6 +33,8 @@ SUCCESS, BAD_REQUEST, SERVER_FAILS = 200, 400, 500
 OF_SERVER = (408, 429)
 """Statuses below 500 of lines whose request is not at fault."""
 BOUNDARY = "microagents-9b0c6f5e2d7a"
+_REPLIES = ("choices", "output", "content")
+"""Fields that a reply has one of."""
 RUNNING = ("queued", "in_progress", "validating", "finalizing", "cancelling", "canceling")
 """States of batches and of background responses without all results."""
 Result = Response | None
@@ -227,12 +230,10 @@ class OpenAIFiles(BatchWire):
 
     def _result(self, found: dict[str, Any]) -> Result:
         response = object_in(found.get("response"))
-        status, body = response.get("status_code") or SERVER_FAILS, object_in(response.get("body"))
-        if status >= SERVER_FAILS or status in OF_SERVER:
-            return None
+        body = object_in(response.get("body")) or {"error": found.get("error")}
         if body.get("service_tier") in STANDARD:
             body["service_tier"] = "batch"
-        return _response(status, body)
+        return _result_of(body, response.get("status_code"))
 
 
 class AnthropicBatches(BatchWire):
@@ -277,12 +278,7 @@ class AnthropicBatches(BatchWire):
 
     def _result(self, found: dict[str, Any]) -> Result:
         result = object_in(found.get("result"))
-        error = object_in(result.get("error"))
-        if result.get("type") == "succeeded":
-            return _response(SUCCESS, object_in(result.get("message")))
-        if object_in(error.get("error")).get("type") == "invalid_request_error":
-            return _response(BAD_REQUEST, error)
-        return None
+        return _result_of(object_in(result.get("message")) or {"error": result.get("error")})
 
 
 class ResponseWindows(BatchWire):
@@ -309,20 +305,31 @@ class ResponseWindows(BatchWire):
     async def results(self, batch: SampleBatch, on_result: OnResult) -> None:
         """Read the response."""
         found = (await self._ask(self._sender.get(self._of(batch.id)))).found
-        has_reply = found.get("status") in ("completed", "incomplete")
-        on_result(batch.keys[:LINE_BYTES], _response(SUCCESS, found) if has_reply else None)
+        if found.get("status") not in ("completed", "incomplete"):
+            found = {"error": found.get("error")}
+        on_result(batch.keys[:LINE_BYTES], _result_of(found))
 
     async def delete(self, name: str) -> None:
         """Delete the response."""
         await self._ask(self._sender.delete(self._of(name)))
 
 
-def _response(status: int, body: dict[str, Any]) -> Response:
-    return Response(status_code=status, headers={}, content=msgspec.json.encode(body), found=body)
+def _result_of(body: dict[str, Any], stated: Any = None) -> Result:
+    """Return the result of a line by its reply or error, and by the status that is stated beside it, if one is."""
+    is_reply = not body.keys().isdisjoint(_REPLIES)
+    try:
+        status = int(stated)
+    except (TypeError, ValueError, OverflowError):
+        status = SUCCESS if is_reply else SERVER_FAILS
+    status = status_told(body) or status
+    if status >= SERVER_FAILS or status in OF_SERVER or (status < BAD_REQUEST and not is_reply):
+        return None
+    # Halves of a character stay: one alone is no UTF-8.
+    return Response(status_code=status, headers={}, content=json.dumps(body).encode(), found=body)
 
 
 def _object(content: bytes) -> dict[str, Any]:
     try:
-        return object_in(msgspec.json.decode(content))
+        return object_in(decode(content))
     except UNREADABLE:
         return {}
