@@ -12,6 +12,7 @@ import msgspec
 
 from microagents.base.errors import InvalidDefinition
 from microagents.base.plain_values import field_names, in_python, read_by_pydantic, write_value
+from microagents.base.struct_types import LEARNING
 from microagents.base.user_code import shown
 
 T = TypeVar("T")
@@ -146,7 +147,8 @@ def _has_sets(kind: Any) -> bool:
 
 def _decoder(kind: Any) -> Callable[[bytes], Any]:
     try:
-        return msgspec.json.Decoder(kind, dec_hook=read_by_pydantic).decode
+        with LEARNING:
+            return msgspec.json.Decoder(kind, dec_hook=read_by_pydantic).decode
     except TypeError as error:
         name = getattr(kind, "__qualname__", repr(kind))
         raise InvalidDefinition(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from functools import cache
-from threading import Lock
 from typing import ClassVar, TypeVar
 from zlib import crc32
 
@@ -18,6 +17,7 @@ import msgspec
 from msgspec import structs
 
 from microagents.base.errors import Unwritable
+from microagents.base.struct_types import LEARNING
 from microagents.journal import statements
 from microagents.journal.tables import ROWS, SEALED, RunRow, TableRow
 from microagents.replies.media import Media
@@ -36,8 +36,6 @@ _SEEDS = {kind: crc32(kind.table.encode()) for kind in ROWS}
 _encode = msgspec.msgpack.Encoder().encode
 
 
-# msgspec learns a class at its first use, and two threads that do so at the same time end the process.
-_BUILDING = Lock()
 for _kind in ROWS:
     msgspec.json.Decoder(_kind)
 
@@ -94,7 +92,7 @@ class Rows:
         found = self.first(RunRow, statements.OF_PART, (kind.part,))
         if found is None:
             return None
-        with _BUILDING:
+        with LEARNING:
             decoder: msgspec.json.Decoder[P] = _decoder_of(kind)
         return decoder.decode(found.content)
 

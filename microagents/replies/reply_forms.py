@@ -14,6 +14,7 @@ from msgspec import inspect as types
 
 from microagents.base.errors import InvalidDefinition
 from microagents.base.plain_values import number_in, write_value
+from microagents.base.struct_types import LEARNING
 from microagents.replies import pydantic_types
 from microagents.replies.json_forms import form_of
 from microagents.replies.reply import A, Reply
@@ -149,7 +150,8 @@ def write(reply: Reply, form: Format = "lines") -> str:
 @lru_cache(maxsize=256)
 def decoder_of(reply: type[A]) -> msgspec.json.Decoder[A]:
     """Build the decoder from JSON to a reply, or to the type of one of its fields. No digit of a number is lost."""
-    return msgspec.json.Decoder(reply, dec_hook=pydantic_types.read, float_hook=_exact_number)
+    with LEARNING:
+        return msgspec.json.Decoder(reply, dec_hook=pydantic_types.read, float_hook=_exact_number)
 
 
 def _exact_number(text: str) -> float | Decimal:

@@ -18,6 +18,7 @@ from microagents.actors.role import Context, Strategy
 from microagents.base.code_digests import code_digest
 from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.base.messages import address_of
+from microagents.base.struct_types import learn_all
 from microagents.base.user_code import called
 from microagents.journal.experiment import CODE, FIRST_PROMPT, INPUTS, Experiment, InputsDigest, Recipe
 from microagents.journal.opening import holds_nothing
@@ -62,6 +63,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     """Number of runs that share the limits of providers."""
 
     def __post_init__(self) -> None:
+        learn_all()  # the task's classes are there now, and the run may be one of several threads'
         given = {name: self.settings[name] for name in FORM}
         form: dict[str, object] = {name: value for name, value in given.items() if value is not None}
         if form:
