@@ -168,7 +168,7 @@ def test_wrong_words_get_one_sentence() -> None:
         (("pase",), "no verb called 'pase'; did you mean 'pause'?"),
         (("resume", "--now"), "--now goes with pause and stop, not with resume"),
         (("set",), "give NAME=VALUE"),
-        (("set", "max-calls"), "'max-calls' is not NAME=VALUE"),
+        (("set", "max-calls"), "'max-calls' is not of the form NAME=VALUE"),
         (("set", "max-cals=3"), "no setting of a live run called 'max-cals'; did you mean 'max-calls'"),
         (("set", "keep-texts=all"), "begin it again with `resume` for another"),
         (("pause",), "run a is not under way, so nothing was changed"),

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage
-from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
+from microagents.cli.options import RUNS, AsJson, RunName, RunsDir, pairs
 from microagents.cli.reporting import EXIT_CODES, echo, json_text, say
 from microagents.journal.requests import Ask, SetRun
 from microagents.runs.settings import ADJUSTABLE
@@ -88,17 +88,10 @@ def _asked(verb: str, values: list[str], *, now: bool) -> Ask | None:
     if now and verb not in NOW:
         raise InvalidUsage(f"--now goes with {' and '.join(NOW)}, not with {verb}")
     if verb == "set":
-        return setting_of([_pair(each) for each in values])
+        return setting_of(pairs("set", values))
     if now:
         return NOW[verb]
     return VERBS.get(verb)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise InvalidUsage(f"{text!r:.100} is not NAME=VALUE")
-    return name, value
 
 
 def _show(status: RunStatus, *, as_json: bool) -> None:

@@ -20,7 +20,7 @@ from microagents.journal.tables import LogRow
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, plan_of
 from microagents.runs.result import Result
-from microagents.runs.settings import ADJUSTABLE, Settings, read_value, validated, word_of
+from microagents.runs.settings import ADJUSTABLE, Settings, validated, word_of
 from microagents.runs.words.verdict import local_time
 
 VERBS: Mapping[str, Ask] = {
@@ -105,17 +105,17 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "") -> Asked:
     return Asked(is_taken, before, status_of(runs_dir, run_id))
 
 
-def setting_of(pairs: Sequence[tuple[str, str]]) -> SetRun:
+def setting_of(texts: Mapping[str, str]) -> SetRun:
     """Return the change of settings that texts ask for.
 
     Args:
-        pairs: names of settings or of their options, such as ``max_cost_usd`` or ``max-cost``, and values; ``inf`` lifts a bound.
+        texts: values by settings or by their options, such as ``max_cost_usd`` or ``max-cost``; ``inf`` lifts a bound.
 
     Raises:
         InvalidUsage: a name is unknown or cannot be changed meanwhile, or a value is wrong.
     """
     given: dict[str, Any] = {}
-    for name, text in pairs:
+    for name, text in texts.items():
         field = ADJUSTABLE.get(name.removeprefix("--"), name.replace("-", "_"))
         if field not in ADJUSTABLE.values():
             if field in Settings.__annotations__:
@@ -123,7 +123,7 @@ def setting_of(pairs: Sequence[tuple[str, str]]) -> SetRun:
             else:
                 hint = ""
             raise InvalidUsage(f"{unknown('setting of a live run called', name, sorted(ADJUSTABLE))}{hint}")
-        given[field] = None if text == "none" else read_value(text)
+        given[field] = None if text == "none" else text
     if not given:
         raise InvalidUsage(f"give NAME=VALUE for what is to be set; known: {', '.join(sorted(ADJUSTABLE))}")
     checked = validated(Settings, "the run", {"models": {"": ("sim:perfect",)}, "run_id": "any", **given})
