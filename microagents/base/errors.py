@@ -7,7 +7,8 @@ that was kept, and the next step for the user.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -372,3 +373,20 @@ def read_failure(error: Exception) -> str:
     if isinstance(error, OSError):
         return (error.strerror or str(error)).lower()
     return str(error)
+
+
+@contextmanager
+def refusing(file: str, remedy: str = "") -> Iterator[None]:
+    """Refuse a file that cannot be read, written or parsed in one sentence.
+
+    Args:
+        file: its name, and the words for the failure, such as ``'a.toml' cannot be read``.
+        remedy: words after the reason.
+
+    Raises:
+        InvalidUsage: it cannot.
+    """
+    try:
+        yield
+    except (OSError, ValueError, RecursionError) as error:  # RecursionError: of 100,000 brackets
+        raise InvalidUsage(f"{file}: {read_failure(error)}{remedy}") from None

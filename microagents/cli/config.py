@@ -19,7 +19,7 @@ import typer
 from dotenv.parser import parse_stream
 
 from microagents.actors.registry import unknown
-from microagents.base.errors import InvalidUsage, read_failure
+from microagents.base.errors import InvalidUsage, refusing
 from microagents.base.files import read_text, replace_text
 from microagents.base.trust import FOLDERS
 from microagents.cli.reporting import LOG_LEVEL, warn
@@ -123,10 +123,8 @@ def write_defaults(settings: Mapping[str, Any]) -> None:
     new = with_defaults(text, settings)
     if not text or FOLDERS.has(PROJECT, text.encode()) or not references_in(tomllib.loads(text).items()):
         FOLDERS.add(PROJECT, new.encode())
-    try:
+    with refusing(f"{PROJECT} cannot be written", "; it is as it was"):
         replace_text(Path(os.path.realpath(PROJECT)), new)
-    except OSError as error:
-        raise InvalidUsage(f"{PROJECT} cannot be written: {read_failure(error)}; it is as it was") from None
 
 
 def file_of_default(context: typer.Context, parameter: str) -> Path | None:
@@ -169,17 +167,13 @@ def _check_trust(path: Path, text: str, named: Sequence[str], *, trusts: bool) -
 
 
 def _text_of(path: Path) -> str:
-    try:
+    with refusing(f"{str(path)!r} cannot be read", "; mend it, or move it away"):
         return read_text(path)
-    except (OSError, ValueError) as error:
-        raise InvalidUsage(f"{str(path)!r} cannot be read: {read_failure(error)}; mend it, or move it away") from None
 
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:
-    try:
+    with refusing(f"the config {str(path)!r} cannot be read"):
         return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also a number of 5,000 digits, and 100,000 brackets
-        raise InvalidUsage(f"the config {str(path)!r} cannot be read: {read_failure(error)}") from None
 
 
 def _variables(text: str) -> dict[str, str]:

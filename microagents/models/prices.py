@@ -14,7 +14,7 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from microagents.actors.registry import unknown
-from microagents.base.errors import InvalidUsage, read_failure, refusal
+from microagents.base.errors import InvalidUsage, refusal, refusing
 from microagents.base.files import read_text
 
 if TYPE_CHECKING:
@@ -70,10 +70,8 @@ def read_prices(given: object) -> dict[str, OwnPrice]:
     where, table = "prices", given
     if isinstance(given, str | Path):
         where = f"the prices file {str(given)!r}"
-        try:
+        with refusing(f"{where} cannot be read"):
             table = tomllib.loads(read_text(given))
-        except (OSError, ValueError, RecursionError) as error:
-            raise InvalidUsage(f"{where} cannot be read: {read_failure(error)}") from None
     if not isinstance(table, Mapping):
         raise InvalidUsage(f"prices must be the name of a TOML file, or a dict of prices by model, not {given!r:.100}")
     return {name: _own_price(name, price, where) for name, price in table.items()}

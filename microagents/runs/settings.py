@@ -27,7 +27,7 @@ from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
 from microagents.actors.registry import RUNTIMES, unknown
-from microagents.base.errors import InvalidUsage, in_own_words, read_failure, refusal
+from microagents.base.errors import InvalidUsage, in_own_words, refusal, refusing
 from microagents.base.files import read_text
 from microagents.base.largest import MAX_COUNT, MAX_S, MAX_USD
 from microagents.base.plain_values import adapter_of, number_in
@@ -431,7 +431,5 @@ def read_value(text: str) -> str:
     """Return the value of an option: the text itself, or for ``@FILE`` the text of a file."""
     if not text.startswith("@"):
         return text
-    try:
+    with refusing(f"{text[1:]!r} cannot be read"):
         return read_text(text[1:])
-    except (OSError, ValueError) as error:
-        raise InvalidUsage(f"{text[1:]!r} cannot be read: {read_failure(error)}") from None

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from microagents.base.errors import InvalidUsage, read_failure
+from microagents.base.errors import InvalidUsage, refusing
 from microagents.cli import starter
 from microagents.cli.reporting import echo
 
@@ -117,10 +117,8 @@ def _write(folder: Path, templates: dict[Path, Template], names: dict[str, str])
         raise InvalidUsage(
             f"{' and '.join(existing)} exist already; nothing was written; give another name: microagents init NAME"
         )
-    try:
+    with refusing(f"no task can be written into {str(folder)!r}"):
         folder.mkdir(parents=True, exist_ok=True)
         for path, template in templates.items():
             with path.open("x", encoding="utf-8") as file:
                 file.write(template.substitute(names))
-    except OSError as error:
-        raise InvalidUsage(f"no task can be written into {str(folder)!r}: {read_failure(error)}") from None

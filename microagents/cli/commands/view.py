@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import typer
 
-from microagents.base.errors import InvalidUsage, read_failure
+from microagents.base.errors import InvalidUsage, refusing
 from microagents.cli.browsing import browse
 from microagents.cli.commands.serve import MAX_PORT
 from microagents.cli.options import RUNS, AnyRun, RunsDir, WithCode
@@ -79,8 +79,6 @@ def _write(run: str, runs_dir: Path, file: Path, *, code: bool) -> None:
 
     with reader_of(runs_dir, run, trust=code) as reader:
         written = report(reader)
-    try:
+    with refusing(f"{str(file)!r} cannot be written"):
         file.write_text(written, encoding="utf-8")
-    except OSError as error:
-        raise InvalidUsage(f"{str(file)!r} cannot be written: {read_failure(error)}") from None
     echo(str(file))

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import structs
 
 from microagents.actors.role import Strategy
-from microagents.base.errors import InvalidUsage, read_failure
+from microagents.base.errors import InvalidUsage, refusing
 from microagents.cli.options import DEFAULT_MODEL
 from microagents.cli.reporting import echo, json_text
 from microagents.runs.driver.begin import new_plan
@@ -36,10 +36,8 @@ def show_graph(
     plan = new_plan(task, DEFAULT_MODEL, given)
     graph = structs.replace(graph_of(plan), placement=placement_of(plan))
     if output is not None:
-        try:
+        with refusing(f"{str(output)!r} cannot be written"):
             output.write_text(svg_of(graph), encoding="utf-8")
-        except OSError as error:
-            raise InvalidUsage(f"{str(output)!r} cannot be written: {read_failure(error)}") from None
     if as_json:
         echo(json_text(graph))
     elif output is None:

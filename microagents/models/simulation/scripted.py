@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.actors.role import Context
-from microagents.base.errors import InvalidUsage, ModelUnavailable, read_failure
+from microagents.base.errors import ModelUnavailable, refusing
 from microagents.models.model import Call, Model, ModelSpec
 from microagents.replies.chat import Sample, Usage
 
@@ -43,10 +43,8 @@ class ScriptedModel(Model):
         self.name = f"scripted:{spec.name}"
         self.asked: list[tuple[str, int]] = []
         """Path and seq of every attempt, in order."""
-        try:
+        with refusing(f"the script {spec.name!r} cannot be read"):
             lines = msgspec.json.Decoder(ScriptLine).decode_lines(Path(spec.name).read_bytes())
-        except (OSError, msgspec.MsgspecError) as error:
-            raise InvalidUsage(f"the script {spec.name!r} cannot be read: {read_failure(error)}") from None
         self._lines = {(line.path, line.seq): line for line in lines}
         self._failed: dict[tuple[str, int], int] = {}
 

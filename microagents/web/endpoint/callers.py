@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from microagents.base.errors import InvalidUsage, read_failure
+from microagents.base.errors import InvalidUsage, refusing
 from microagents.base.files import read_text
 from microagents.web.endpoint.policy import Policy, read_policy
 
@@ -72,10 +72,8 @@ def read_callers(file: str, default: Policy) -> list[Caller]:
     Raises:
         InvalidUsage: it cannot be read, has no caller, or a variable has no token.
     """
-    try:
+    with refusing(f"the tokens {file!r:.200} cannot be read"):
         rows = msgspec.convert(tomllib.loads(read_text(file)), dict[str, _Row])
-    except (OSError, ValueError, RecursionError) as error:
-        raise InvalidUsage(f"the tokens {file!r:.200} cannot be read: {read_failure(error)}") from None
     if not rows:
         raise InvalidUsage(f"the tokens {file!r:.200} name no caller; write a table [NAME] with token_env for each")
     callers = []
