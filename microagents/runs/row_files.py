@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import os
 import re
 import zlib
@@ -65,6 +66,10 @@ ROWS_PER_GROUP = 10_000
 """Rows of a Parquet file that are read or written at a time."""
 
 
+_VALUES = json.JSONDecoder(parse_float=number_in, parse_constant=dict[str, None]().get)
+"""Reader of JSON values that follow each other; NaN and the like are None."""
+_BETWEEN = re.compile(r"[\s,\x1e]*")
+"""Separators of JSON values."""
 _DECODER = msgspec.json.Decoder(float_hook=number_in)
 
 Peekable: TypeAlias = "io.BufferedReader[Any] | gzip.GzipFile"
@@ -181,8 +186,8 @@ def read_rows(stream: Peekable, source: str, ending: str) -> RowFile:
     if (encoding := _wide_encoding(beginning)) is not None:
         raise _not_in_utf8(source, "JSON", encoding)
     text = beginning.removeprefix(_MARK).lstrip()
-    if text.startswith(b"["):
-        return RowFile(_read_array(stream, source), "item")
+    if text.startswith(b"[") or (text and ending == ".json"):
+        return RowFile(_read_values(stream.read(), source), "item")
     if text and ending not in OF_JSON and not text.startswith(b"{"):
         return _read_cells(stream, source, ".csv")
     return RowFile(_read_lines(stream, source))
@@ -193,9 +198,15 @@ def _read_cells(stream: Peekable, source: str, ending: str) -> RowFile:
     beginning = stream.peek(SAMPLE_BYTES)
     sample = beginning.removeprefix(_MARK).decode(errors="replace")
     named = _NAMED_SEPARATOR.match(sample)
-    separator = named[1] if named else _separator_of(sample, ending)
+    if named:
+        separator, sample = named[1], sample[named.end() :]
+    else:
+        separator = _separator_of(sample, ending)
     found = Dialect(separator, beginning.startswith(_MARK), named is not None)
-    return RowFile(_cells(stream, source, found, beginning), dialect=found if ending == ".csv" else Dialect())
+    others = next(_filled_records(sample, separator), [])[1:]
+    is_spaced = others != [] and all(name.startswith(" ") for name in others)
+    rows = _cells(stream, source, found, beginning, is_spaced=is_spaced)
+    return RowFile(rows, dialect=found if ending == ".csv" else Dialect())
 
 
 def _wide_encoding(beginning: bytes) -> str | None:
@@ -244,10 +255,13 @@ def _without_blanks(cells: list[str], fewest: int = 0) -> list[str]:
     return cells[:kept]
 
 
+def _filled_records(sample: str, separator: str) -> Iterator[list[str]]:
+    return filter(_is_filled, csv.reader(io.StringIO(sample, newline=""), delimiter=separator))
+
+
 def _rows_that_fit(sample: str, separator: str) -> int:
     """Count the first rows of a table that have a cell for each name of the header, which has several."""
-    records = csv.reader(io.StringIO(sample, newline=""), delimiter=separator)
-    names, *rows = [*islice(filter(_is_filled, records), 1 + SAMPLE_ROWS)] or [[]]
+    names, *rows = [*islice(_filled_records(sample, separator), 1 + SAMPLE_ROWS)] or [[]]
     fewest = len(_without_blanks(names))
     if fewest <= 1:
         return 0
@@ -274,14 +288,16 @@ def _as_text(stream: Peekable) -> Iterator[IO[str]]:
             text.detach()
 
 
-def _cells(stream: Peekable, source: str, dialect: Dialect, beginning: bytes) -> Iterator[tuple[int, dict[str, str]]]:
+def _cells(
+    stream: Peekable, source: str, dialect: Dialect, beginning: bytes, *, is_spaced: bool
+) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the rows of a table with a header, each with the number of its last line. Empty and blank lines are no rows.
 
     A column without a name is ``Unnamed:`` and its number from 0, as in pandas. Of the nameless ones behind the last name, which a
-    spreadsheet may write, a row has only those with a value.
+    spreadsheet may write, a row has only those with a value. Spaces behind separators go if all names of the header have some.
     """
     with _as_table(source, beginning), _as_text(stream) as text:
-        records = csv.reader(text, strict=True, delimiter=dialect.separator)
+        records = csv.reader(text, strict=True, delimiter=dialect.separator, skipinitialspace=is_spaced)
         if dialect.names_separator:
             next(records)
         lines = dropwhile(lambda cells: not _is_filled(cells), records)
@@ -299,13 +315,43 @@ def _cells(stream: Peekable, source: str, dialect: Dialect, beginning: bytes) ->
                 )
 
 
-def _read_array(stream: Peekable, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_values(text: bytes, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of a JSON text: of an array, also of one that is all of an object, or one behind the other."""
+    values = list[Any]()
     try:
-        items = msgspec.json.decode(stream.read().removeprefix(_MARK), type=list[msgspec.Raw])
-    except (msgspec.MsgspecError, RecursionError) as error:
+        written, end = text.decode("utf-8-sig"), 0
+        while (end := _BETWEEN.match(written, end).end()) < len(written):  # type: ignore[union-attr]  # it matches no letter, too
+            value, end = _VALUES.raw_decode(written, end)
+            values.append(value)
+    except UnicodeDecodeError:
+        raise _not_in_utf8(source, "JSON", None) from None
+    except (ValueError, RecursionError) as error:
         raise InvalidUsage(f"{source} is not JSON: {error}; write an array of objects, or an object a line") from None
-    for number, item in enumerate(items, 1):
-        yield number, _object_in(bytes(item), f"item {number}", source)
+    if len(values) == 1 and isinstance(values[0], dict):
+        values = _rows_in(values[0], source)
+    elif len(values) == 1:
+        (values,) = values
+    for number, value in enumerate(values, 1):
+        if not isinstance(value, dict):
+            raise _no_object(f"item {number} of {source}", msgspec.json.encode(value))
+        yield number, value
+
+
+def _rows_in(found: dict[str, Any], source: str) -> list[Any]:
+    """Return the rows that the only object of a file holds: those of its only list, or itself.
+
+    Raises:
+        InvalidUsage: it is a table in another form.
+    """
+    lists = [each for each in found.values() if isinstance(each, list) and any(isinstance(item, dict) for item in each)]
+    if len(found) == len(lists) == 1:
+        return lists[0]
+    if lists or (found and all(isinstance(each, list | dict) for each in found.values())):
+        raise InvalidUsage(
+            f"{source} is one object ({', '.join(found):.80}), not rows; nothing was started; write an array of objects (pandas: "
+            "orient='records'), or the object on a line of a .jsonl file"
+        )
+    return [found]
 
 
 def _read_lines(stream: Peekable, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -330,10 +376,14 @@ def _object_in(text: bytes, place: str, source: str) -> dict[str, Any]:
             f"{place} of {source} is not JSON: {error}; write an object with the options of the input on one line, or an array of objects"
         ) from None
     if not isinstance(found, dict):
-        raise InvalidUsage(
-            f"{place} of {source} is not a JSON object: {text.decode().strip()!r:.100}; write one, with the options of the input"
-        )
+        raise _no_object(f"{place} of {source}", text)
     return found
+
+
+def _no_object(place: str, text: bytes) -> InvalidUsage:
+    return InvalidUsage(
+        f"{place} is not a JSON object: {text.decode().strip()!r:.100}; write one, with the options of the input"
+    )
 
 
 def _read_parquet(stream: Peekable, source: str) -> RowFile:

@@ -241,6 +241,36 @@ def test_an_output_is_read_again_as_the_rows_that_were_written(ending: str) -> N
     assert rows == [{**rome, "length": 4 if typed else "4"}, {**zurich, "length": 6 if typed else "6"}]
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("in.json", '{"data": [{"a": "x", "b": null}, {"a": "y"}]}'),
+        ("in.json", '[\n {"a": "x", "b": NaN},\n {"a": "y"}\n]'),
+        ("in.json", '{\n "a": "x", "b": null\n}\n{\n "a": "y"}'),
+        ("in.json", '{"a": "x", "b": null},\n{"a": "y"},\n'),
+        ("in.json", '\ufeff\x1e{"a": "x", "b": null}\n\x1e{"a": "y"}\n'),
+    ],
+)
+def test_objects_are_rows_however_a_program_writes_them(name: str, content: str) -> None:
+    Path(name).write_text(content, encoding="utf-8")
+    with opened(name) as file:
+        assert [row for _, row in read_rows(file, name, ".json").rows] == [{"a": "x", "b": None}, {"a": "y"}]
+
+
+@pytest.mark.parametrize("content", ['{"a": {"0": "x"}, "b": {"0": 1}}', '{"count": 1, "rows": [{"a": "x"}]}'])
+def test_a_table_by_columns_or_beside_other_values_is_not_one_row(content: str) -> None:
+    table("any.csv")
+    Path("in.json").write_text(content, encoding="utf-8")
+    ran = clean("--inputs", "in.json", "-o", "out.csv")
+    assert (ran.code, "not rows; nothing was started; write an array of objects" in ran.err) == (WRONG_USAGE, True)
+
+
+def test_spaces_behind_each_separator_are_the_files_not_the_cells() -> None:
+    Path("in.csv").write_text('a, "b"\nx, "1, 5"\n', encoding="utf-8")
+    with opened("in.csv") as file:
+        assert [row for _, row in read_rows(file, "in.csv", ".csv").rows] == [{"a": "x", "b": "1, 5"}]
+
+
 def test_columns_of_parquet_keep_their_types_beside_those_that_replies_declare() -> None:
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     declared = CLEAN.replace("length: int", "length: Decimal").replace("length=len", "length=Decimal(1) / len")
