@@ -60,8 +60,8 @@ class Task(BaseModel, Generic[V]):
     reasoning: ClassVar[bool] = True
     """Whether a reply may reason before its answer. A small model is often faster and as good without."""
     reading: ClassVar[Reading] = "strict"
-    """Reading of replies in lines: ``strict`` refuses all that is not in the form asked for. ``last`` takes the last ``name = <JSON>``
-    of each field, whatever stands around it, as the flagging parser of MAKER does."""
+    """Reading of replies: ``strict`` refuses all that is not in the form asked for. ``last`` takes the last ``name = <JSON>`` of each
+    field, or the last JSON object, whatever stands around it, as the flagging parser of MAKER does."""
     default_strategy: ClassVar[str] = "maker"
     """Name of the strategy that solves it by default."""
     expert_page: ClassVar[str] = "docs/task-methods.md"

@@ -46,7 +46,7 @@ EFFECTS_TOGETHER = "effects_together"
 """An action has several calls that neither all only read nor all commute."""
 TOO_MANY_ROUNDS = "too_many_rounds"
 """A sample wants to look things up more often than it may."""
-UNREAD = (TOO_LONG, CUT_OFF, EMPTY, ONLY_REASONING, MALFORMED)
+UNREAD = (TOO_LONG, CUT_OFF, EMPTY, ONLY_REASONING, OTHER, MALFORMED)
 """Flags of replies without an answer that could be read: the question or the server may well be the reason, not chance."""
 MAX_SAID_CHARS = 300
 _NAMES = (

@@ -46,6 +46,8 @@ _SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, object_pairs_hook=_o
 
 _MARKUP = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>|(?:</s>|<\|\w{1,40}\|>|<end_of_turn>)\s*\Z", re.DOTALL)
 """Marks of chat templates around a reply: thoughts in front of it, and the token at its end."""
+_FENCES = ("```", "~~~")
+"""Ends of blocks of code in Markdown."""
 _FLAT = re.compile(r"[][0-9., -]+(?=\n|\Z)")
 """The rest of a line without keys and texts: it is one value if msgspec accepts it, in a sixth of the scanner's time."""
 
@@ -184,7 +186,7 @@ def _refuse_other_text(text: str, spans: list[tuple[int, int]]) -> None:
         if between and not between.isspace():
             rest_of_line, *lines = between.split("\n")
             others = {other.strip() for other in lines}
-            if rest_of_line.strip() or others - {"", "```"}:
+            if rest_of_line.strip() or others - {"", *_FENCES}:
                 raise Malformed("something stands behind a value")
         end = next_end
 
@@ -240,7 +242,7 @@ def _last_value(text: str, assignment: re.Pattern[str]) -> tuple[int, int]:
 
 def _parse_json(text: str, reply: type[A], reading: Reading) -> A:
     body = text.strip()
-    if body.endswith("```"):
+    if body.endswith(_FENCES):
         body = body[:-3].rstrip()
     found, reason = "", "no JSON object that starts on a line of its own"
     for start, end in _objects_in(body, anywhere=reading == "last"):

@@ -109,10 +109,10 @@ class FirstReplies:
     def _is_read_as_last(self) -> bool:
         """Whether the other reading would read the last flagged reply."""
         task, reply = self._task, None if self._task is None else type(self._task).reply_type()
-        if task is None or reply is None or task.format != "lines" or self._reading != "strict":
+        if task is None or reply is None or self._reading != "strict":
             return False
         try:
-            parse(self._text, reply, reading="last")
+            parse(self._text, reply, task.format, reading="last")
         except Malformed:
             return False
         return True

@@ -84,19 +84,6 @@ class RunPlan(Struct, frozen=True, kw_only=True):
         )
 
 
-def check_reading(plan: RunPlan) -> None:
-    """Refuse a reading that the form of the task's replies does not have.
-
-    Raises:
-        InvalidUsage: it is `last`, and replies are no lines.
-    """
-    task = plan.tasks[0]
-    if plan.settings["reading"] == "last" and task.format != "lines":
-        raise InvalidUsage(
-            f"--reading last is for replies in lines, and {type(task).__name__} asks for {task.format}; leave it out"
-        )
-
-
 def check_batches(plan: RunPlan) -> None:
     """Refuse batches for steps that wait for each other, unless the user says how long each may take.
 

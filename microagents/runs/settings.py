@@ -180,8 +180,8 @@ otherwise]"""
     reasoning: Annotated[bool | None, Field(default=None), Flag()]
     """Let replies reason before their answer, or tell the model not to. [default: the task's, which lets them unless it says otherwise]"""
     reading: Annotated[Reading | None, Field(default=None), Flag("strict|last")]
-    """Reading of replies in lines: `strict` flags all that is not in the form asked for; `last` takes the last value of each field, \
-whatever stands around it. [default: the task's, strict unless it says otherwise]"""
+    """Reading of replies: `strict` flags all that is not in the form asked for; `last` takes the last value of each field, or the last \
+object, whatever stands around it. [default: the task's, strict unless it says otherwise]"""
     resend_stragglers: Annotated[bool, Field(default=True), Flag(name="--no-resend-stragglers")]
     """Send a call again that takes longer than 3 times the 95th percentile of its model, and at least 5 s; the first reply counts. The \
 option turns this off."""

@@ -37,7 +37,7 @@ from microagents.replies.reply import Reply
 from microagents.replies.reply_forms import Reading, decoder_of
 from microagents.roles import Keeper, Solver, Voter
 from microagents.runs.driver.tool_lists import with_tools_of_servers
-from microagents.runs.plan import RunPlan, check_reading
+from microagents.runs.plan import RunPlan
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LocalRuntime
 from microagents.systems.chains.chain import ChainConductor
@@ -237,7 +237,6 @@ async def _preview(
     plan: RunPlan, step: int, seen: Seen
 ) -> tuple[tuple[ElectionId, Question], Judged, str | None, Account]:
     plan = await with_tools_of_servers(plan)
-    check_reading(plan)
     task, strategy = plan.tasks[0], plan.strategy
     is_chain = isinstance(task, ChainTask) and issubclass(strategy.conductor, ChainConductor)
     if step and not is_chain:

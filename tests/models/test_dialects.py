@@ -159,6 +159,8 @@ ERRORS: dict[str, object] = {
     "problem": {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": WORDS},
     "JSON text": WORDS,
     "HTML": f"<!doctype html><html><head><title>{WORDS}</title></head><body>no</body></html>".encode(),
+    "names of its own": {"error_code": 17, "error_msg": WORDS},
+    "fields": {"stop": [WORDS]},
     "heading": f"<html><body><h1>{WORDS}</h1><p>nginx".encode(),
 }
 

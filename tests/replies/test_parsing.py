@@ -106,6 +106,7 @@ def test_nothing_may_stand_behind_a_value(tail: str) -> None:
     "text",
     [
         '```json\n{"x": 5}\n```',
+        '~~~\n{"x": 5}\n~~~',
         'I think {so}.\n{"x": 5}',
         'First\n{"x": 4}\nbut then\n{"x": 5}',
         '{\n  "x":\n  5\n}',

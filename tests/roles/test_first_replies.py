@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 from msgspec import Meta
 
-from microagents import Call, InvalidUsage, Prompt, Reply, Result, RowTask, resume, run
+from microagents import Call, Prompt, Reply, Result, RowTask, resume, run
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId
 from microagents.journal.messages import RecordReply, RecordSample
 from microagents.roles.first_replies import FirstReplies
@@ -128,9 +128,15 @@ class Json(Drift):
     format = "json"
 
 
-async def test_the_last_value_is_refused_for_replies_that_are_no_lines() -> None:
-    with pytest.raises(InvalidUsage, match="--reading last is for replies in lines, and Json asks for json"):
-        await run(Json(), models="sim:perfect", runs_dir=None, reading="last")
+async def chatty(call: Call) -> str:
+    """A right object, with text behind."""
+    return f'{{"number": {(int(call.prompt.user.removeprefix("Number: ")) * 17 + 5) % RING}}} That is it.'
+
+
+async def test_an_object_with_text_behind_is_read_as_the_advice_says() -> None:
+    result = await run(Json(), models=chatty, runs_dir=None)
+    assert "can be read with --reading last" in str(result.reason)
+    assert (await run(Json(), models=chatty, runs_dir=None, reading="last")).outcome == "completed"
 
 
 class Scored(Reply, frozen=True):

@@ -128,6 +128,11 @@ def refusal_of(status: int, message: str, **more: str) -> Answer:
             "content_filter: the prompt is filtered (HTTP 400",
         ),
         (OPENAI, lambda: refusal_of(403, "Input flagged by moderation"), "Input flagged by moderation (HTTP 403"),
+        (
+            OPENAI,
+            lambda: refusal_of(500, "of a gateway", code="content_filter"),
+            "content_filter: of a gateway (HTTP 400",
+        ),
         (OPENAI, lambda: reply({"detail": "9000 tokens, and 4096 fit"}, 422), "9000 tokens, and 4096 fit (HTTP 422"),
     ],
 )

@@ -30,6 +30,14 @@ class Silent(Model):
         return Sample(text=self._first if call.id.seq < self._until else self._then)
 
 
+class Cut(Silent):
+    """Ends its replies to the bad row for a reason that is not known."""
+
+    async def complete(self, call: Call) -> Sample:
+        sample = await super().complete(call)
+        return Sample(text=sample.text, finish="stop" if sample.text else "other")
+
+
 class Judged(Labels):
     def flag(self, state: dict[str, Any], reply: Label) -> str | None:  # noqa: ARG002
         return "wrong" if reply.label == "bad" else None
@@ -39,9 +47,11 @@ def elected(rows: Sequence[Labels], model: Silent) -> Result[Any]:
     return run_virtual(run(rows, models=[model], strategy=Maker(k=2), runs_dir=None))
 
 
-@pytest.mark.parametrize(("text", "flag"), [("", "empty"), ("I think so", "malformed: ")])
-def test_a_row_of_which_no_reply_can_be_read_ends_before_its_cap(text: str, flag: str) -> None:
-    model = Silent(text, text, 0)
+@pytest.mark.parametrize(
+    ("kind", "text", "flag"), [(Silent, "", "empty"), (Silent, "I think so", "malformed: "), (Cut, "", "other")]
+)
+def test_a_row_of_which_no_reply_can_be_read_ends_before_its_cap(kind: type[Silent], text: str, flag: str) -> None:
+    model = kind(text, text, 0)
     result = elected(labels(), model)
     assert (result.account.inputs_done, model.asked) == (ROWS - 1, UNREADABLE)
     assert result.failed_inputs is not None

@@ -74,7 +74,8 @@ class Failures(Struct, frozen=True):
             hint = f"; did you mean base_url={self.meant_url}"
         if prompt.system and refuses_system(error.message):
             kind, hint = "refused", "; to put the system part into the user's, give @system=user in the model's spec"
-        message = message or self.redaction.explanation(error, prompt) or "no explanation"
+        message = message or self.redaction.explanation(error, prompt)
+        message = message or self.redaction.public(_beginning_of(response).strip(), prompt) or "no explanation"
         told = message[: MAX_MESSAGE_CHARS - len(hint)] + hint
         return self.of(kind, told, response, retry_after_s(response.headers))
 
@@ -85,6 +86,9 @@ class Failures(Struct, frozen=True):
             words = ""
         else:
             words = self.redaction.explanation(error_in(response.found), prompt)
-        beginning = response.content[:SHOWN_BYTES].decode("utf-8", "replace")
-        unread = self.redaction.public(f"{error}; it begins {beginning!r}", prompt)
+        unread = self.redaction.public(f"{error}; it begins {_beginning_of(response)!r}", prompt)
         return self.of("garbled", words or unread, response)
+
+
+def _beginning_of(response: Response) -> str:
+    return response.content[:SHOWN_BYTES].decode("utf-8", "replace")

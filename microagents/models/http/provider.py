@@ -37,6 +37,7 @@ from microagents.models.http.refusals import (
     Redaction,
     Substitutes,
     error_in,
+    failure_kind,
     plain,
     status_told,
 )
@@ -509,7 +510,7 @@ class HttpModel(Model, ABC):
         return None
 
     def _decoded(self, response: Response, call: Call) -> Response | ModelUnavailable:
-        """Decode the JSON of a response; an error in the place of a reply gives it its status."""
+        """Decode the JSON of a response; an error in the place of a reply, or behind a gateway's status of its own, gives it its status."""
         if len(response.content) > MAX_BODY_BYTES:
             return self.failures.of("garbled", f"longer than {MAX_BODY_BYTES} bytes", response)
         try:
@@ -518,7 +519,9 @@ class HttpModel(Model, ABC):
             found = plain(response.content)
             if response.is_success:
                 return self.failures.unread(error, structs.replace(response, found=found), call.prompt)
-        status = (status_told(found) if response.is_success else None) or response.status_code
+        status = response.status_code
+        if response.is_success or failure_kind(status) == "server":
+            status = status_told(found) or status
         return structs.replace(response, found=found, status_code=status)
 
     def _headers(self, call: Call) -> dict[str, str]:  # noqa: ARG002 - for providers that have some

@@ -47,7 +47,7 @@ from microagents.runs.driver.keywords import RunControl
 from microagents.runs.driver.reuse import reused_samples
 from microagents.runs.inspection.runs import recorded_result, remove_run
 from microagents.runs.judging import accuracy_of
-from microagents.runs.plan import RunPlan, check_batches, check_reading, experiment_of
+from microagents.runs.plan import RunPlan, check_batches, experiment_of
 from microagents.runs.result import Result, facts_in, results_of
 from microagents.runs.settings import check_promised, solver_pool
 from microagents.runs.task_list import numbers_of
@@ -173,7 +173,6 @@ def check_plan(plan: RunPlan, journal: Path | None) -> None:
     if dict(plan.strategy).get("promise"):
         check_promised(plan.settings)
     plan.strategy.check_models(solver_pool(plan.settings))
-    check_reading(plan)
     check_batches(plan)
     if plan.strategy.knows_inputs:
         check_oracle(plan.tasks[0])
