@@ -146,11 +146,6 @@ def _flat(row: Struct) -> dict[str, Any]:
 def _write_parquet(rows: Iterator[Struct], kind: type[Struct], stream: IO[bytes]) -> None:
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
-    kinds = {int: pa.int64(), float: pa.float64()}
-    hints = {field.name: _plain(field.type) for field in structs.fields(kind)}
-    columns = pa.schema([(name, kinds.get(hint, pa.string())) for name, hint in hints.items()])
-    write_arrow(stream, columns, map(_flat, rows))
-
-
-def _plain(hint: Any) -> Any:
-    return next((each for each in getattr(hint, "__args__", (hint,)) if each is not type(None)), hint)
+    types = {int: pa.int64(), int | None: pa.int64(), float: pa.float64(), float | None: pa.float64()}
+    columns = [(field.name, types.get(field.type, pa.string())) for field in structs.fields(kind)]
+    write_arrow(stream, pa.schema(columns), map(_flat, rows))

@@ -69,9 +69,7 @@ class Count:
         self._tests: list[MassTest] = []
         self._may_be_refused = question.max_draws > self.tally.votes_needed
         """Whether more replies may be drawn than it needs. Replies that are drawn at once, without more, are all counted."""
-        self._is_of_many = is_of_many
-        self._unreadable = 0
-        """Number of first replies, none of which can be read."""
+        self._is_of_many = is_of_many and self._may_be_refused
         self._refusing: list[str] = []
         """The models that refused the question in a row, counted last; empty after a valid reply."""
         self._first: dict[Hashable, bytes] = {}
@@ -88,8 +86,6 @@ class Count:
         self.ballots.append(ballot)
         self._refusing = self._refusing_with(ballot)
         if isinstance(ballot, Flagged):
-            is_first = self._unreadable == len(self.ballots) - 1
-            self._unreadable += is_first and ballot.flag in UNREAD
             if ballot.facts.mass is not None:
                 self._see(ballot, ballot.facts.mass, FLAGGED)
                 self.tally.flag()
@@ -119,7 +115,7 @@ class Count:
     @property
     def _cap(self) -> int:
         """Ballots at which the election ends without a decision: fewer while no reply can be read."""
-        if self._is_of_many and self._may_be_refused and self._unreadable == len(self.ballots):
+        if self._is_of_many and all(isinstance(each, Flagged) and each.flag in UNREAD for each in self.ballots):
             return min(UNREADABLE, self._question.max_draws)
         return self._question.max_draws
 

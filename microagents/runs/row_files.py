@@ -203,8 +203,8 @@ def _read_cells(stream: Peekable, source: str, ending: str) -> RowFile:
     else:
         separator = _separator_of(sample, ending)
     found = Dialect(separator, beginning.startswith(_MARK), named is not None)
-    others = next(_filled_records(sample, separator), [])[1:]
-    is_spaced = others != [] and all(name.startswith(" ") for name in others)
+    between = re.escape(separator)
+    is_spaced = re.match(rf"\s*[^\r\n{between}]+({between} [^\r\n{between}]+)+[\r\n]", sample) is not None
     rows = _cells(stream, source, found, beginning, is_spaced=is_spaced)
     return RowFile(rows, dialect=found if ending == ".csv" else Dialect())
 
@@ -255,13 +255,10 @@ def _without_blanks(cells: list[str], fewest: int = 0) -> list[str]:
     return cells[:kept]
 
 
-def _filled_records(sample: str, separator: str) -> Iterator[list[str]]:
-    return filter(_is_filled, csv.reader(io.StringIO(sample, newline=""), delimiter=separator))
-
-
 def _rows_that_fit(sample: str, separator: str) -> int:
     """Count the first rows of a table that have a cell for each name of the header, which has several."""
-    names, *rows = [*islice(_filled_records(sample, separator), 1 + SAMPLE_ROWS)] or [[]]
+    records = csv.reader(io.StringIO(sample, newline=""), delimiter=separator)
+    names, *rows = [*islice(filter(_is_filled, records), 1 + SAMPLE_ROWS)] or [[]]
     fewest = len(_without_blanks(names))
     if fewest <= 1:
         return 0
@@ -327,10 +324,11 @@ def _read_values(text: bytes, source: str) -> Iterator[tuple[int, dict[str, Any]
         raise _not_in_utf8(source, "JSON", None) from None
     except (ValueError, RecursionError) as error:
         raise InvalidUsage(f"{source} is not JSON: {error}; write an array of objects, or an object a line") from None
-    if len(values) == 1 and isinstance(values[0], dict):
-        values = _rows_in(values[0], source)
-    elif len(values) == 1:
-        (values,) = values
+    only = values[0] if len(values) == 1 else None
+    if isinstance(only, dict):
+        values = _rows_in(only, source)
+    elif isinstance(only, list):
+        values = only
     for number, value in enumerate(values, 1):
         if not isinstance(value, dict):
             raise _no_object(f"item {number} of {source}", msgspec.json.encode(value))
@@ -452,7 +450,7 @@ def write_rows(path: Path, rows: Callable[[], Iterable[dict[str, Any]]], dialect
             if ending == PARQUET:
                 _write_parquet(new, rows, found, dialect)
             elif ending in SEPARATORS:
-                _write_cells(path, new, rows(), found, dialect if ending == ".csv" else Dialect("\t", has_mark=False))
+                _write_cells(path, new, rows(), found, dialect if ending == ".csv" else Dialect("\t"))
             else:
                 _write_json(path, new, rows(), found)
     except (OSError, ValueError) as error:
@@ -563,8 +561,8 @@ def _type_in_python(kind: Any) -> Any:
     """Return the type of Python in which values of an Arrow type are read from JSON."""
     from pyarrow import types  # noqa: PLC0415 - an optional package
 
-    name = re.match("[a-z_]+", str(kind))
-    found: Any = _OF_ARROW.get(name[0] if name else "", Any)
+    name, *_ = re.split("[^a-z_]", str(kind))
+    found: Any = _OF_ARROW.get(name, Any)
     if types.is_struct(kind):
         fields = {field.name: _type_in_python(field.type) for field in kind}
         found = TypedDict("found", fields)  # type: ignore[misc,no-redef]

@@ -74,8 +74,8 @@ class Failures(Struct, frozen=True):
             hint = f"; did you mean base_url={self.meant_url}"
         if prompt.system and refuses_system(error.message):
             kind, hint = "refused", "; to put the system part into the user's, give @system=user in the model's spec"
-        message = message or self.redaction.explanation(error, prompt)
-        message = message or self.redaction.public(_beginning_of(response).strip(), prompt) or "no explanation"
+        shown = self.redaction.public(_beginning_of(response).strip(), prompt)
+        message = message or self.redaction.explanation(error, prompt) or shown or "no explanation"
         told = message[: MAX_MESSAGE_CHARS - len(hint)] + hint
         return self.of(kind, told, response, retry_after_s(response.headers))
 
