@@ -101,7 +101,7 @@ def given_by(
 
 @contextmanager
 def _naming_options(kind: type[Task], task: str, options: dict[str, Any], first: str) -> Iterator[None]:
-    """Refuse the options of all inputs, not the first input, if one without a value is refused in the same words.
+    """Refuse the options of all inputs, not the first input, if one with an empty row is refused in the same words.
 
     Args:
         kind: the class of the task.
@@ -113,13 +113,12 @@ def _naming_options(kind: type[Task], task: str, options: dict[str, Any], first:
         InvalidUsage: the input, or the options, are refused.
     """
     subject = f"task {task!r}"
-    without = {"row": {"": ""}} if issubclass(kind, RowTask) else {}
     try:
         yield
     except InvalidUsage as refused:
         if first:
             try:
-                validated(kind, subject, {**options, **without}, flag="-o")
+                validated(kind, subject, {**options, "row": {"": ""}}, flag="-o")
             except InvalidUsage as error:
                 if str(error) == str(refused).replace(first, subject, 1):
                     raise error from None

@@ -540,15 +540,15 @@ def _write_parquet(new: Path, rows: Callable[[], Iterable[dict[str, Any]]], foun
     for name, kinds in found.kinds.items():
         kind = _kind_of(kinds)
         if name in found.given and name in of_input.names:
-            columns.append(of_input.field(name))
-            readers[name] = partial(msgspec.convert, type=_type_in_python(of_input.field(name).type))
+            arrow = of_input.field(name).type
+            readers[name] = partial(msgspec.convert, type=_type_in_python(arrow))
         elif kind in TYPED:
-            columns.append(pa.field(name, pa.infer_type([row.get(name) for row in rows()])))
+            arrow = pa.infer_type([row.get(name) for row in rows()])
         elif kind in types:
-            columns.append(pa.field(name, types[kind]))
+            arrow = types[kind]
         else:
-            columns.append(pa.field(name, pa.string()))
-            readers[name] = _text_of
+            arrow, readers[name] = pa.string(), _text_of
+        columns.append((name, arrow))
     write_arrow(new, pa.schema(columns), (_read_by(readers, row) for row in rows()))
 
 
