@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from microagents.base.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage, refusing
 from microagents.base.files import make_private
 from microagents.base.printing import printable
 from microagents.cli.reporting import EXIT_CODES, echo, json_text, warn
@@ -48,7 +48,7 @@ def begin_detached(run_id: str, runs_dir: Path) -> None:
         words += ["--run-id", run_id]
     journal = journal_of(runs_dir, run_id)
     log = output_of(journal)
-    try:
+    with refusing(f"{str(log)!r} cannot be written", "; nothing was started"):
         make_folder(runs_dir)
         make_private(log)
         with log.open("ab") as output:
@@ -60,8 +60,6 @@ def begin_detached(run_id: str, runs_dir: Path) -> None:
                 stderr=output,
                 start_new_session=True,
             )
-    except OSError as error:
-        raise InvalidUsage(f"{str(log)!r} cannot be written: {error.strerror or error}; nothing was started") from None
     while process.poll() is None and not _has_begun(run_id, runs_dir, process.pid):
         time.sleep(LOOK_EVERY_S)
     if process.returncode not in (None, 0):

@@ -95,8 +95,6 @@ def _remarks(shown: InspectedDecision) -> Iterator[str]:
         yield _left_to(shown)
     if any(reply.text is None and reply.rollout is None and not reply.shares for reply in shown.replies):
         yield "of replies that agree the journal keeps what was read from them; with --keep-texts all it keeps every text"
-    if shown.other_replies:
-        yield f"{shown.other_replies} kept replies are to other questions at this path, asked on wrong guesses or before a change"
 
 
 def _votes(shown: InspectedDecision) -> list[str]:

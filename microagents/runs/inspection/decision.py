@@ -104,8 +104,6 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     """The pool of models that the samples were drawn from."""
     replies: list[RecordedReply]
     """All counted samples, also of an open election so far, in launch order."""
-    other_replies: int
-    """Number of kept replies to other questions at this path: of wrong guesses, and of questions before an accepted change."""
     tally: list[tuple[Any, int]]
     """For each distinct vote its first-launched reply and its count. If the prompt cannot be rebuilt, replies that differ only in
     fields without a vote stand apart. Candidates without a vote are there, too."""
@@ -178,10 +176,9 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     if asked is not None:
         voted, candidates = _counted(election, ballots, asked.question), _behind_labels(asked.question)
         judged = _judged(asked, value)
-    texts = reader.holding(path).texts_at(path)
+    texts = [each for each in reader.holding(path).texts_at(path) if each.question_digest == digest]
     settled_by, settled_at = settlement(path, reader.settled_at(), reader.persons())
-    own_texts = [each for each in texts if each.question_digest == digest]
-    replies = _replies(election, ballots, value, own_texts, asked, is_vote=row.outcome != "sampled")
+    replies = _replies(election, ballots, value, texts, asked, is_vote=row.outcome != "sampled")
     if inferred is not None:
         replies = [structs.replace(each, model=None, rollout=_rollout(reader, path, each.seq)) for each in replies]
     costs = [each.cost_usd for each in more]
@@ -206,7 +203,6 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         note=note,
         models=models,
         replies=replies,
-        other_replies=sum(each.question_digest != digest for each in texts),
         tally=tally,
         probability=None if voted is None else voted.probability,
         cost_usd=total_usd(costs),
