@@ -532,6 +532,7 @@ EVENTS: Mapping[str, Callable[[int], list[Any]]] = {
     ],
     "a character at a time": lambda n: deltas(n, plain, size=1),
 }
+UNENDED = ("no end", "an empty name of the end")
 FRAMES: Mapping[str, tuple[bytes, bytes, bytes]] = {
     "as documented": (b"", b"data: %s\n\n", b"data: [DONE]\n\n"),
     "CRLF": (b"", b"data: %s\r\n\r\n", b"data: [DONE]\r\n\r\n"),
@@ -566,6 +567,8 @@ def streams(shift: int) -> Iterator[Dialect]:
         return Sent(body=body, kind="text/event-stream; charset=utf-8")
 
     for form, frame in spread(66, shift, EVENTS, FRAMES):
+        if form in UNENDED and frame.startswith("no [DONE]"):  # it may have broken off
+            continue
         yield streaming(f"{form}; {frame}", "text", lambda n, form=form, frame=frame: framed(EVENTS[form](n), frame))  # type: ignore[misc]
 
     def whole(number: int) -> Sent:

@@ -280,7 +280,7 @@ STREAMS: dict[str, bytes] = {
     "whole": event("x ") + event("= 1", "stop") + b"data: [DONE]\n\n",
     "nulls": b": ping\n\n" + event(None) + event("x ", delta=None) + data(None) + data({"choices": None})
     + event("x = 1", "stop", message=None) + data({"choices": [], "usage": {"prompt_tokens": 1}}) + b"data: [DONE]\n\n",
-    "no end": event("x ") + event("= 1"),
+    "no end": event("x ") + event("= 1") + b"data: [DONE]\n\n",
     "an empty end": event("x ") + event("= 1") + event("", "") + b"data: [DONE]\n\n",
     "parts": event([{"type": "thinking", "thinking": THOUGHT}]) + event([PART], "eos"),
     "no index": data({"choices": [{"delta": {"content": TEXT}}]}) + data({"choices": [{"delta": {}, "finish_reason": "stop"}]}),
@@ -320,6 +320,15 @@ async def test_a_stream_of_any_wire_that_nobody_asked_for_is_read(provider: Prov
     sample = await sample_of(provider, b"".join(map(data, EVENTS[provider.name])))
     assert (sample.text, sample.finish) == (TEXT, "stop")
     assert sample.usage.output_tokens is not None
+
+
+async def test_a_stream_that_breaks_off_is_no_reply(provider: Provider) -> None:
+    """Such as where a proxy ends it: the text so far would be a vote, and x = 1 the beginning of x = 12."""
+    if provider is OPENAI:
+        events = event("x = 1")
+    else:
+        events = b"".join(map(data, EVENTS[provider.name][:-1]))
+    assert (await failure_of(provider, events)).kind == "garbled"
 
 
 @pytest.mark.parametrize("encoding", ["Identity", "GZIP", "utf-8", "none", ""])

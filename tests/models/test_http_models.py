@@ -338,16 +338,6 @@ async def test_a_cancelled_call_is_cancelled_and_lets_go(provider: Provider) -> 
         await server.gone.wait()
 
 
-async def test_a_prompt_that_cannot_be_written_is_refused_and_not_sent(provider: Provider) -> None:
-    async with asking(provider, scripted.reply(provider.good())) as (model, server):
-        with pytest.raises(ModelUnavailable) as caught:
-            await model.complete(a_call(user="secret \ud800"))
-    assert caught.value.kind == "refused"
-    assert "secret" not in str(caught.value)
-    assert_plain(caught.value)
-    assert server.received == []
-
-
 # -- keys and prompts stay where they are ------------------------------------------------------------------------------
 
 

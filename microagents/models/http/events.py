@@ -19,6 +19,8 @@ from microagents.models.http.replies import (
 
 ENDS = ("message_stop", "response.completed", "response.incomplete")
 """Types of the events that end a reply."""
+RUNNING = "in_progress"
+"""Status of a response that goes on."""
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 """Beginnings of the lines of a stream."""
 OUTPUT_TEXT = "output_text"
@@ -33,12 +35,16 @@ def found_in(body: bytes, number: int) -> Any:
         number: number of choices that were asked for.
 
     Raises:
-        ValueError: it is neither, or has too many values.
+        ValueError: it is neither, ends too early, or has too many values.
         RecursionError: it is nested too deep.
     """
     if not is_streamed(body):
         return decode(body)
-    return streamed_reply(body, number).whole()
+    reply = streamed_reply(body, number)
+    whole = reply.whole()
+    if reply.is_cut:
+        raise ValueError("the stream ends before the reply")
+    return whole
 
 
 def streamed_reply(body: bytes, number: int) -> StreamedReply:
@@ -86,6 +92,12 @@ class StreamedReply:
         """Places of the items whose ends are told."""
         self._reply: dict[str, Any] = {}
         """The other fields of the reply."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether neither an end nor a failure is told, of a reply that was built."""
+        is_told = self.finished or self.is_done or self.failure
+        return not is_told and self._reply.get("status", RUNNING) == RUNNING
 
     def read(self, line: bytes) -> None:
         """Read one line of the stream."""
@@ -215,7 +227,7 @@ class StreamedReply:
         elif self._parts and not self._reply.get("output"):
             parts = [self._whole_part(place) for place in sorted(self._parts)]
             self._reply["output" if "output" in self._reply else "content"] = parts
-            if self._reply.get("status") == "in_progress" and len(self._whole_parts) == len(parts):
+            if self._reply.get("status") == RUNNING and len(self._whole_parts) == len(parts):
                 self._reply["status"] = "completed"
         choices = []
         for index in sorted(self.choices):

@@ -128,9 +128,7 @@ def _read(answer: Response) -> tuple[dict[str, Any], bool]:
         return found, any(isinstance(found.get(name), list) for name in ("choices", "output", "content"))
     reply = streamed_reply(answer.content, 1)
     whole = object_in(reply.whole())
-    # A stream of responses may end without saying so once all items are whole.
-    is_ended = reply.is_done or whole.get("status") == "completed"
-    return whole, bool(reply.finished) or (is_ended and reply.failure is None)
+    return whole, bool(reply.finished) or not (reply.is_cut or reply.failure)
 
 
 class ForwardingModel(Model):
