@@ -113,12 +113,15 @@ def read_as(kind: Any, found: Any) -> Any:
 
 
 def read_cell(kind: Any, cell: Any) -> Any:
-    """Read a cell of a table as a type: a text also as the number, date or JSON that it writes; raises as `read_as`."""
+    """Read a cell of a table as a type: a text also as the number, date or JSON that it writes, and without blanks around it.
+
+    It raises as `read_as`.
+    """
     if isinstance(cell, str):
-        try:
-            return msgspec.convert(cell, kind, strict=False, dec_hook=read_by_pydantic)
-        except msgspec.ValidationError:
-            cell = msgspec.json.decode(cell)
+        for written in (cell, cell.strip()):
+            with suppress(msgspec.ValidationError):
+                return msgspec.convert(written, kind, strict=False, dec_hook=read_by_pydantic)
+        cell = msgspec.json.decode(cell)
     return read_as(kind, cell)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import date
+from typing import Literal
 
 import pytest
 from msgspec import structs
 
 from microagents import Call, Model, Prompt, Reply, RowTask, Sample, run_sync
+from microagents.base.plain_values import read_cell
 from tests.cli.commands import COMPLETED, WRONG, WRONG_USAGE, Ran, microagents, write
 
 FILLING = """
@@ -164,6 +167,11 @@ def test_gold_is_read_as_the_reply_reads_its_values_in_python_too_also_without_a
     assert result.accuracy is not None
     assert (result.accuracy.right, result.accuracy.judged, result.right) == (1, 2, False)
     assert [(each.right, each.given) for each in result.accuracy.confused] == [("Rome", "rom")]
+
+
+def test_blanks_around_a_cell_are_a_part_of_texts_alone() -> None:
+    assert (read_cell(Literal["city"], " city\u00a0"), read_cell(date, " 2030-01-02 ")) == ("city", date(2030, 1, 2))
+    assert read_cell(str, " city ") == " city "
 
 
 def test_a_try_shows_the_first_five_rows_with_prompt_reply_and_fields() -> None:
