@@ -1,4 +1,4 @@
-"""Type checkers in their strict form accept all examples of the docs, as users write them."""
+"""Type checkers in their strict form accept all examples of the docs, as users write them, and find a wrong type of a result."""
 
 from __future__ import annotations
 
@@ -30,13 +30,48 @@ class Labels(RowTask[Label]):
         return None if reply.label in row["text"] else "made_up"
 """
 """What docs/tasks.md says of the oracle and the flag of rows."""
+TYPED = """
+from microagents import ChainTask, Prompt, Reply, Result, RowTask, run_sync
+
+
+class Sum(Reply, frozen=True):
+    total: int
+
+
+class Sums(ChainTask[list[int], Sum]):
+    def start(self) -> list[int]:
+        return [1, 2]
+
+    def done(self, state: list[int]) -> bool:
+        return len(state) == 1
+
+    def prompt(self, state: list[int]) -> Prompt:
+        return Prompt(user=f"{state[0]} + {state[1]}")
+
+    def advance(self, state: list[int], reply: Sum) -> list[int]:
+        return [reply.total, *state[2:]]
+
+
+class Clean(RowTask[Sum]):
+    def prompt(self, row: dict[str, object]) -> Prompt:
+        return Prompt(user=str(row["text"]))
+
+
+right: Result[list[int]] = run_sync(Sums(), models="sim:perfect")
+rows: Result[dict[str, object]] = run_sync(Clean(row={"text": "2"}), models="sim:perfect")
+wrong: Result[int] = run_sync(Sums(), models="sim:perfect")
+"""
+"""A program elsewhere, whose last line is wrong: the result of these sums is no number."""
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "checker", [("pyright",), ("mypy", "--strict", "--ignore-missing-imports")], ids=lambda each: each[0]
 )
-def test_a_type_checker_accepts_the_examples(checker: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_type_checker_accepts_the_examples_and_finds_a_wrong_type_of_a_result(
+    checker: tuple[str, ...], tmp_path: Path
+) -> None:
     if find_spec(checker[0]) is None:
         pytest.skip(f"{checker[0]} is not installed")
     for path in (ROOT / "docs/examples").glob("*.py"):
@@ -45,8 +80,11 @@ def test_a_type_checker_accepts_the_examples(checker: tuple[str, ...], tmp_path:
     readme = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     for number, block in enumerate(readme):
         (tmp_path / f"readme_{number}.py").write_text(block, "utf-8")
+    (tmp_path / "mine.py").write_text(TYPED, "utf-8")
     files = sorted(path.name for path in tmp_path.glob("*.py"))
     found = subprocess.run(
         [sys.executable, "-m", *checker, *files], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert found.returncode == 0, found.stdout
+    faults = [line for line in found.stdout.splitlines() if "error:" in line or " - error" in line]
+    assert len(faults) == 1, found.stdout + found.stderr
+    assert re.search(rf"mine.py:{len(TYPED.splitlines())}\b", faults[0])
