@@ -179,7 +179,7 @@ def _write_whole(path: Path, text: str, *, is_new: bool) -> bool:
 
 def _holds(path: Path, text: str) -> bool:
     with suppress(OSError):
-        return os.path.isfile(path) and path.stat().st_size == len(text.encode()) and path.read_bytes() == text.encode()
+        return os.path.isfile(path) and path.read_bytes() == text.encode()
     return False
 
 
