@@ -53,6 +53,8 @@ class Context(Struct, frozen=True, kw_only=True):
     seed: int
     tasks: Sequence[Task]
     """One task for each input. The first component of every path is the number of its input."""
+    is_of_many: bool = False
+    """Whether there are other inputs, in this run or in the other shards of one."""
     strategy: Strategy
     models: Mapping[str, tuple[str, ...]] = {}
     """Pools of model specs by role name; ``""`` is the pool of every other role."""

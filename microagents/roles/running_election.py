@@ -108,7 +108,7 @@ class RunningElection:
         self._meanings = self._groups()
 
     def _new_count(self) -> Count:
-        return Count(self.id, self._question, self._fits, is_of_many=len(self._voter.context.tasks) > 1)
+        return Count(self.id, self._question, self._fits, is_of_many=self._voter.context.is_of_many)
 
     def _groups(self) -> Meanings | FieldMeanings | None:
         """Make the groups of replies that mean the same; None if equal votes count alone."""

@@ -76,6 +76,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
             run_id=settings["run_id"],
             seed=settings["seed"],
             tasks=self.tasks,
+            is_of_many=(self.of_inputs or len(self.tasks)) > 1,
             strategy=self.strategy,
             models={**pools_of(settings), "ladder": named} if named else pools_of(settings),
             model_objects=self.model_objects,

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from microagents import Call, Result, Sample, run
 from microagents.elections.count import UNREADABLE
 from microagents.models.model import Model
+from microagents.runs.driver.begin import new_plan
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from tests.roles.test_refusals import BAD, ROWS, Label, Labels, labels
@@ -64,6 +66,12 @@ def test_a_row_with_one_reply_that_can_be_read_goes_on_to_its_decision() -> None
     model = Silent("", 'label = "bad"', UNREADABLE - 1)
     assert elected(labels(), model).outcome == "completed"
     assert model.asked == UNREADABLE + 1
+
+
+def test_the_only_row_of_a_shard_is_one_of_many_as_in_one_process() -> None:
+    alone = new_plan(labels()[:1], "sim:perfect", {})
+    assert not alone.context().is_of_many
+    assert structs.replace(alone, of_inputs=ROWS).context().is_of_many
 
 
 def test_replies_that_the_task_itself_flags_are_drawn_to_the_cap() -> None:
