@@ -51,9 +51,14 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
 
     A `KeyboardInterrupt` cancels it.
     """
+    is_inside = True
     try:
         asyncio.get_running_loop()
     except RuntimeError:
+        is_inside = False
+    if (
+        not is_inside
+    ):  # outside of the handler, else every error of the work is shown as one that happened while handling another
         return asyncio.run(work)
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
 

@@ -445,7 +445,10 @@ def checked_sample(given: object, provider: str) -> Sample:
         if given.text and 0 in (usage.input_tokens, usage.output_tokens):
             return _without_zero_usage(given)
         return given
-    raise ModelUnavailable("refused", f"{provider} must give a Sample with a text and a Usage, not {given!r:.100}")
+    raise ModelUnavailable(
+        "refused",
+        f"{provider} must give a Sample with a text and a Usage, or if it is a function a text, not {given!r:.100}",
+    )
 
 
 def checked_samples(given: object, asked: int, provider: str) -> Sequence[Sample]:

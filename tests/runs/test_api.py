@@ -7,6 +7,7 @@ import itertools
 import signal
 import sys
 import threading
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +39,12 @@ async def test_every_decision_is_told_in_its_order_and_equals_the_recorded_one(r
     assert sum(number for each in told for number in each.flags.values()) == sum(result.account.flagged.values()) > 0
     path, value = told[0]
     assert (path, value) == ("0/step/0", {"number": value["number"]}), "a decision unpacks"
+
+
+def test_an_error_of_run_sync_is_shown_as_the_only_one() -> None:
+    with pytest.raises(InvalidUsage) as refused:
+        run_sync(DRIFT, models="sim:perfect", k=0, runs_dir=None)
+    assert "During handling of the above exception" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_a_run_without_a_journal_does_not_promise_that_anything_is_kept() -> None:
