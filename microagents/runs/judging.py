@@ -59,7 +59,7 @@ def accuracy_of(tasks: Sequence[Task], results: Iterable[Any]) -> Accuracy | Non
     )
 
 
-def verdict_on(task: Task, result: Any) -> bool | None:
+def judge_result(task: Task, result: Any) -> bool | None:
     """Judge the result of a row, as JSON-like values; None if nothing judges it. A row with gold values needs a result to be right."""
     if result is None:
         return False if isinstance(task, RowTask) and task.gold_values else None

@@ -20,7 +20,7 @@ from microagents.journal.messages import verdict_of
 from microagents.journal.reading import Reader
 from microagents.runs.accuracy import Accuracy
 from microagents.runs.inspection.rebuilding import wrong_steps
-from microagents.runs.judging import verdict_on
+from microagents.runs.judging import judge_result
 from microagents.runs.result import Result
 from microagents.runs.task_list import dump_options
 from microagents.runs.words.money import specs_in
@@ -208,7 +208,7 @@ def _verdicts(result: Result, inputs: Sequence[Task]) -> list[bool | None] | Non
     Rows without a gold value are not judged.
     """
     if isinstance(inputs[0], RowTask) and inputs[0].gold:
-        return [verdict_on(task, value) for task, value in zip(inputs, result.recorded, strict=True)]
+        return [judge_result(task, value) for task, value in zip(inputs, result.recorded, strict=True)]
     verdicts, account = [verdict_of(each) for each in result.recorded], result.account
     if sum(each is not None for each in verdicts) == account.inputs_done:
         return [each is True for each in verdicts]

@@ -24,7 +24,7 @@ from microagents.elections.promises import (
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
 from microagents.runs.inspection.replay import replay_of
-from microagents.runs.judging import verdict_on
+from microagents.runs.judging import judge_result
 from microagents.runs.plan import plan_of
 from microagents.runs.words.money import money
 from microagents.studies.measured import ModelMeasurement
@@ -166,4 +166,4 @@ def _scored(election: ElectionId, question: Question, found: Recalled | None, ta
     verdict = count.verdict()
     if found is None or found.value is None or verdict.winner != found.value:
         return -1.0, False
-    return score_of(verdict), verdict_on(task, msgspec.json.decode(found.value)) is True
+    return score_of(verdict), judge_result(task, msgspec.json.decode(found.value)) is True

@@ -10,7 +10,7 @@ from microagents.base.user_code import called
 from microagents.cli.reporting import json_text
 from microagents.cli.views.tables import Columns
 from microagents.replies.chat import Prompt
-from microagents.runs.judging import verdict_on
+from microagents.runs.judging import judge_result
 from microagents.runs.result import Result
 from microagents.studies.preview import ShownStep
 from microagents.systems.chains.row_task import RowTask
@@ -54,7 +54,7 @@ def _done(result: Result, tasks: Sequence[Task]) -> Iterator[_Shown]:
         if isinstance(task, RowTask):
             asked: Prompt = called(task.prompt, called(task.start), gives=Prompt)
             state = states.get(number, ("decided", "not done")[value is None])
-            yield _Shown(asked.user, state, value or {}, verdict_on(task, value))
+            yield _Shown(asked.user, state, value or {}, judge_result(task, value))
 
 
 def _table(said: str, rows: Sequence[_Shown]) -> Columns:

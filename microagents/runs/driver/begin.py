@@ -30,7 +30,7 @@ from microagents.runs.driver.keywords import RunControl, SharedKeywords, check_a
 from microagents.runs.driver.notebook import notebook_progress
 from microagents.runs.driver.output import Outputs
 from microagents.runs.driver.tool_lists import with_tools_of_servers
-from microagents.runs.inspection.row_table import kind_of
+from microagents.runs.inspection.row_table import task_class
 from microagents.runs.inspection.runs import decide, recorded_result
 from microagents.runs.plan import RunPlan, plan_of, recorded_limits, settings_of, what_stranger_names
 from microagents.runs.result import Result, Results
@@ -202,7 +202,7 @@ async def resume(
             recorded = settings_of(reader.experiment)
             given = {name: value for name, value in changed.items() if name in ("output", "output_dialect")}
             settings = validated(Settings, "the run", {**recorded, **given})
-            result, kind = recorded_result(reader, imports=True), kind_of(reader)
+            result, kind = recorded_result(reader, imports=True), task_class(reader)
             if kind is not None:
                 result = structs.replace(result, source=kind)
             result = _with_outputs(reader, result)

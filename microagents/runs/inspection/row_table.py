@@ -57,11 +57,11 @@ def is_table(reader: Reader) -> bool:
     experiment = reader.experiment
     if not experiment.listed or not isinstance(experiment.recipe.options.get("row"), dict):
         return False
-    kind = kind_of(reader)
+    kind = task_class(reader)
     return kind is None or issubclass(kind, RowTask)
 
 
-def kind_of(reader: Reader) -> type[Task] | None:
+def task_class(reader: Reader) -> type[Task] | None:
     """Return the class of the task; None if its code is not here, or may not be imported."""
     with suppress(MicroagentsError):
         return TASKS.find(reader.experiment.recipe.task, Task)
@@ -78,8 +78,8 @@ def table_rows(reader: Reader, numbers: Sequence[int]) -> list[ShownRow]:
     experiment.check_there(numbers)
     if not is_table(reader):
         raise InvalidUsage(f"the inputs of run {experiment.run_id} are no rows")
-    trusted, waiting, persons = TrustColumns(reader, kind_of(reader)), reader.undecided(), reader.persons()
-    judge = kind_of(reader) if reader.account().errors else None
+    trusted, waiting, persons = TrustColumns(reader, task_class(reader)), reader.undecided(), reader.persons()
+    judge = task_class(reader) if reader.account().errors else None
     rows = []
     for number, options, ending in reader.inputs(numbers):
         found: dict[str, Any] = {"input": number, "row": options["row"]}
@@ -112,7 +112,7 @@ def _fields_of_person(votes: RowVotes, reply: dict[str, Any]) -> list[str]:
 
 def row_agreements(reader: Reader) -> bytes:
     """For all inputs the least agreement of a field, from 0 to 1, then a 1 for each with a red flag: floats of 4 bytes."""
-    inputs, trusted = reader.experiment.inputs, TrustColumns(reader, kind_of(reader))
+    inputs, trusted = reader.experiment.inputs, TrustColumns(reader, task_class(reader))
     least, flagged = array("f", [NO_VOTES]) * inputs, array("f", bytes(4 * inputs))
     for number, decision in reader.row_elections():
         if not 0 <= number < inputs:
