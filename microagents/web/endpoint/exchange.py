@@ -107,6 +107,9 @@ class Exchange(Struct, eq=False, dict=True):
         if not is_whole:
             words = words_in(found.get("error"))[:MAX_WORDS]
             return ModelUnavailable("broken", words or "the reply is no whole reply of its wire")
+        if is_streamed(answer.content) != self.asked.streams:
+            form = "whole" if self.asked.streams else "streamed"
+            return ModelUnavailable("broken", f"the reply is {form}, which the client did not ask for and cannot read")
         usage = provider.meter.usage(found)
         mass = None
         if law is not None and UNREAD not in acts:

@@ -36,7 +36,8 @@ def provider() -> HttpModel:
 
 def acts_of(wire: Wire, edit: str, stream: str | None, provider: HttpModel) -> Any:
     tool = {"name": "read", "description": "", "parameters": PARAMETERS, "input_schema": PARAMETERS}
-    asked = {"model": "m", "messages": [], "tools": [{"type": "function", **tool, "function": tool}]}
+    tools = [{"type": "function", **tool, "function": tool}]
+    asked = {"model": "m", "stream": stream is not None, "messages": [], "tools": tools}
     request = ForwardedRequest.read(wire, json.dumps(asked).encode(), {}, "")
     dialect = edit if stream is None else f"{edit}.{stream}"
     found = written(wire.name, "openai", dialect, [SAID], asked)

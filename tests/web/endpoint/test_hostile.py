@@ -83,6 +83,20 @@ async def test_a_reply_of_garbage_ends_in_an_answer(body: bytes, monkeypatch: py
             assert response.status == 200  # it goes on
 
 
+@pytest.mark.parametrize(("body", "is_streamed"), [
+    (b'data: {"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]}\n\n', False),
+    (b'{"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}', True),
+])  # fmt: skip
+async def test_a_reply_in_a_form_that_the_client_cannot_read_is_an_error(
+    body: bytes, monkeypatch: pytest.MonkeyPatch, *, is_streamed: bool
+) -> None:
+    monkeypatch.setattr("microagents.web.endpoint.served_elections.OUTAGE_S", 0.01)
+    async with voted(saying(body), k=1) as (_, served):
+        status, reply, _ = await posted(served, "chat/completions", {**ASKED, "stream": is_streamed})
+    assert status == 502
+    assert "which the client did not ask for and cannot read" in reply["error"]["message"]
+
+
 async def test_a_reply_whose_text_is_none_is_asked_for_again() -> None:
     async with voted(saying(b'{"choices": [{"message": {"content": 7}}]}', "x"), k=1) as (double, served):
         assert (await posted(served, "chat/completions", ASKED))[0] == 200
