@@ -186,9 +186,9 @@ def test_a_refusal_of_the_account_is_known_by_its_status_or_its_words(
         ModelUnavailable("refused", "pay first", 402),
     ],
 )
-def test_a_used_up_account_stops_the_run_at_once(error: ModelUnavailable) -> None:
+def test_a_used_up_account_stops_the_run_at_once(error: ModelUnavailable, tmp_path: Path) -> None:
     model = First(between(5, 10**6, error))
-    given: Any = {"models": model, "strategy": Maker(k=1, speculate=False), "runs_dir": None}
+    given: Any = {"models": model, "strategy": Maker(k=1, speculate=False), "runs_dir": tmp_path}
     result = run_virtual(run([Drift(length=30)] * 3, **given))
     assert (result.outcome, max(model.asked_s) < 7) == ("stopped", True)
     assert "resume once the account has credit" in str(result.reason)

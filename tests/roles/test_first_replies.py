@@ -72,8 +72,8 @@ async def hopeless(model: str, **options: Any) -> Result:
     return await run(Drift(length=5), models=model, strategy=Maker(speculate=False), **options)
 
 
-def test_a_run_whose_replies_are_all_too_long_stops_with_a_dozen_calls_and_says_what_to_do() -> None:
-    result = run_virtual(hopeless("sim:perfect@latency=1", runtime="linked", runs_dir=None, flag_above_tokens=20))
+def test_a_run_whose_replies_are_all_too_long_stops_with_a_dozen_calls_and_says_what_to_do(tmp_path: object) -> None:
+    result = run_virtual(hopeless("sim:perfect@latency=1", runtime="linked", runs_dir=tmp_path, flag_above_tokens=20))
     assert result.outcome == "stopped"
     assert result.calls <= 13, "ten, and those in flight with them"
     assert result.reason is not None

@@ -59,8 +59,10 @@ from microagents.systems.chains.known_inputs import check_oracle
 from microagents.task import near_misses
 from microagents.telemetry.providers import telemetry_of
 
-_PROMISES = re.compile(r"; (?=(?:all (?:decisions|replies) so far are|everything so far is) kept|resume )")
-"""The beginning of all that a reason says on the journal."""
+_PROMISES = re.compile(
+    r"(?:all (?:decisions|replies) so far are|everything so far is) kept|resume |.*`microagents decide "
+)
+"""The beginning of each part of a reason that needs the journal."""
 CANCELLED = "the program that did it cancelled it; all decisions so far are kept"
 IN_SHARDS = "microagents.shards.sharded_run:execute_in_shards"
 YOUNG_OBJECTS = 50_000
@@ -326,10 +328,11 @@ def _is_empty(path: Path) -> bool:
 
 def _without_journal(reason: str | None) -> str | None:
     """Return a reason that promises nothing: without a journal no decision is kept, and the run cannot be resumed."""
-    said = _PROMISES.split(reason or "", maxsplit=1)
-    if len(said) == 1:
+    parts = (reason or "").split("; ")
+    said = [each for each in parts if not _PROMISES.match(each)]
+    if len(said) == len(parts):
         return reason
-    return f"{said[0]}; nothing is kept, since it ran without a journal; begin it again, with one"
+    return "; ".join([*said, "nothing is kept, since it ran without a journal; begin it again, with one"])
 
 
 def _result(
