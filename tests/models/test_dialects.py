@@ -285,6 +285,7 @@ STREAMS: dict[str, bytes] = {
     "parts": event([{"type": "thinking", "thinking": THOUGHT}]) + event([PART], "eos"),
     "no index": data({"choices": [{"delta": {"content": TEXT}}]}) + data({"choices": [{"delta": {}, "finish_reason": "stop"}]}),
     "messages": data({"choices": [{"message": {"content": TEXT}, "finish_reason": "stop"}]}),
+    "a whole message behind its pieces": event("x ") + event("= 1") + event("", "stop", delta={}, message={"content": TEXT}),
     "a retry first": b"retry: 3000\n\n" + event(TEXT, "stop"),
     "an id first": b"id:1\nevent: message\n" + event(TEXT, "stop"),
     "an event of another kind": data({"type": "ping"}) + event(TEXT, "stop"),

@@ -206,8 +206,10 @@ class StreamedReply:
         return part
 
     def _add(self, piece: ChatChoice) -> None:
-        choice = self.choices.setdefault(piece.index, ChatChoice(index=piece.index, said=Said()))
-        choice.said.join(piece.said)
+        begun = ChatChoice(index=piece.index, said=Said(), is_message=piece.is_message)
+        choice = self.choices.setdefault(piece.index, begun)
+        if choice.is_message or not piece.is_message:  # some servers end with all that the pieces said
+            choice.said.join(piece.said)
         tokens = object_in(piece.logprobs).get("content")
         if isinstance(tokens, list):
             choice.logprobs = choice.logprobs or {"content": []}

@@ -157,6 +157,8 @@ class ChatChoice(Struct):
     reason: Any = None
     """Why it ended, as it is written."""
     logprobs: Any = None
+    is_message: bool = False
+    """Whether it stands as a whole message, and not as a piece of one."""
 
 
 def choices_in(found: Any) -> list[ChatChoice]:
@@ -170,10 +172,16 @@ def choices_in(found: Any) -> list[ChatChoice]:
     choices = []
     for place, each in enumerate(found or ()):
         choice, said = object_in(each), Said()
-        said.add(choice.get("delta") or choice.get("message") or choice.get("text"))
-        index = _index_in(choice.get("index"), place)
+        delta, message = choice.get("delta"), choice.get("message")
+        said.add(delta or message or choice.get("text"))
         choices.append(
-            ChatChoice(index=index, said=said, reason=choice.get("finish_reason"), logprobs=choice.get("logprobs"))
+            ChatChoice(
+                index=_index_in(choice.get("index"), place),
+                said=said,
+                reason=choice.get("finish_reason"),
+                logprobs=choice.get("logprobs"),
+                is_message=bool(message and not delta),
+            )
         )
     return choices
 
