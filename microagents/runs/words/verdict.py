@@ -399,6 +399,8 @@ def done_text(result: RunFacts) -> str:
     done = progress_text(result)
     if result.account.checked:
         return f"{done}, {_share_checked(result)} checked by {_check(result).by}"
-    if result.right is None:
-        return f"{done}, not checked"
-    return f"{done}, checked by its result"
+    if result.right is not None:
+        return f"{done}, checked by its result"
+    if not result.account.steps:
+        return done
+    return f"{done}, not checked"
