@@ -6,6 +6,7 @@ import csv
 from codecs import getwriter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, get_args
@@ -113,7 +114,7 @@ def _write(
     lines = csv.writer(getwriter("utf-8")(stream))
     found = dict.fromkeys(chain.from_iterable(map(_columns, rows))) or dict.fromkeys(kind.__struct_fields__)
     split = {name.partition(".")[0] for name in found if "." in name}
-    columns = sorted(found.keys() - split, key=lambda name: (_place(kind, name), [*found].index(name)))
+    columns = sorted([name for name in found if name not in split], key=partial(_place, kind))
     lines.writerow(columns)
     for cells in map(_columns, again()):
         found_cells = map(cells.get, columns)

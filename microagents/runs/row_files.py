@@ -360,22 +360,20 @@ def _read_lines(stream: Peekable, source: str) -> Iterator[tuple[int, dict[str, 
                 "line, and name a large file in it instead of its text"
             )
         text = line.removeprefix(_MARK) if number == 1 else line
-        if text.strip():
-            yield number, _object_in(text, f"line {number}", source)
-
-
-def _object_in(text: bytes, place: str, source: str) -> dict[str, Any]:
-    try:
-        found = _DECODER.decode(text)
-    except UnicodeDecodeError:
-        raise _not_in_utf8(source, "JSON", None) from None
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InvalidUsage(
-            f"{place} of {source} is not JSON: {error}; write an object with the options of the input on one line, or an array of objects"
-        ) from None
-    if not isinstance(found, dict):
-        raise _no_object(f"{place} of {source}", text)
-    return found
+        if not text.strip():
+            continue
+        place = f"line {number} of {source}"
+        try:
+            found = _DECODER.decode(text)
+        except UnicodeDecodeError:
+            raise _not_in_utf8(source, "JSON", None) from None
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise InvalidUsage(
+                f"{place} is not JSON: {error}; write an object with the options of the input on one line, or an array of objects"
+            ) from None
+        if not isinstance(found, dict):
+            raise _no_object(place, text)
+        yield number, found
 
 
 def _no_object(place: str, text: bytes) -> InvalidUsage:
