@@ -94,16 +94,14 @@ def _marked(elected: Sequence[ElectedReply], index: int, sums: Fields) -> bytes:
             edited["usage"] |= {"completion_tokens": written, "total_tokens": read + written}
         return edited
 
-    return _edited(reply, edit, is_changed=reply.is_bare or index > 0)
+    return _edited(reply, edit)
 
 
-def _edited(reply: ForwardedReply, edit: Callable[[Fields], Fields], *, is_changed: bool) -> bytes:
-    """Edit the object of a reply, or those of its events: all of them, or the ones with an id or a usage."""
+def _edited(reply: ForwardedReply, edit: Callable[[Fields], Fields]) -> bytes:
+    """Edit the object of a reply, or those of its events; an event of several lines, or one that is no object, stays as it is."""
 
     def edited(data: bytes) -> bytes:
-        """Edit an object; a comment, the name of an event, or an event of several lines stays as it is."""
-        if not (is_changed or b'"id"' in data or b'"usage"' in data):
-            return data
+        """Edit an object."""
         try:
             if reply.is_bare:
                 data = _without_logprobs(data)
@@ -119,10 +117,11 @@ def _edited(reply: ForwardedReply, edit: Callable[[Fields], Fields], *, is_chang
         return edited(plain)
     lines = []
     for line in plain.split(b"\n"):
-        head, mark, data = line.partition(b"data:")
-        found = edited(data)
-        if found or not data:
-            lines.append(head + mark + found)
+        data = line.removeprefix(b"data:")
+        if data == line:
+            lines.append(line)
+        elif found := edited(data.strip()):
+            lines.append(b"data: " + found)
     return b"\n".join(lines)
 
 
