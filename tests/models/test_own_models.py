@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from microagents import Call, ChainTask, Context, InvalidUsage, Model, ModelUnavailable, Sample, Usage, run
+from microagents.base.errors import TaskFailed
 from microagents.models.model import ModelSpec
 from microagents.systems import Maker
 from microagents.tasks.drift import RING, Drift
@@ -51,6 +52,15 @@ def test_options_that_a_class_does_not_take_are_refused_in_one_sentence(options:
 async def test_a_sample_of_no_use_ends_the_run_with_the_name_of_its_provider(given: object) -> None:
     with pytest.raises(ModelUnavailable, match="Giving must give a Sample"):
         await run(Drift(length=1), models=Giving(given), runs_dir=None)
+
+
+async def test_an_error_of_a_models_own_code_names_the_model_and_the_line() -> None:
+    async def broken(call: Call) -> str:
+        raise LookupError(call.id.seq)
+
+    said = r"^the model \S+broken raised LookupError: 0 in \S+broken \(test_own_models.py:\d+\)$"
+    with pytest.raises(TaskFailed, match=said):
+        await run(Drift(length=1), models=broken, runs_dir=None)
 
 
 class Stating(Giving):

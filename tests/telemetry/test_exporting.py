@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from microagents import Result, run
 from microagents.actors.role import Tracing
-from microagents.base.errors import InvalidUsage, RoleFailed
+from microagents.base.errors import InvalidUsage, TaskFailed
 from microagents.elections.election import ElectionId
 from microagents.journal.messages import RecordedDecision
 from microagents.models.model import Call, Model
@@ -176,7 +176,7 @@ async def test_the_span_of_a_run_that_raises_says_so(exported: Exported) -> None
         async def complete(self, call: Call) -> Sample:
             raise ValueError(call.id.seq)
 
-    with pytest.raises(RoleFailed):
+    with pytest.raises(TaskFailed):
         await run(Drift(length=3), models=Breaks(), k=1, runs_dir=None)
     assert exported.run.status.status_code is trace.StatusCode.ERROR
 

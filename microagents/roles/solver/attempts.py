@@ -9,7 +9,8 @@ from typing import TypeVar
 from msgspec import structs
 
 from microagents.actors.role import Context
-from microagents.base.errors import ModelUnavailable, TaskFailed
+from microagents.base.errors import MicroagentsError, ModelUnavailable, TaskFailed
+from microagents.base.user_code import described, traceback_of
 from microagents.journal.digests import in_order
 from microagents.models.model import Call, as_taken, checked_samples, keyed_by_sample
 from microagents.replies.chat import Prompt, Sample
@@ -97,7 +98,7 @@ class Attempts:
                     reply = backend.model.complete_several(as_taken(call, backend.model))
                 if call.traceparent:
                     reply = in_trace(call.traceparent, reply)
-                given = await (reply if sent is None else self._until_halted(reply))
+                given = await _given(reply if sent is None else self._until_halted(reply), backend.spec)
             samples = checked_samples(given, call.samples, type(backend.model).__name__)
             attempt.usage = samples[0].usage if len(samples) == 1 else usage_of_all(samples)
             self._accounts.join(len(samples) - 1)
@@ -190,3 +191,17 @@ class Unsent(Exception):
 
 class Halted(Unsent):
     """A pause cancelled a call in flight, which is sent again after it."""
+
+
+async def _given(reply: Awaitable[T], model: str) -> T:
+    """Await a reply.
+
+    Raises:
+        TaskFailed: the model's own code raised an error that is none of this package.
+    """
+    try:
+        return await reply
+    except MicroagentsError:
+        raise
+    except Exception as error:
+        raise TaskFailed(f"the model {model}", f"raised {described(error)}", traceback_of(error)) from error

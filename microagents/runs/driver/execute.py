@@ -59,10 +59,8 @@ from microagents.systems.chains.known_inputs import check_oracle
 from microagents.task import near_misses
 from microagents.telemetry.providers import telemetry_of
 
-_PROMISES = re.compile(
-    r"(?:all (?:decisions|replies) so far are|everything so far is) kept|resume |.*`microagents decide "
-)
-"""The beginning of each part of a reason that needs the journal."""
+_RESUMES = re.compile(r"^(?:(?:decide it yourself|say `microagents decide) .*)?resume(?: it| the run)?\b")
+"""The beginning of advice to resume a run."""
 CANCELLED = "the program that did it cancelled it; all decisions so far are kept"
 IN_SHARDS = "microagents.shards.sharded_run:execute_in_shards"
 YOUNG_OBJECTS = 50_000
@@ -328,11 +326,13 @@ def _is_empty(path: Path) -> bool:
 
 def _without_journal(reason: str | None) -> str | None:
     """Return a reason that promises nothing: without a journal no decision is kept, and the run cannot be resumed."""
-    parts = (reason or "").split("; ")
-    said = [each for each in parts if not _PROMISES.match(each)]
-    if len(said) == len(parts):
-        return reason
-    return "; ".join([*said, "nothing is kept, since it ran without a journal; begin it again, with one"])
+    if reason is None:
+        return None
+    said = [_RESUMES.sub("begin it again", each) for each in reason.split("; ")]
+    for number, clause in enumerate(said):
+        if clause.endswith(("so far are kept", "so far is kept")):
+            said[number] = "nothing is kept, since it ran without a journal"
+    return "; ".join(said)
 
 
 def _result(
