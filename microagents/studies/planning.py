@@ -117,11 +117,14 @@ def plan(
         return found
     votes = [run for run in found.runs if run.k is not None and run.independent is not None]
     row = next((run for run in votes if run.k == k), None) or found.best or votes[-1]
-    of_row = {each.model: each for each in models}
     if isinstance(by, Rates):
         rates = by.simulated()
+    elif given is not None:
+        rates = simulated_rates(models[0], total)
     else:
-        rates = simulated_rates(of_row[row.models[0]] if given is None else models[0], total)
+        asked = [each for each in models if each.model in row.models]
+        joined = pooled(asked) if len(asked) > 1 else None
+        rates = simulated_rates(joined or asked[0], total)
     walked: Strategy = Lead()
     if given is not None:
         walked = given

@@ -78,6 +78,8 @@ def shared(missed: int, steps: int = 200) -> ModelMeasurement:
     return structs.replace(made(total=steps), steps=tuple(found), of_inputs=True)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_simulated_steps")
 def test_a_target_above_the_ceiling_is_refused_with_what_can_help() -> None:
     with pytest.raises(InvalidUsage) as refused:
         plan(None, [shared(10)], target=0.99)
@@ -90,6 +92,8 @@ def test_a_target_above_the_ceiling_is_refused_with_what_can_help() -> None:
     assert plan(None, [shared(0)], target=0.99).ceiling is not None
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_simulated_steps")
 def test_a_target_that_more_draws_may_reach_is_not_refused() -> None:
     """A right reply with a quarter of the votes among many others: ten draws miss it at some steps, a hundred find it."""
     samples = [[each if each % 4 else 0 for each in range(at, at + 10)] for at in range(190)]
@@ -112,6 +116,8 @@ def test_samples_that_nothing_judges_have_no_ceiling() -> None:
         plan(TASK, [made()], target=1)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_simulated_steps")
 def test_a_pool_of_models_that_miss_other_steps_may_be_the_cheapest_and_contested_steps_are_lost() -> None:
     cheap = [[1, 0] * 5 if number % 20 == 0 else [0, 0] * 5 for number in range(100)]
     found = [step(number, samples) for number, samples in enumerate(cheap)]
@@ -124,7 +130,11 @@ def test_a_pool_of_models_that_miss_other_steps_may_be_the_cheapest_and_conteste
     assert both.call_usd == pytest.approx(0.001)
     assert both.p.share > one.p.share - 0.01
     assert all(each.valid == 20 for each in both.steps)
-    planned = plan(None, [one, other], steps=100)
+    planned = plan(None, [one, other], steps=100, target=0.3, repeat=20)
+    assert planned.best is not None
+    assert planned.best.models == ("a:m", "b:m")
+    assert planned.simulation is not None
+    assert planned.simulation.success.high > planned.best.chance.share  # one of the models alone succeeds in a tenth
     assert {run.models for run in planned.runs} == {("a:m",), ("b:m",), ("a:m", "b:m")}
     assert {run.options.get("rule", "ahead-by") for run in planned.runs} == {"ahead-by", "certify"}
     contested = [step(0, [0] * 10)], [step(0, [1] * 10)]
