@@ -106,7 +106,7 @@ def described(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     try:
-        text = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error}".removesuffix(": ")
     except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything
         text = f"{type(error).__name__} (whose text raises {type(broken).__name__})"
     lines = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_of_user(frame)]

@@ -54,11 +54,14 @@ async def test_a_sample_of_no_use_ends_the_run_with_the_name_of_its_provider(giv
         await run(Drift(length=1), models=Giving(given), runs_dir=None)
 
 
-async def test_an_error_of_a_models_own_code_names_the_model_and_the_line() -> None:
-    async def broken(call: Call) -> str:
-        raise LookupError(call.id.seq)
+@pytest.mark.parametrize(
+    ("error", "shown"), [(LookupError("gone"), "LookupError: gone"), (TimeoutError(), "TimeoutError")]
+)
+async def test_an_error_of_a_models_own_code_names_the_model_and_the_line(error: Exception, shown: str) -> None:
+    async def broken(call: Call) -> str:  # noqa: ARG001 - it is asked once
+        raise error
 
-    said = r"^the model \S+broken raised LookupError: 0 in \S+broken \(test_own_models.py:\d+\)$"
+    said = rf"^the model \S+broken raised {shown} in \S+broken \(test_own_models.py:\d+\)$"
     with pytest.raises(TaskFailed, match=said):
         await run(Drift(length=1), models=broken, runs_dir=None)
 
