@@ -127,12 +127,11 @@ class BatchWire:
 
     async def _ask(self, asked: Awaitable[Response | ModelUnavailable], within_s: float = ASK_S) -> Response:
         """Wait for an answer, and decode it."""
-        answer: Response | ModelUnavailable = ModelUnavailable("timeout", f"no answer within {within_s:g} s")
         try:
             async with asyncio.timeout(within_s):
                 answer = await asked
         except TimeoutError:
-            pass
+            raise ModelUnavailable("timeout", f"no answer within {within_s:g} s") from None
         if isinstance(answer, ModelUnavailable):
             raise answer
         answer = msgspec.structs.replace(answer, found=_object(answer.content))

@@ -75,7 +75,6 @@ class StreamedReply:
         self.choices: dict[int, ChatChoice] = {}
         self.finished: set[int] = set()
         """Indexes of the choices whose end is told."""
-        self.has_events = False
         self.is_done = False
         self.failure: Any = None
         """The first event that cannot be read, as a text, or that is the server's report of an error."""
@@ -119,7 +118,6 @@ class StreamedReply:
 
     def _take(self, data: bytes) -> bool:
         """Take an event; returns whether it can be read."""
-        self.has_events = True
         try:
             found = decode(data)
             event = object_in(found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from microagents.base.logs import log
-from microagents.elections.red_flags import CONTENT_FILTER, EMPTY, ONLY_REASONING, OTHER, REFUSAL, known_finish
+from microagents.elections.red_flags import CONTENT_FILTER, EMPTY, ONLY_REASONING, OTHER, REFUSAL
 from microagents.models.http.native_calls import NativeCall, native_tools
 from microagents.models.http.refusals import Redaction
 from microagents.models.http.replies import Said, finish_of, name_in
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from microagents.models.model import Call
 
-ENDED_BY_CALLS = ("stop", "tool_calls", "tool_use", "function_call", ONLY_REASONING, OTHER, EMPTY)
+ENDED_BY_CALLS = ("stop", "tool_calls", ONLY_REASONING, OTHER, EMPTY)
 """Ends of replies that may have calls, whatever the server calls them."""
 
 
@@ -80,7 +80,7 @@ class SampleMaker:
             finish = REFUSAL
         elif finish is None:
             self._tell_unknown_end(reason)
-            finish = "stop" if said else known_finish(reason or "stop")
+            finish = "stop" if said or not reason else OTHER
         elif finish == "tool_calls" and text.strip():
             finish = "stop"  # no call was asked for, and the text is there
         if finish == "stop" and said.reasoning.strip() and not text.strip():
