@@ -224,3 +224,15 @@ def test_tools_have_names_and_schemas_that_every_provider_takes() -> None:
     title = {"title": {"anyOf": [{"type": "string"}, {"type": "null"}]}}
     plain = {"type": "object", "properties": {"part": {"type": "object", "properties": title}}}
     assert tools.described[0][2] == plain
+
+
+async def test_reasoning_with_half_a_character_goes_back_without_it() -> None:
+    """A server cuts it anywhere; the next request would be one that cannot be written."""
+    called = {"id": "c", "function": {"name": "orders", "arguments": "{}"}}
+    message = {"content": None, "reasoning_content": "hm \ud83d", "tool_calls": [called]}
+    answers = [{"choices": [{"message": message, "finish_reason": "tool_calls"}]}, OPENAI.good()]
+    async with asking(OPENAI, *map(scripted.reply, answers)) as (model, server):
+        asked = structs.replace(a_call(), prompt=Prompt(user="Go on.", tools=TOOLS), reply=Action)
+        turns = ((await model.complete(asked)).turn, Turn(role="tool", text="[7]"))
+        await model.complete(structs.replace(asked, prompt=structs.replace(asked.prompt, turns=turns)))
+    assert "hm \ufffd" in json.dumps(server.received[-1].json, ensure_ascii=False)

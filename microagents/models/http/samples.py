@@ -65,7 +65,7 @@ class SampleMaker:
             role="assistant",
             text=text,
             calls=read,
-            items=json.dumps(items) if items else "",
+            items=_in_whole_characters(json.dumps(items, ensure_ascii=False)) if items else "",
             by=self._by if items else "",
         )
         shown = f"{text}\n\n{write(Calls(calls=list(read)))}".lstrip("\n")
@@ -85,9 +85,9 @@ class SampleMaker:
             finish = "stop"  # no call was asked for, and the text is there
         if finish == "stop" and said.reasoning.strip() and not text.strip():
             finish, text = ONLY_REASONING, said.reasoning
-        # Halves of a character may come in two pieces; one alone is no text.
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return Sample(text=self._redaction.without_key(text), finish=finish, usage=usage, model=self._model)
+        return Sample(
+            text=self._redaction.without_key(_in_whole_characters(text)), finish=finish, usage=usage, model=self._model
+        )
 
     def _tell_unknown_end(self, name: str) -> None:
         """Tell once that the end of replies has an unknown name, or none."""
@@ -95,3 +95,8 @@ class SampleMaker:
             self._has_told_end = True
             told = repr(self._redaction.sanitize(name)) if name else "none"
             log().warning("replies end for an unknown reason; whole texts are used", model=self._model, reason=told)
+
+
+def _in_whole_characters(text: str) -> str:
+    """Join halves of characters, which may come in two pieces; one alone is no text, and could not go back."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
