@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import structs
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from microagents.actors.registry import TOOLS
 from microagents.systems.agents.agent import AgentAnswer, AgentTask
+from microagents.tasks.given_text import GivenText
 from microagents.tools.mcp_servers import PREFIX, McpServer
 from microagents.tools.toolbox import GivenTool
 
@@ -16,7 +17,7 @@ from microagents.tools.toolbox import GivenTool
 class Agent(AgentTask[AgentAnswer]):
     """Reach a goal with tools. It needs a real model: ``--model``."""
 
-    goal: str
+    goal: GivenText
     """What is to be done, complete in itself; goal=@FILE reads it from a file."""
     tool: list[str] = Field(default=[])
     """Its tools: `path/file.py:function`, `package.module:function`, `mcp:COMMAND`, `mcp:https://...`."""
@@ -24,13 +25,6 @@ class Agent(AgentTask[AgentAnswer]):
     """The rules that it follows; rules=@FILE reads them from a file."""
     trust: bool = False
     """Believe what MCP servers say of the effects of their tools. Else each of them counts as destructive."""
-
-    @field_validator("goal")
-    @classmethod
-    def _says_something(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("goal is blank; say what is to be done, or name a file that says it: -o goal=@FILE")
-        return value
 
     def statement(self) -> str:
         return self.goal

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from microagents.replies.reply import Reply
 from microagents.systems.questions.problem import Problem
+from microagents.tasks.given_text import GivenText
 
 MAX_CHARS = 100_000
 
@@ -21,15 +22,8 @@ class Answer(Reply, frozen=True):
 class Ask(Problem[Answer]):
     """Answer a question. It needs a real model: ``--model``."""
 
-    text: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)]
+    text: Annotated[GivenText, Field(max_length=MAX_CHARS)]
     """The question, complete in itself; text=@FILE reads it from a file."""
-
-    @field_validator("text")
-    @classmethod
-    def _says_something(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("text is blank; write the question, or name a file that contains it: -o text=@FILE")
-        return value
 
     def statement(self) -> str:
         return self.text

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from microagents.replies.reply import Reply
 from microagents.systems.documents.document import are_met
 from microagents.systems.questions.problem import Problem
+from microagents.tasks.given_text import GivenText
 from microagents.tasks.requirements import requirements_in
 
 MAX_CHARS = 200_000
@@ -25,17 +26,10 @@ class Goal(Problem[Outcome]):
 
     default_strategy: ClassVar[str] = "swarm"
 
-    goal: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)]
+    goal: Annotated[GivenText, Field(max_length=MAX_CHARS)]
     """The goal; goal=@FILE reads it from a file."""
     checklist: Annotated[str, Field(max_length=MAX_CHARS)] = ""
     """Requirements on the result. Lines such as ``- check: at least 30 of "TEXT"`` are checked by code as well."""
-
-    @field_validator("goal")
-    @classmethod
-    def _says_something(cls, given: str) -> str:
-        if not given.strip():
-            raise ValueError("goal is blank; write what is wanted, or name a file that contains it: -o goal=@FILE")
-        return given
 
     @field_validator("checklist")
     @classmethod

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from math import exp, prod
+from operator import is_
 from random import Random
 from typing import Annotated, Self
 
 import msgspec
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from microagents.replies.chat import Prompt
 from microagents.replies.reply import Reply
@@ -44,6 +45,7 @@ ANSWER_ERROR = (0.03, 0.00565, 1.623)
 """Least error rate of a direct answer, then a and b of the rate 1 - exp(-a n^b) for n products of digits: 0.65 for n = 25, 0.85 for 36."""
 
 
+NOT_GIVEN = partial(is_, None)
 Factor = Annotated[int, Field(ge=0, lt=10**MAX_DIGITS)]
 RANDOM = (5, None, 0)
 """Defaults of the options that choose random numbers: digits, by and instance."""
@@ -68,9 +70,9 @@ class Multiplication(WorkedProblem[Product]):
     instance: Annotated[int, Field(ge=0)] = 0
     """Number of the random pair; each gives two other factors."""
 
-    a: Factor | None = None
+    a: Factor | None = Field(default=None, exclude_if=NOT_GIVEN)
     """The first number; a random one if not given."""
-    b: Factor | None = None
+    b: Factor | None = Field(default=None, exclude_if=NOT_GIVEN)
     """The second number; a random one if not given."""
 
     @model_validator(mode="after")
@@ -83,12 +85,6 @@ class Multiplication(WorkedProblem[Product]):
                 "the numbers a and b are given, so leave out digits, by and instance, which choose random ones"
             )
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_unused(self, written: SerializerFunctionWrapHandler) -> dict[str, object]:
-        # Options enter the identity of a run, and there were none of these names before.
-        options: dict[str, object] = written(self)
-        return {name: value for name, value in options.items() if value is not None or name not in ("a", "b")}
 
     @cached_property
     def factors(self) -> tuple[int, int]:

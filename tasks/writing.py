@@ -26,6 +26,7 @@ from microagents.systems.documents.questions import (
     Validation,
 )
 from microagents.systems.documents.subtasks import Graph
+from microagents.tasks.given_text import GivenText
 from microagents.tasks.requirements import requirements_in
 
 MAX_CHARS = 100_000
@@ -63,19 +64,12 @@ class GivenPart(BaseModel):
 class Writing(WorkedDocument):
     """Write a text to a brief. Simulated models only copy the brief, to try a run without a key: name real ones with ``--model``."""
 
-    brief: Annotated[str, Field(max_length=MAX_CHARS)]
+    brief: Annotated[GivenText, Field(max_length=MAX_CHARS)]
     """The brief; brief=@FILE reads it from a file. Lines ``- check: ...`` are requirements that code checks."""
     output: str | None = None
     """File that the text is written into. Its ending says the form: .tex, .html, .md, .py and others."""
     parts: tuple[GivenPart, ...] = ()
     """Given subtasks, as a JSON list of {"id", "objective", "depends_on"}; parts=@FILE reads it from a file. Without: one for the whole."""
-
-    @field_validator("brief")
-    @classmethod
-    def _says_something(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("brief is blank; write it, or name a file that contains it: -o brief=@FILE")
-        return value
 
     @field_validator("output")
     @classmethod

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from microagents.replies.chat import Prompt
+from microagents.replies.model_replies import as_reply
 from microagents.replies.reply import Reply
 from microagents.systems.documents.questions import (
+    REPLIES,
     Part,
     Parts,
     Ranking,
@@ -25,6 +27,7 @@ from microagents.systems.documents.questions import (
     asked_in,
 )
 from microagents.systems.questions.problem import Problem
+from microagents.task import Task
 
 
 class Document(Problem[Text]):
@@ -58,8 +61,8 @@ def are_met(checks: Mapping[str, bool | None]) -> bool | None:
     return all(met)
 
 
-class TextExpert:
-    """Writes and judges a text, as the simulated model does in every role."""
+class TextExpert(Task[Any]):
+    """Writes and judges a text, as the simulated model does in every role. Other questions go to the next class."""
 
     def expert_segment(self, asked: ToWrite) -> Segment:
         """Write the segment that an author who sees only the question writes."""
@@ -81,8 +84,10 @@ class TextExpert:
         """Count the faults in a version of a subtask's text, for its rank."""
         raise NotImplementedError
 
-    def right_on_text(self, prompt: Prompt) -> Reply:
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
         """Give the right reply to the prompt of any role."""
+        if reply not in REPLIES.values():
+            return as_reply(super().expert(prompt, reply))
         asked = asked_in(prompt)
         match asked:
             case ToWrite():
@@ -99,8 +104,10 @@ class TextExpert:
             case ToSummarize():
                 return SegmentSummary(summary=asked.text)
 
-    def wrong_on_text(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
         """Give a wrong segment, the opposite judgement, a split that is none, the reverse ranking, an empty summary."""
+        if type(right) not in REPLIES.values():
+            return super().mistake(prompt, right, rng)
         asked = asked_in(prompt)
         match right, asked:
             case Segment(), ToWrite():
@@ -117,14 +124,6 @@ class TextExpert:
 
 class WorkedDocument(TextExpert, Document):
     """A document that code can write, so that the simulated model can take every role."""
-
-    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - the prompt says what is wanted
-        """Give the right reply to the prompt of any role."""
-        return self.right_on_text(prompt)
-
-    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
-        """Give a wrong reply, as `TextExpert` says."""
-        return self.wrong_on_text(prompt, right, rng)
 
 
 def text_in(value: object) -> str | None:

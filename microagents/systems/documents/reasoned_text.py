@@ -7,14 +7,12 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Generic
 
-from microagents.replies.chat import Prompt
 from microagents.replies.data_prompts import prompt_of
 from microagents.replies.parsing import Malformed, parse
-from microagents.replies.reply import A, Reply
+from microagents.replies.reply import A
 from microagents.replies.reply_forms import json_form, write
 from microagents.systems.documents.document import TextExpert
 from microagents.systems.documents.questions import (
-    REPLIES,
     Part,
     Parts,
     Segment,
@@ -47,18 +45,6 @@ def answer_in(text: str, reply: type[A]) -> A | None:
 
 class WrittenProblem(TextExpert, WorkedProblem[A], Generic[A]):
     """A problem whose reasoning code can write, too: one thought a segment, and the answer last."""
-
-    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
-        """Return the right reply to the prompt of any role."""
-        if reply in REPLIES.values():
-            return self.right_on_text(prompt)
-        return super().expert(prompt, reply)
-
-    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
-        """Return a wrong reply to the prompt of any role."""
-        if type(right) in REPLIES.values():
-            return self.wrong_on_text(prompt, right, rng)
-        return super().mistake(prompt, right, rng)
 
     def expert_segment(self, asked: ToWrite) -> Segment:
         """Write the next thought, or the answer if only one step is left."""

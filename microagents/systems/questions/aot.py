@@ -46,6 +46,7 @@ from microagents.systems.questions.tree import (
     ProblemNode,
     Solution,
     TurnKind,
+    branches_from,
     trees_from,
 )
 from microagents.systems.questions.turns import (
@@ -192,13 +193,7 @@ class _Chains:
         """Return the ends of all chains from a state. Branches that lead to the same question go on as one; each that ends votes."""
         if state.left == 0:
             return [_leaf(state)]
-        at, depth, branches = state.node.at, state.node.depth + 1, self._strategy.branches
-        nodes = [
-            ProblemNode(at=f"{at}/{each}", depth=depth, branch=Branch(number=each)) for each in range(1, branches + 1)
-        ]
-        if branches == 1:
-            nodes[0].branch = None
-        state.node.children = tuple(nodes)
+        nodes = branches_from(state.node, self._strategy.branches, at=state.node.at)
         transitions = [self._transition(state, node) for node in nodes]
         outcomes = await self._turns.all_ended(transitions)
         ended = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal
 
@@ -158,16 +159,21 @@ class ProblemNode(Struct, kw_only=True):
         )
 
 
-def trees_from(root: ProblemNode, number: int) -> list[ProblemNode]:
+def branches_from(node: ProblemNode, number: int, *, at: str, problem: str = "") -> tuple[ProblemNode, ...]:
+    """Return the children of a node, at numbered places below ``at``; each is a branch if there are several."""
+    children = [ProblemNode(at=f"{at}/{each}", problem=problem, depth=node.depth + 1) for each in range(1, number + 1)]
+    if number > 1:
+        for place, child in enumerate(children, 1):
+            child.branch = Branch(number=place)
+    node.children = tuple(children)
+    return node.children
+
+
+def trees_from(root: ProblemNode, number: int) -> Sequence[ProblemNode]:
     """Return a number of independent beginnings at a problem; a single one is its own node."""
     if number == 1:
         return [root]
-    trees = [
-        ProblemNode(at=f"{root.at}/tree/{each}", problem=root.problem, depth=1, branch=Branch(number=each))
-        for each in range(1, number + 1)
-    ]
-    root.children = tuple(trees)
-    return trees
+    return branches_from(root, number, at=f"{root.at}/tree", problem=root.problem)
 
 
 def mark_chosen(node: ProblemNode, chosen: str | None) -> None:

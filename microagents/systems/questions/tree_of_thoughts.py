@@ -22,7 +22,7 @@ from microagents.systems.questions.discriminator import Discriminate, Discrimina
 from microagents.systems.questions.problem import Problem, text_of
 from microagents.systems.questions.problem_conductor import ProblemConductor
 from microagents.systems.questions.questions import Thought, Thoughts, ToConclude, ToSolve, ToThink
-from microagents.systems.questions.tree import ROOT, Branch, ProblemNode, Solution, TurnKind, trees_from
+from microagents.systems.questions.tree import ROOT, ProblemNode, Solution, TurnKind, branches_from, trees_from
 from microagents.systems.questions.turns import (
     Direct,
     Turns,
@@ -110,7 +110,8 @@ class _Tree:
         """Return the answer of the tree."""
         state = ThoughtState(self._root, Thoughts(thoughts=()))
         for number in range(1, self._strategy.steps + 1):
-            thinking = [self._think(state, branch) for branch in _branches(state)]
+            branches = branches_from(state.node, BRANCHES, at=state.node.at)
+            thinking = [self._think(state, branch) for branch in branches]
             drawn = await self._turns.all_ended(thinking)
             thought = [each for each in drawn if each is not None]
             if not thought:  # no reply is valid: the way so far must do
@@ -151,14 +152,6 @@ class _Tree:
         assert solved is not None
         state.node.answer = Raw(encode_reply(solved.answer))
         return LeafAnswer(solved.answer, state.node.at)
-
-
-def _branches(state: ThoughtState) -> Sequence[ProblemNode]:
-    at, depth = state.node.at, state.node.depth + 1
-    numbers = range(1, BRANCHES + 1)
-    children = [ProblemNode(at=f"{at}/{each}", depth=depth, branch=Branch(number=each)) for each in numbers]
-    state.node.children = tuple(children)
-    return state.node.children
 
 
 class TreeOfThoughts(Strategy):
