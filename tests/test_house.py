@@ -39,7 +39,7 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
         "microagents/cli/addresses.py",
         "microagents/cli/exports.py",
         "microagents/ray_data.py",
-        "microagents/runs/row_files.py",
+        "microagents/runs/parquet_rows.py",
     ),
     "safetensors": "microagents/models/tiny/",
     "mcp": ("microagents/tools/mcp_transports.py", "tasks/desk_server.py"),

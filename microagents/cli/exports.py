@@ -30,7 +30,9 @@ from microagents.runs.inspection.export import (
     decision_rows,
     look_up_rows,
 )
-from microagents.runs.row_files import cell, check_new, write_arrow
+from microagents.runs.parquet_rows import write_arrow
+from microagents.runs.row_files import check_new
+from microagents.runs.row_forms import cell
 
 
 def export_rows(

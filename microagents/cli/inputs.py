@@ -16,7 +16,8 @@ from microagents.base.errors import InputMismatch, InvalidUsage, TaskFailed
 from microagents.base.user_code import called
 from microagents.cli.options import task_of, task_options
 from microagents.replies.chat import Prompt
-from microagents.runs.row_files import Dialect, Peekable, ending_of, opened, read_rows, readable, unpacked
+from microagents.runs.row_files import opened, read_rows, readable, unpacked
+from microagents.runs.row_forms import Dialect, Peekable, ending_of
 from microagents.runs.settings import validated
 from microagents.runs.task_list import TaskList, compact_options
 from microagents.systems.chains.row_task import RowTask, check_gold

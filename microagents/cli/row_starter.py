@@ -14,7 +14,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import task_options
-from microagents.runs.row_files import ending_of, opened, read_rows
+from microagents.runs.row_files import opened, read_rows
+from microagents.runs.row_forms import ending_of
 from microagents.runs.settings import validated
 from microagents.tasks.rows import FillTable, columns_in
 

@@ -35,7 +35,8 @@ from microagents.journal.requests import SetRun
 from microagents.models.prices import OwnPrice, read_prices
 from microagents.replies.reply_forms import Format, Reading
 from microagents.runs.fields import allowed_values, annotations_of
-from microagents.runs.row_files import Dialect, checked_output
+from microagents.runs.row_files import checked_output
+from microagents.runs.row_forms import Dialect
 
 T = TypeVar("T")
 

@@ -20,7 +20,8 @@ from microagents.journal.sharded import open_run
 from microagents.runs.cells import OURS
 from microagents.runs.inspection.row_queue import QueuedRow, RowQueue
 from microagents.runs.inspection.runs import journal_into
-from microagents.runs.row_files import ending_of, opened, read_rows, state_column
+from microagents.runs.row_files import opened, read_rows
+from microagents.runs.row_forms import ending_of, state_column
 from microagents.runs.words.verdict import counted
 
 ANSWERS = {"y": True, "n": False}

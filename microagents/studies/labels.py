@@ -20,7 +20,8 @@ from microagents.replies.reply_forms import forms_of
 from microagents.runs.inspection.row_queue import QueuedRow, RowQueue
 from microagents.runs.inspection.row_table import ShownRow, table_rows
 from microagents.runs.inspection.runs import journal_into
-from microagents.runs.row_files import cell, ending_of, opened, read_rows
+from microagents.runs.row_files import opened, read_rows
+from microagents.runs.row_forms import cell, ending_of
 from microagents.runs.settings import validated
 from microagents.runs.words.verdict import counted
 from microagents.systems.chains.row_task import Row, RowTask

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from microagents.base.files import replace_text, replacing
-from microagents.runs.row_files import Dialect, write_rows
+from microagents.runs.row_files import write_rows
+from microagents.runs.row_forms import Dialect
 
 OUT = Path("out.jsonl")
 HANGING = "from pathlib import Path\nfrom microagents.base.files import replacing\nwith replacing(Path('out.jsonl')) as new:\n"

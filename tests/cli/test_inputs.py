@@ -14,7 +14,7 @@ import pytest
 
 from microagents.cli.views.display import live_display
 from microagents.journal.messages import Account
-from microagents.runs import row_files
+from microagents.runs import json_rows
 from tests.cli.commands import (
     COMPLETED,
     FAILED,
@@ -389,6 +389,6 @@ def test_a_line_without_an_end_is_not_read_whole(monkeypatch: pytest.MonkeyPatch
         file.truncate(4 << 30)  # a sparse file: reading it whole would take 4 GB
     ran = microagents("run", "drift", "--inputs", "endless.jsonl")
     assert_one_sentence(ran, "line 2 of 'endless.jsonl' is longer than 16 MiB; nothing was started")
-    monkeypatch.setattr(row_files, "MAX_LINE_BYTES", len(b'{"length": 1}\n'))
+    monkeypatch.setattr(json_rows, "MAX_LINE_BYTES", len(b'{"length": 1}\n'))
     Path("whole.jsonl").write_bytes(b'{"length": 1}\n{"length": 2}')
     assert microagents("run", "drift", "--inputs", "whole.jsonl", "--no-journal").code == COMPLETED

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from microagents import InvalidUsage, RowTask, run_sync
-from microagents.runs.row_files import cell, ending_of, opened, read_rows
+from microagents.runs.row_files import opened, read_rows
+from microagents.runs.row_forms import cell, ending_of
 from tests.cli.commands import COMPLETED, UNDECIDED, WRONG_USAGE, Sitting, microagents, write
 
 CLEAN = """

@@ -13,7 +13,7 @@ import pytest
 from msgspec import Struct
 
 from microagents import Call, ChainTask, Prompt, Reply, Result, Unvoted, run
-from microagents.runs.row_files import cell
+from microagents.runs.row_forms import cell
 from microagents.systems import Maker
 from tests.cli.commands import microagents
 

@@ -20,7 +20,8 @@ from pydantic import BaseModel, Field
 
 from microagents import AgentTask, Call, ChainTask, Problem, Prompt, Reply, Result, RowTask, resume, run_sync
 from microagents.runs.inspection.runs import inspect_run
-from microagents.runs.row_files import Dialect, write_rows
+from microagents.runs.row_files import write_rows
+from microagents.runs.row_forms import Dialect
 from tests.cli.commands import COMPLETED, microagents, write
 
 EXACT = "1.000000000000000001"

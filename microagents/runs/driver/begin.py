@@ -34,7 +34,8 @@ from microagents.runs.inspection.row_table import task_class
 from microagents.runs.inspection.runs import decide, recorded_result
 from microagents.runs.plan import RunPlan, plan_of, recorded_limits, settings_of, what_stranger_names
 from microagents.runs.result import Result, Results
-from microagents.runs.row_files import PARQUET, check_new, ending_of, write_rows
+from microagents.runs.row_files import PARQUET, check_new, write_rows
+from microagents.runs.row_forms import ending_of
 from microagents.runs.settings import OptionKeywords, SettingKeywords, Settings, options_in, validated
 from microagents.runs.strategies import Models, check_for_ray, model_pools, strategy_of
 from microagents.runs.task_list import tasks_of
