@@ -50,12 +50,12 @@ class RowFile(NamedTuple):
 
 
 class RowColumns(NamedTuple):
-    """RowColumns of the rows to be written."""
+    """Columns of the rows to be written."""
 
     kinds: dict[str, set[type]]
     """Types of the values by column, in the order of columns."""
     given: set[str]
-    """RowColumns of the input, which stay as they are."""
+    """Columns of the input, which stay as they are."""
     is_ascii: bool
 
 

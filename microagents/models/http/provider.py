@@ -519,9 +519,10 @@ class HttpModel(Model, ABC):
             found = plain(response.content)
             if response.is_success:
                 return self.failures.unread(error, structs.replace(response, found=found), call.prompt)
-        status = response.status_code
-        if response.is_success or failure_kind(status) == "server":
-            status = status_told(found) or status
+        status, told = response.status_code, status_told(found)
+        is_gateways = failure_kind(status) == "server" and told is not None and failure_kind(told) != "server"
+        if response.is_success or is_gateways:
+            status = told or status
         return structs.replace(response, found=found, status_code=status)
 
     def _headers(self, call: Call) -> dict[str, str]:  # noqa: ARG002 - for providers that have some
