@@ -272,6 +272,16 @@ async def test_a_body_that_is_compressed_too_often_is_garbled_and_let_go(provide
     assert_plain(caught.value)
 
 
+async def test_a_failing_server_keeps_its_status_unless_its_words_tell_a_refusal() -> None:
+    overloaded = scripted.reply(b'{"error": {"type": "overloaded_error", "message": "later"}}', 529)
+    filtered = scripted.reply(b'{"error": {"code": "content_filter", "message": "no"}}', 500)
+    for answer, told in ((overloaded, ("server", 529)), (filtered, ("refused", 400))):
+        async with asking(OPENAI, answer) as (model, _):
+            with pytest.raises(ModelUnavailable) as caught:
+                await model.complete(a_call())
+        assert (caught.value.kind, caught.value.status) == told
+
+
 # -- bodies that are too large -----------------------------------------------------------------------------------------
 
 
