@@ -26,7 +26,7 @@ from microagents.systems.documents.records import SubtaskRecord
 from microagents.systems.documents.writing import (
     CHARS_PER_TOKEN,
     Answer,
-    Batches,
+    Ask,
     DocumentDraft,
     Missing,
     NothingWritten,
@@ -155,13 +155,13 @@ class DocumentStrategy(Strategy):
             context_tokens=self.context_tokens,
         )
 
-    def writing(self, task: Task, agents: Sequence[Author]) -> DocumentDraft:
+    def writing(self, task: Task, agents: Sequence[Author], ask: Ask) -> DocumentDraft:
         """Return the writing of a document, or of the reasoning on a problem, from its start."""
         assert isinstance(task, Problem)
         objective, given = (
             (text_of(task), given_subtasks(task)) if isinstance(task, Document) else (objective_of(task), ())
         )
-        return DocumentDraft(objective, given, self.rules(len(agents)))
+        return DocumentDraft(objective, given, self.rules(len(agents)), ask)
 
 
 DocumentWork = Work[Problem[Any], DocumentStrategy]
@@ -178,19 +178,30 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         """
         pool = self.context.pool(self.draws_as)
         agents = work.strategy.agents(pool)
-        writing, names = work.strategy.writing(work.task, agents), names_of(agents, pool)
+
+        async def ask(batch: QuestionBatch) -> Sequence[Answer]:
+            self._check_window(work, batch)
+            return await self.ask_batch(work, batch, agents)
+
+        writing, names = work.strategy.writing(work.task, agents, ask), names_of(agents, pool)
         work.note(DocumentNotes(writing, names))
 
         def start_ready() -> None:
             # A subtask has begun before its task first runs: otherwise two others that end in one iteration would start it twice.
-            for record, batches in [(record, writing.begin(record)) for record in writing.ready()]:
-                scope.start(write(record, batches))
+            for record in writing.take_ready():
+                scope.start(write(record))
 
-        async def write(record: SubtaskRecord, batches: Batches) -> None:
+        async def write(record: SubtaskRecord) -> None:
             try:
-                writing.end(record, await self._write(work, record, batches, agents))
+                await writing.write(record)
             except NotRecorded:  # in a replay: the other subtasks are followed to the end of their records
                 return
+            except NothingWritten as error:
+                at, rounds = error.args
+                raise Stopped(
+                    f"no agent wrote a valid segment of {work.path_of(at)} in {rounds} rounds, since every reply was red-flagged; all "
+                    "decisions so far are kept; look at the replies, then resume with other models (--accept-change) or begin another run"
+                ) from None
             work.progress(sum(each.state == "done" for each in writing.in_order), len(writing.in_order))
             start_ready()  # the order of starts depends on time, but no author sees more than the text that its subtask depends on
 
@@ -269,30 +280,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         except NotRecorded:
             return Missing.OPEN
 
-    async def _write(
-        self,
-        work: DocumentWork,
-        record: SubtaskRecord,
-        batches: Batches,
-        agents: Sequence[Author],
-    ) -> Sequence[Part] | None:
-        """Write one subtask; returns its parts if it is split."""
-        try:
-            batch = next(batches)
-            while True:
-                self._check_window(work, record, batch)
-                batch = batches.send(await self.ask_batch(work, batch, agents))
-        except StopIteration as ended:
-            parts: Sequence[Part] | None = ended.value
-            return parts
-        except NothingWritten as error:
-            at, rounds = error.args
-            raise Stopped(
-                f"no agent wrote a valid segment of {work.path_of(at)} in {rounds} rounds, since every reply was red-flagged; all "
-                "decisions so far are kept; look at the replies, then resume with other models (--accept-change) or begin another run"
-            ) from None
-
-    def _check_window(self, work: DocumentWork, record: SubtaskRecord, batch: QuestionBatch) -> None:
+    def _check_window(self, work: DocumentWork, batch: QuestionBatch) -> None:
         """Stop the run before a call whose prompt and reply do not fit into the window of the models."""
         window = work.strategy.window
         texts = [msgspec.json.encode(ask.asked) for ask in batch.asks]
@@ -301,7 +289,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         if needed > window:
             help_ = "" if work.strategy.compress else ", or with -s compress=true"
             raise Stopped(
-                f"the next prompt of {work.path_of(record.at)} and its reply would take about {needed:,} tokens, more than the window of "
+                f"the next prompt of {work.path_of(batch.at)} and its reply would take about {needed:,} tokens, more than the window of "
                 f"{window:,}; all decisions so far are kept; begin another run with models and -s window= for more{help_}"
             )
 

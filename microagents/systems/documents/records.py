@@ -60,9 +60,12 @@ class SubtaskRecord(Struct, kw_only=True):
     """A subtask and all that happened in it."""
 
     at: str
+    """Its place in the work, which is its id."""
     objective: str
-    parents: tuple[str, ...]
-    depth: int
+    parents: tuple[str, ...] = ()
+    """Places of the subtasks that it depends on."""
+    depth: int = 0
+    """Number of splits that led to it."""
     state: SubtaskState = "waiting"
     rounds: list[list[SegmentRecord]] = field(default_factory=list)
     """Segments by round."""

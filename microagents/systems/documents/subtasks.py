@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from msgspec import Struct, structs
-
 from microagents.base.errors import InvalidUsage
 from microagents.systems.documents.questions import Part
+from microagents.systems.documents.records import SubtaskRecord
 from microagents.systems.questions.questions import problem_id
 
 ROOT = "write"
@@ -21,36 +20,24 @@ _META_PLANNING = re.compile(
 )
 
 
-class Subtask(Struct, frozen=True, kw_only=True):
-    """A node of the graph."""
-
-    at: str
-    """Its place in the work, which is its id."""
-    objective: str
-    parents: tuple[str, ...] = ()
-    """Places of the subtasks that it depends on."""
-    depth: int = 0
-    """Number of splits that led to it."""
-
-
 class Graph:
     """Subtasks in a stable topological order: of those whose parents are done, the first listed comes first."""
 
-    def __init__(self, subtasks: Sequence[Subtask]) -> None:
+    def __init__(self, subtasks: Sequence[SubtaskRecord]) -> None:
         self._nodes = list(subtasks)
-        self._order: list[Subtask] | None = None
+        self._order: list[SubtaskRecord] | None = None
         """The order, until a split changes it."""
 
     @classmethod
     def of(cls, objective: str, given: Sequence[Part]) -> Graph:
         """Build the first graph of a document: the given subtasks, or one node for the whole."""
         if not given:
-            return cls([Subtask(at=ROOT, objective=objective)])
+            return cls([SubtaskRecord(at=ROOT, objective=objective)])
         if (fault := _graph_fault(given)) is not None:
             raise InvalidUsage(f"the subtasks of the document {fault}")
         return cls(_placed(ROOT, given, parents=(), depth=0))
 
-    def order(self) -> list[Subtask]:
+    def order(self) -> list[SubtaskRecord]:
         """List all nodes in the stable topological order."""
         if self._order is None:
             done: set[str] = set()
@@ -62,7 +49,7 @@ class Graph:
                 self._order.append(node)
         return self._order
 
-    def split(self, at: str, parts: Sequence[Part]) -> list[Subtask]:
+    def split(self, at: str, parts: Sequence[Part]) -> list[SubtaskRecord]:
         """Put parts in the place of a subtask; returns the new nodes.
 
         Each parent of the old node becomes a parent of every new one, and every new one a parent of each child of the old one.
@@ -71,14 +58,10 @@ class Graph:
         old = self._nodes[place]
         new = _placed(at, parts, parents=old.parents, depth=old.depth + 1)
         added = tuple(each.at for each in new)
-        others = []
         for node in self._nodes:
-            if at not in node.parents:
-                others.append(node)
-                continue
-            parents = tuple(parent for parent in node.parents if parent != at)
-            others.append(structs.replace(node, parents=parents + added))
-        self._nodes = [*others[:place], *new, *others[place + 1 :]]
+            if at in node.parents:
+                node.parents = tuple(parent for parent in node.parents if parent != at) + added
+        self._nodes[place : place + 1] = new
         self._order = None
         return new
 
@@ -122,10 +105,11 @@ def _graph_fault(parts: Sequence[Part]) -> str | None:
     return None
 
 
-def _placed(at: str, parts: Sequence[Part], *, parents: tuple[str, ...], depth: int) -> list[Subtask]:
+def _placed(at: str, parts: Sequence[Part], *, parents: tuple[str, ...], depth: int) -> list[SubtaskRecord]:
     places = {part.id: f"{at}/part/{number}" for number, part in enumerate(parts, 1)}
     found = []
     for part in parts:
         needed = [places[each] for each in part.depends_on]
-        found.append(Subtask(at=places[part.id], objective=part.objective, parents=(*parents, *needed), depth=depth))
+        above = (*parents, *needed)
+        found.append(SubtaskRecord(at=places[part.id], objective=part.objective, parents=above, depth=depth))
     return found

@@ -1,15 +1,14 @@
 """The writing of a document, without models and I/O: whom to ask, and the consequences of a round's replies (SeqCV, algorithms 1 and 2).
 
-A subtask's writing is a generator. It yields batches, each a set of questions that are asked at the same time, and is sent their replies.
-A conductor sends the replies of models.
+The questions go out in batches, each a set of questions that are asked at the same time. A conductor asks models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from random import Random
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -31,7 +30,7 @@ from microagents.systems.documents.questions import (
     Version,
 )
 from microagents.systems.documents.records import RankRecord, SegmentRecord, SubtaskRecord, ValidationRecord
-from microagents.systems.documents.subtasks import Graph, Subtask, fault_of
+from microagents.systems.documents.subtasks import Graph, fault_of
 from microagents.systems.questions.candidates import labels_of
 from microagents.work.notes import NotRecorded
 
@@ -77,11 +76,8 @@ class QuestionBatch(Struct, frozen=True, kw_only=True):
     """Number of agents that must answer; if as many have, the others may be absent. None: all must answer."""
 
 
-R = TypeVar("R")
-Asking = Generator[QuestionBatch, Sequence[Answer], R]
-"""A part of the writing: it yields questions, is sent their replies, and returns what these lead to."""
-Batches = Asking["Sequence[Part] | None"]
-"""The writing of a subtask. It returns the parts that the subtask is split into, or None once its text is written."""
+Ask = Callable[[QuestionBatch], Awaitable[Sequence[Answer]]]
+"""Asks the questions of a batch; returns their replies, in the order of the questions."""
 
 
 class WritingRules(Struct, frozen=True, kw_only=True):
@@ -111,18 +107,18 @@ class NothingWritten(Exception):
 class DocumentDraft:
     """State of a document that is being written."""
 
-    def __init__(self, objective: str, given: Sequence[Part], rules: WritingRules) -> None:
-        self.records: dict[str, SubtaskRecord] = {}
+    def __init__(self, objective: str, given: Sequence[Part], rules: WritingRules, ask: Ask) -> None:
+        self._graph = Graph.of(objective, given)
+        self.records = {each.at: each for each in self._graph.order()}
         """All subtasks by place, split ones included."""
         self._objective = objective
         self._rules = rules
-        self._graph = Graph.of(objective, given)
-        self._add(self._graph.order())
+        self._ask = ask
 
     @property
     def in_order(self) -> list[SubtaskRecord]:
         """Subtasks that are not split, in the stable topological order."""
-        return [self.records[node.at] for node in self._graph.order()]
+        return self._graph.order()
 
     def text(self) -> str:
         """Join the text of finished subtasks and of those in work, in the stable topological order; end the line."""
@@ -131,52 +127,46 @@ class DocumentDraft:
             return ""
         return SUBTASK_END.join(texts) + SEGMENT_END
 
-    def ready(self) -> list[SubtaskRecord]:
-        """List the subtasks that can begin now. If every author sees all finished text, that is one at a time."""
+    def take_ready(self) -> list[SubtaskRecord]:
+        """Begin the subtasks that can begin now. If every author sees all finished text, that is one at a time."""
+        left = [record for record in self.in_order if record.state != "done"]
         if self._rules.sees == "all":
-            first = next((record for record in self.in_order if record.state != "done"), None)
-            if first is not None and first.state == "waiting":
-                return [first]
-            return []
+            left = left[:1]
         done = {record.at for record in self.records.values() if record.state == "done"}
-        return [record for record in self.in_order if record.state == "waiting" and done.issuperset(record.parents)]
+        ready = [record for record in left if record.state == "waiting" and done.issuperset(record.parents)]
+        for record in ready:
+            record.state = "writing"
+        return ready
 
-    def begin(self, record: SubtaskRecord) -> Batches:
-        """Begin the writing of a subtask."""
-        record.state = "writing"
-        return self._write(record)
+    async def write(self, record: SubtaskRecord) -> None:
+        """Write the text of a subtask, or put parts in its place.
 
-    def end(self, record: SubtaskRecord, parts: Sequence[Part] | None) -> None:
-        """End the writing of a subtask with its result: parts that take its place, or None if its text is written."""
+        Raises:
+            NothingWritten: no agent wrote a valid segment.
+            NotRecorded: a replay has come to the end of its records.
+        """
+        parts = await self._write(record)
         if parts is None:
             record.state = "done"
         else:
             record.state = "split"
-            self._add(self._graph.split(record.at, parts))
+            self.records |= {each.at: each for each in self._graph.split(record.at, parts)}
 
-    def _add(self, subtasks: Iterable[Subtask]) -> None:
-        for each in subtasks:
-            self.records[each.at] = SubtaskRecord(
-                at=each.at, objective=each.objective, parents=each.parents, depth=each.depth
-            )
-        for node in self._graph.order():  # a split changes the parents of others
-            self.records[node.at].parents = node.parents
-
-    def _write(self, record: SubtaskRecord) -> Batches:
+    async def _write(self, record: SubtaskRecord) -> Sequence[Part] | None:
         """Write rounds of segments until every agent is complete, then choose a version (SeqCV, algorithm 1)."""
         rules = self._rules
-        finished = yield from self._finished_text(record)
+        finished = await self._finished_text(record)
         authors = [_Author(agent) for agent in range(rules.agents)]
         may_split = record.depth < rules.depth
         for number in range(1, rules.rounds + 1):
             if all(author.complete or author.absent for author in authors):
                 break
             finished_authors = sum(author.complete for author in authors)
-            drafts = yield from self._round(record, number, finished, authors)
+            drafts = await self._round(record, number, finished, authors)
             taken = [draft for draft in drafts if draft.outcome == "passed"]
             if len(taken) + finished_authors < rules.min_passing:
                 if may_split:
-                    parts = yield from self._split(record, finished)
+                    parts = await self._split(record, finished)
                     if parts is not None:
                         return parts
                     may_split = False  # the same proposals would come again
@@ -184,16 +174,16 @@ class DocumentDraft:
             for draft in taken:
                 authors[draft.agent].take(draft)
             record.text = max((author.text for author in authors), key=len)
-        yield from self._choose(record, finished, authors)
+        await self._choose(record, finished, authors)
         return None
 
     def _about(self, record: SubtaskRecord, finished: str) -> dict[str, Any]:
         """Return the common part of all questions about a subtask."""
         return {"objective": self._objective, "finished": finished, "subtask": record.objective}
 
-    def _round(
+    async def _round(
         self, record: SubtaskRecord, number: int, finished: str, authors: Sequence[_Author]
-    ) -> Asking[list[SegmentRecord]]:
+    ) -> list[SegmentRecord]:
         """Do one round: every agent that is not complete writes a segment, and all agents validate each of them."""
         rules, at = self._rules, f"{record.at}/round/{number}"
         asked = self._about(record, finished) | {"round": number, "rounds": rules.rounds}
@@ -206,18 +196,18 @@ class DocumentDraft:
         ]
         complete = sum(author.complete and not author.absent for author in authors)
         quorum = max(1, Majority(rules.agents).approvals_needed - complete)
-        replies = yield QuestionBatch(at=f"{at}/draft", asks=tuple(asks), quorum=quorum)
+        replies = await self._ask(QuestionBatch(at=f"{at}/draft", asks=tuple(asks), quorum=quorum))
         drafts = [_draft(author, reply) for author, reply in zip(writers, replies, strict=True)]
         record.rounds.append(drafts)
         written = [draft for draft in drafts if draft.segment is not None and draft.outcome == "open"]
-        yield from self._validate(record, f"{at}/check", finished, authors, written)
+        await self._validate(record, f"{at}/check", finished, authors, written)
         if any(draft.outcome == "open" for draft in drafts):
             raise NotRecorded(record.at)
         return drafts
 
-    def _validate(
+    async def _validate(
         self, record: SubtaskRecord, at: str, finished: str, authors: Sequence[_Author], drafts: Sequence[SegmentRecord]
-    ) -> Asking[None]:
+    ) -> None:
         """Let every agent that is there validate every segment, in the context of the segment's author."""
         rules = self._rules
         if not rules.validated:
@@ -241,7 +231,7 @@ class DocumentDraft:
             ]
         answers: list[Answer] = []
         if checks:
-            answers += yield QuestionBatch(at=at, asks=tuple(checks), quorum=needed)
+            answers += await self._ask(QuestionBatch(at=at, asks=tuple(checks), quorum=needed))
         for place, draft in enumerate(drafts):
             given = answers[place * len(panel) : (place + 1) * len(panel)]
             there = {member.agent: _validation(member, reply) for member, reply in zip(panel, given, strict=True)}
@@ -252,17 +242,25 @@ class DocumentDraft:
             if Missing.OPEN not in given:
                 draft.outcome = "passed" if draft.approvals >= needed else "failed"
 
-    def _split(self, record: SubtaskRecord, finished: str) -> Asking[Sequence[Part] | None]:
+    async def _split(self, record: SubtaskRecord, finished: str) -> Sequence[Part] | None:
         """Propose parts that can take the place of a subtask; None if no valid split was proposed."""
         for number in range(1, SPLIT_TRIES + 1):
             asked = ToSplit(**self._about(record, finished), max_subtasks=MAX_SUBTASKS)
-            reply = yield from _one_reply(f"{record.at}/split/{number}", asked, record)
+            reply = await self._one_reply(f"{record.at}/split/{number}", asked, record)
             if isinstance(reply, Parts):
                 fault = fault_of(reply.subtasks, self._objectives_above(record), MAX_SUBTASKS)
                 if fault is None:
                     return reply.subtasks
                 record.refused_splits.append(f"the subtasks {fault}")
         return None
+
+    async def _one_reply(self, at: str, asked: Asked, record: SubtaskRecord) -> Answer:
+        """Put one question for a subtask to a role that is not an agent."""
+        asks = (SegmentQuestion(at=at, agent=None, asked=asked),)
+        (reply,) = await self._ask(QuestionBatch(at=at, asks=asks))
+        if reply is Missing.OPEN:
+            raise NotRecorded(record.at)
+        return reply
 
     def _objectives_above(self, record: SubtaskRecord) -> list[str]:
         return [
@@ -271,7 +269,7 @@ class DocumentDraft:
             if record.at == each.at or record.at.startswith(f"{each.at}/")
         ]
 
-    def _choose(self, record: SubtaskRecord, finished: str, authors: Sequence[_Author]) -> Asking[None]:
+    async def _choose(self, record: SubtaskRecord, finished: str, authors: Sequence[_Author]) -> None:
         """Choose the text of a subtask among the complete versions; if nobody is complete, among all (SeqCV, equation 2)."""
         versions = [author for author in authors if author.complete]
         if not versions:
@@ -283,14 +281,14 @@ class DocumentDraft:
             first.setdefault(author.text, author)
         chosen = versions[0]
         if len(first) > 1:
-            best = yield from self._rank(record, finished, list(first.values()), authors)
+            best = await self._rank(record, finished, list(first.values()), authors)
             chosen = authors[best]
         record.author, record.text = chosen.agent, chosen.text
         record.agreed, record.complete = chosen.agreed, chosen.complete
 
-    def _rank(
+    async def _rank(
         self, record: SubtaskRecord, finished: str, versions: Sequence[_Author], authors: Sequence[_Author]
-    ) -> Asking[int]:
+    ) -> int:
         """Choose the agent whose version has most points.
 
         It gets 2 for each ranker that calls it best, 1 for each that calls it second best.
@@ -308,7 +306,7 @@ class DocumentDraft:
                     asks.append(self._rank_ask(record, finished, ranker.agent, ranked, labels))
         quorum = 1 if asks else None
         asks = asks or [self._rank_ask(record, finished, None, versions, labels)]
-        answers = yield QuestionBatch(at=f"{record.at}/rank", asks=tuple(asks), quorum=quorum)
+        answers = await self._ask(QuestionBatch(at=f"{record.at}/rank", asks=tuple(asks), quorum=quorum))
         if Missing.OPEN in answers:
             raise NotRecorded(record.at)
         agents = {label: agent for agent, label in labels.items()}
@@ -344,7 +342,7 @@ class DocumentDraft:
         asked = ToRank(**self._about(record, finished), versions=tuple(versions))
         return SegmentQuestion(at=at, agent=ranker, asked=asked)
 
-    def _finished_text(self, record: SubtaskRecord) -> Asking[str]:
+    async def _finished_text(self, record: SubtaskRecord) -> str:
         """Join the finished text that the authors of a subtask see.
 
         Which texts are shown as summaries depends on the texts only, not on the summaries that others have asked for.
@@ -357,7 +355,7 @@ class DocumentDraft:
                 break
             if each.summary is None and not each.has_no_summary:
                 asked = ToSummarize(objective=self._objective, subtask=each.objective, text=each.text)
-                reply = yield from _one_reply(f"{each.at}/summary", asked, record)
+                reply = await self._one_reply(f"{each.at}/summary", asked, record)
                 each.summary = reply.summary if isinstance(reply, SegmentSummary) else None
                 each.has_no_summary = each.summary is None
             if each.summary is not None:
@@ -394,14 +392,6 @@ class _Author:
             self.segments.append(draft.segment.text.strip("\n"))
         self.complete = draft.segment.status == "complete" and bool(self.segments)
         self.agreed = self.agreed and draft.outcome == "passed"
-
-
-def _one_reply(at: str, asked: Asked, record: SubtaskRecord) -> Asking[Answer]:
-    """Put one question for a subtask to a role that is not an agent."""
-    (reply,) = yield QuestionBatch(at=at, asks=(SegmentQuestion(at=at, agent=None, asked=asked),))
-    if reply is Missing.OPEN:
-        raise NotRecorded(record.at)
-    return reply
 
 
 def _draft(author: _Author, reply: Answer) -> SegmentRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -99,15 +100,17 @@ def write_whole(
     authors: Authors, how: WritingRules, given: Sequence[Part] = (), objective: str = "whole"
 ) -> DocumentDraft:
     """Write a document to its end, one subtask after the other."""
-    writing = DocumentDraft(objective, given, how)
-    while any(record.state not in ("split", "done") for record in writing.records.values()):
-        for record in writing.ready():
-            turns = writing.begin(record)
-            try:
-                turn = next(turns)
-                while True:
-                    authors.turns.append(turn)
-                    turn = turns.send([authors.answer(ask) for ask in turn.asks])
-            except StopIteration as ended:
-                writing.end(record, ended.value)
+
+    async def ask(batch: QuestionBatch) -> list[Answer]:
+        authors.turns.append(batch)
+        return [authors.answer(each) for each in batch.asks]
+
+    writing = DocumentDraft(objective, given, how, ask)
+
+    async def write() -> None:
+        while ready := writing.take_ready():
+            for record in ready:
+                await writing.write(record)
+
+    asyncio.run(write())
     return writing
