@@ -19,9 +19,9 @@ def learn_all() -> None:
     with LEARNING:
         for kind in _below(Struct):
             if kind not in _learned:
-                _learned.add(kind)
-                with suppress(TypeError, NameError):  # it is never read from JSON
+                with suppress(Exception):  # it is not read from JSON, or its annotations name what is not there yet
                     json.Decoder(kind)
+                    _learned.add(kind)
 
 
 def _below(kind: type[Struct]) -> Iterator[type[Struct]]:
