@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from threading import RLock
 from weakref import WeakSet
 
@@ -19,9 +18,13 @@ def learn_all() -> None:
     with LEARNING:
         for kind in _below(Struct):
             if kind not in _learned:
-                with suppress(Exception):  # it is not read from JSON, or its annotations name what is not there yet
+                try:
                     json.Decoder(kind)
-                    _learned.add(kind)
+                except NameError:  # its annotations name what is not there yet
+                    continue
+                except Exception:  # noqa: BLE001, S110 - it is not read from JSON, whatever its annotations say
+                    pass
+                _learned.add(kind)
 
 
 def _below(kind: type[Struct]) -> Iterator[type[Struct]]:
