@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Annotated, Any, Self, TypeVar, cast
@@ -48,7 +48,6 @@ from microagents.tools.effect_keys import effect_key
 from microagents.tools.observations import MAX_OBSERVATION_CHARS, Called, observation_of
 from microagents.tools.tool import FunctionTool, Kind, RunInput
 from microagents.work.durable import Work
-from microagents.work.elections import no_verdict
 from microagents.work.prose import Summary
 
 P = TypeVar("P", bound=PersonReply)
@@ -240,14 +239,12 @@ class Acting:
         if not self._reads_ahead:
             return await self._chain.hold(step)
         opened = OpenStep(step, self._chain.reply_type)
-        async with aclosing(self._chain.follow(step)) as items:
-            async for item in items:
-                if isinstance(item, Verdict):
-                    return item
-                guess = opened.guess if opened.arrive(item) else None
-                if isinstance(guess, Action) and self._task.only_reads(guess):
-                    self._read_early(step, guess, reads)
-        raise no_verdict(step.election)
+
+        def guessed() -> None:
+            if isinstance(opened.guess, Action) and self._task.only_reads(opened.guess):
+                self._read_early(step, opened.guess, reads)
+
+        return await opened.follow(self._chain, guessed)
 
     def _read_early(self, step: ChainStep, action: Action, reads: _Reads) -> None:
         for call in action.calls:

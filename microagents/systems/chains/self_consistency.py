@@ -13,8 +13,8 @@ from microagents.elections.rules import FirstValid, Rule
 from microagents.systems.chains.chain import Chain, ChainConductor, ChainWork, step_by_step
 from microagents.systems.chains.ladder import Climbing, check_no_ladder
 from microagents.systems.chains.speculation import AHEAD, guess_ahead
-from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
-from microagents.systems.questions.problem_conductor import concluded_by_plurality, is_problem
+from microagents.systems.questions.problem import Problem, answer_type_of
+from microagents.systems.questions.problem_conductor import concluded_by_plurality, drawn_answers, is_problem
 from microagents.systems.questions.tree import Solution
 from microagents.systems.questions.turns import sampling_at
 from microagents.task import ChainTask
@@ -53,15 +53,8 @@ class SelfConsistencyConductor(ChainConductor["SelfConsistency"]):
 async def _most_frequent(work: Work[Any, SelfConsistency]) -> Solution:
     strategy = work.strategy
     check_no_ladder(work.task, strategy)
-    replies = await work.sample(
-        "answer",
-        direct_prompt(work.task),
-        answer_type_of(work.task),
-        n=strategy.samples,
-        sampling=sampling_at(work.task, strategy.temperature),
-        max_draws=strategy.samples,
-        needed=True,
-    )
+    sampling = sampling_at(work.task, strategy.temperature)
+    replies = await drawn_answers(work, answer_type_of(work.task), samples=strategy.samples, sampling=sampling)
     return concluded_by_plurality(work, replies, strategy.samples)
 
 

@@ -12,8 +12,8 @@ from microagents.actors.role import Strategy
 from microagents.elections.rules import FirstValid, Rule
 from microagents.systems.chains.chain import Chain, ChainConductor, ChainWork
 from microagents.systems.chains.long_replies import in_long_replies
-from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
-from microagents.systems.questions.problem_conductor import concluded, is_problem
+from microagents.systems.questions.problem import Problem, answer_type_of
+from microagents.systems.questions.problem_conductor import concluded, drawn_answers, is_problem
 from microagents.systems.questions.tree import Solution
 from microagents.task import ChainTask, Task
 from microagents.work.durable import Work
@@ -35,14 +35,8 @@ class SingleShotConductor(ChainConductor["SingleShot"]):
 
 
 async def _answer(work: Work[Any, SingleShot]) -> Solution:
-    (answer,) = await work.sample(
-        "answer",
-        direct_prompt(work.task),
-        answer_type_of(work.task),
-        sampling=structs.replace(work.task.sampling, first_temperature=work.strategy.temperature),
-        max_draws=1,
-        needed=True,
-    )
+    sampling = structs.replace(work.task.sampling, first_temperature=work.strategy.temperature)
+    (answer,) = await drawn_answers(work, answer_type_of(work.task), sampling=sampling)
     return concluded(work, answer)
 
 

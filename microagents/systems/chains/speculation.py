@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from microagents.base.aio import TaskScope
@@ -93,19 +94,14 @@ class _Window:
 
     def _open(self, number: int, state: Any) -> None:
         opened = OpenStep(self._chain.step(number, state), self._chain.reply_type)
-        opened.verdict = self._scope.start(self._follow(opened))
+        opened.verdict = self._scope.start(opened.follow(self._chain, partial(self._guessed, opened)))
         self._steps.append(opened)
 
-    async def _follow(self, opened: OpenStep) -> Verdict:
-        async with aclosing(self._chain.follow(opened.step)) as items:
-            async for item in items:
-                if isinstance(item, Verdict):
-                    return item
-                # A new guess replaces the steps that were opened on the old one. A step that was closed or dropped has none.
-                if opened.arrive(item) and opened in self._steps:
-                    self._drop(opened.step.number + 1 - self._steps[0].step.number)
-                    self._extend(opened)
-        raise no_verdict(opened.step.election)
+    def _guessed(self, opened: OpenStep) -> None:
+        """Replace the steps that were opened on an old guess. A step that was closed or dropped has none."""
+        if opened in self._steps:
+            self._drop(opened.step.number + 1 - self._steps[0].step.number)
+            self._extend(opened)
 
     def _extend(self, last: OpenStep) -> None:
         """Open the step after the last one, on the guess at the last one's reply."""
@@ -147,6 +143,16 @@ class OpenStep:
         """The vote of each ballot, by seq."""
         self._counts: dict[Hashable, int] = {}
         self._leader: Hashable = None
+
+    async def follow(self, chain: Chain, guessed: Callable[[], None]) -> Verdict:
+        """Follow the election to its verdict. Calls ``guessed`` after each change of the guess."""
+        async with aclosing(chain.follow(self.step)) as items:
+            async for item in items:
+                if isinstance(item, Verdict):
+                    return item
+                if self.arrive(item):
+                    guessed()
+        raise no_verdict(self.step.election)
 
     def arrive(self, ballot: Ballot) -> bool:
         """Add a ballot that arrived; returns whether the guess changed. It changes once another reply has more ballots."""

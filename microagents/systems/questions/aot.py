@@ -15,7 +15,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from msgspec import Raw, Struct, structs
 from pydantic import Field, field_validator, model_validator
 
-from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
 from microagents.replies.chat import Prompt
 from microagents.replies.reply import Reply
@@ -52,7 +51,7 @@ from microagents.systems.questions.tree import (
 from microagents.systems.questions.turns import (
     Direct,
     Turns,
-    check_cap,
+    VotedTurns,
     most_ballots,
     sampling_at,
 )
@@ -159,9 +158,7 @@ class AotConductor(ProblemConductor["Aot"]):
             argmax.append(work.path_of(ROOT))
         done = self.concluded(work, best.answer, problems=1 + best.transitions, argmax=tuple(argmax))
         return ReducedSolution(
-            answer=done.answer,
-            correct=done.correct,
-            argmax=done.argmax,
+            **structs.asdict(done),
             transitions=tuple(each.transitions for each in ended),
             endings=tuple(each.ending for each in ended),
             question=best.question,
@@ -323,13 +320,11 @@ def _ended(state: State, node: ProblemNode, answer: Reply, ending: Ending) -> Ch
     )
 
 
-class Aot(Strategy):
+class Aot(VotedTurns):
     """Atom of Thoughts: a question becomes a simpler one with the same answer, again and again, and a judge watches that it does."""
 
-    solves = (Problem,)
     conductor = AotConductor
     roles = (Decomposer, Contractor, Discriminator)
-    draws_solution = True
     branches: ClassVar[int] = 1
     """Number of transitions that are tried from every state. The answer of several is voted on."""
     trees: ClassVar[int] = 1
@@ -357,8 +352,7 @@ class Aot(Strategy):
         return int(text)
 
     @model_validator(mode="after")
-    def _can_decide(self) -> Self:
-        check_cap(self.k, self.max_draws)
+    def _has_a_number(self) -> Self:
         if self.transitions == ADAPTIVE and self.without == "decomposition":
             raise ValueError(
                 "without decomposition no graph has a longest path to take; give the number of transitions"

@@ -12,10 +12,10 @@ from pydantic import Field
 
 from microagents.actors.role import Strategy
 from microagents.replies.reply_forms import encode_reply
-from microagents.replies.trajectories import Trajectory, trajectory_of
+from microagents.replies.trajectories import trajectory_of
 from microagents.systems.questions.problem import Problem, answer_type_of, text_of
-from microagents.systems.questions.problem_conductor import ProblemConductor, concluded_by_plurality
-from microagents.systems.questions.questions import Critique, ToCriticize, ToRevise, ToSolve
+from microagents.systems.questions.problem_conductor import ProblemConductor, concluded_by_plurality, drawn_answers
+from microagents.systems.questions.questions import Critique, ToCriticize, ToRevise
 from microagents.systems.questions.tree import Solution
 from microagents.systems.questions.turns import sampling_at
 from microagents.task import prompt_about
@@ -42,8 +42,9 @@ class CotConductor(ProblemConductor["Cot"]):
 
     async def conduct(self, work: Work[Problem[Any], Cot]) -> Solution:
         """Take the most frequent answer."""
-        samples = work.strategy.samples
-        drawn = await _reasoned(work, work.strategy.temperature, samples=samples, system=work.strategy.system)
+        strategy, samples = work.strategy, work.strategy.samples
+        reply, sampling = trajectory_of(answer_type_of(work.task)), sampling_at(work.task, strategy.temperature)
+        drawn = await drawn_answers(work, reply, strategy.system, samples=samples, sampling=sampling)
         return concluded_by_plurality(work, [each.answer for each in drawn], samples)
 
 
@@ -54,7 +55,8 @@ class SelfRefineConductor(ProblemConductor["SelfRefine"]):
         """Revise the answer until no fault is found, or to the last round."""
         strategy, problem = work.strategy, text_of(work.task)
         sampling = sampling_at(work.task, strategy.temperature)
-        (best,) = await _reasoned(work, strategy.temperature, samples=1, max_draws=strategy.max_draws)
+        reply = trajectory_of(answer_type_of(work.task))
+        (best,) = await drawn_answers(work, reply, REASONED, sampling=sampling, max_draws=strategy.max_draws)
         for number in range(1, strategy.rounds + 1):
             answer = Raw(encode_reply(best.answer))
             criticize = prompt_about(
@@ -77,22 +79,6 @@ class SelfRefineConductor(ProblemConductor["SelfRefine"]):
                 break
             (best,) = revised
         return self.concluded(work, best.answer)
-
-
-async def _reasoned(
-    work: Work[Any, Any], temperature: float, *, samples: int, max_draws: int | None = None, system: str = REASONED
-) -> list[Trajectory]:
-    asked = ToSolve(problem=text_of(work.task))
-    answer = answer_type_of(work.task)
-    return await work.sample(
-        "answer",
-        prompt_about(work.task, system, asked),
-        trajectory_of(answer),
-        n=samples,
-        sampling=sampling_at(work.task, temperature),
-        max_draws=max_draws or samples,
-        needed=True,
-    )
 
 
 class Cot(Strategy):

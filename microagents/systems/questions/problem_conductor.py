@@ -12,12 +12,14 @@ from microagents.actors.role import G
 from microagents.base.user_code import called
 from microagents.elections.election import ElectionId, Verdict
 from microagents.journal.messages import RecordDecision
-from microagents.replies.reply import Reply
+from microagents.replies.chat import Sampling
+from microagents.replies.reply import A, Reply
 from microagents.replies.reply_forms import encode_reply
 from microagents.systems.questions.candidates import merged
-from microagents.systems.questions.problem import Problem, text_of
-from microagents.systems.questions.questions import problem_id
+from microagents.systems.questions.problem import DIRECTLY, Problem, text_of
+from microagents.systems.questions.questions import ToSolve, problem_id
 from microagents.systems.questions.tree import ROOT, Solution
+from microagents.task import prompt_about
 from microagents.work.conductor import Conductor
 from microagents.work.durable import Work
 
@@ -49,6 +51,25 @@ def concluded(
     verdict = Verdict(outcome="sampled", leader=0, tally=((value, 1),), ballots=())
     work.record(RecordDecision(id=place, verdict=verdict, correct=judged))
     return Solution(answer=Raw(value), correct=judged, argmax=argmax)
+
+
+async def drawn_answers(
+    work: Work[Any, Any],
+    reply: type[A],
+    system: str = DIRECTLY,
+    *,
+    samples: int = 1,
+    sampling: Sampling,
+    max_draws: int | None = None,
+) -> list[A]:
+    """Draw answers to the whole problem: as many replies of a class as valid samples are wanted, all at once.
+
+    Raises:
+        Undecided: no reply is valid.
+    """
+    prompt = prompt_about(work.task, system, ToSolve(problem=text_of(work.task)))
+    most = max_draws or samples
+    return await work.sample("answer", prompt, reply, n=samples, sampling=sampling, max_draws=most, needed=True)
 
 
 def concluded_by_plurality(work: Work[Any, Any], answers: Sequence[Reply], samples: int) -> Solution:

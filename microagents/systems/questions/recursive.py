@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from msgspec import Raw, Struct
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from microagents.actors.role import Strategy
 from microagents.replies.reply_forms import decoder_of
 from microagents.systems.questions.composer import Compose, Composer
 from microagents.systems.questions.decomposer import Decompose, Decomposer
@@ -20,7 +19,7 @@ from microagents.systems.questions.tree import MAX_DEPTH, ROOT, ProblemNode, Sol
 from microagents.systems.questions.turns import (
     AnswerDirectly,
     Turns,
-    check_cap,
+    VotedTurns,
     most_ballots,
 )
 from microagents.work.asking import Consult
@@ -124,13 +123,11 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
         )
 
 
-class Recursive(Strategy):
+class Recursive(VotedTurns):
     """Recursive decomposition: 2k - 1 candidates at every turn, and a vote among them, first to k."""
 
-    solves = (Problem,)
     conductor = RecursiveConductor
     roles = (Decomposer, Composer, Discriminator)
-    draws_solution = True
 
     k: Annotated[int, Field(ge=1, le=100)] = 2
     """Number of votes that decide. With k = 1 there is one candidate, and no vote."""
@@ -143,8 +140,3 @@ class Recursive(Strategy):
     min_candidates: Annotated[int, Field(ge=1, le=199)] = 2
     """Number of valid candidates that is aimed at, 2k - 1 at most: if fewer than these are valid, but one is, more are drawn. One that
     remains without a rival is taken, and marked `single`."""
-
-    @model_validator(mode="after")
-    def _can_decide(self) -> Self:
-        check_cap(self.k, self.max_draws)
-        return self

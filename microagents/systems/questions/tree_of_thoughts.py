@@ -7,12 +7,11 @@ takes the answer of most of its trees, or an expert's answer if none has a major
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from msgspec import Raw
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from microagents.actors.role import Strategy
 from microagents.replies.chat import Prompt
 from microagents.replies.reply import Reply
 from microagents.replies.reply_forms import encode_reply
@@ -26,7 +25,7 @@ from microagents.systems.questions.tree import ROOT, ProblemNode, Solution, Turn
 from microagents.systems.questions.turns import (
     Direct,
     Turns,
-    check_cap,
+    VotedTurns,
     sampling_at,
 )
 from microagents.task import Task, prompt_about
@@ -154,13 +153,11 @@ class _Tree:
         return LeafAnswer(solved.answer, state.node.at)
 
 
-class TreeOfThoughts(Strategy):
+class TreeOfThoughts(VotedTurns):
     """Tree of thoughts: several next steps are drawn from a state, a vote keeps the best, and the last state gives the answer."""
 
-    solves = (Problem,)
     conductor = TreeConductor
     roles = (Discriminator,)
-    draws_solution = True
     trees: ClassVar[int] = 1
     """Number of trees. If more than half of them agree their answer is taken, else an expert chooses among all answers."""
 
@@ -172,11 +169,6 @@ class TreeOfThoughts(Strategy):
     """Cap of a turn in samples, and of a vote in ballots, flagged ones included."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
     """Temperature of thoughts and answers."""
-
-    @model_validator(mode="after")
-    def _can_decide(self) -> Self:
-        check_cap(self.k, self.max_draws)
-        return self
 
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
         """Return the question for a direct answer, and that for a first thought."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from msgspec import Raw, structs
+from pydantic import model_validator
 
+from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
 from microagents.base.errors import RoleFailed, Undecided
 from microagents.replies.chat import Sampling
@@ -31,10 +33,18 @@ def most_ballots(k: int) -> int:
     return 2 * k - 1
 
 
-def check_cap(k: int, max_draws: int) -> None:
-    """Refuse a cap of draws that a vote may need more of."""
-    if most_ballots(k) > max_draws:
-        raise ValueError(f"a vote at k = {k} may take {most_ballots(k)} ballots, but max_draws = {max_draws}")
+class VotedTurns(Strategy):
+    """Strategy of turns at a problem, each of which a vote decides."""
+
+    solves = (Problem,)
+    draws_solution = True
+
+    @model_validator(mode="after")
+    def _can_decide(self) -> Self:
+        k, cap = self.deciding_votes or 1, self.draw_cap
+        if most_ballots(k) > cap:
+            raise ValueError(f"a vote at k = {k} may take {most_ballots(k)} ballots, but max_draws = {cap}")
+        return self
 
 
 class Direct(Consult[Q, R], Generic[Q, R], frozen=True, kw_only=True):

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Self
 from msgspec import Raw, structs
 from pydantic import Field, field_validator, model_validator
 
-from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
 from microagents.base.errors import RoleFailed, Undecided
 from microagents.elections.election import Ballot, ElectionId, Verdict
@@ -24,7 +23,7 @@ from microagents.systems.questions.problem import Problem, answer_type_of, text_
 from microagents.systems.questions.problem_conductor import ProblemConductor
 from microagents.systems.questions.questions import problem_id
 from microagents.systems.questions.tree import ROOT, Solution
-from microagents.systems.questions.turns import check_cap, sampling_at
+from microagents.systems.questions.turns import VotedTurns, sampling_at
 from microagents.systems.swarm.judge import Judge, PickBest
 from microagents.systems.swarm.notes import LoopRecord, StepRecord, SwarmNotes, SwarmTurn
 from microagents.systems.swarm.roles import (
@@ -122,8 +121,7 @@ class SwarmConductor(ProblemConductor["Swarm"]):
         found = self.concluded(work, answer, problems=len(best.steps))
         unverified = [work.path_of(f"{best.at}/step/{each.number}") for each in best.unverified]
         return SwarmSolution(
-            answer=found.answer,
-            correct=found.correct,
+            **structs.asdict(found),
             verified=best.passed,
             unverified=tuple(unverified),
             loops=len(loops),
@@ -298,13 +296,11 @@ def _done(step: StepRecord) -> Done:
     return Done(number=step.number, step=step.step, result=step.result)
 
 
-class Swarm(Strategy):
+class Swarm(VotedTurns):
     """Plan, do every step by several personas, let a judge pick, verify and mend at once, compose, verify, learn."""
 
-    solves = (Problem,)
     conductor = SwarmConductor
     roles = (Planner, Worker, Judge, Verifier, Compressor, Assembler)
-    draws_solution = True
 
     workers: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(min_length=1)] = (2, 3, 5)
     """Numbers of workers: the first at the start, then up to the next in all each time the judge asks for more."""
@@ -333,10 +329,9 @@ class Swarm(Strategy):
         return given
 
     @model_validator(mode="after")
-    def _can_decide(self) -> Self:
+    def _has_rising_workers(self) -> Self:
         if list(self.workers) != sorted(set(self.workers)):
             raise ValueError(f"workers must rise, such as 2,3,5, not {','.join(map(str, self.workers))}")
-        check_cap(self.k, self.max_draws)
         return self
 
     @property
