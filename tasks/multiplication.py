@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import cached_property, partial
 from math import exp, prod
 from operator import is_
@@ -19,17 +18,11 @@ from microagents.systems.questions.problem import WorkedProblem
 from microagents.systems.questions.questions import (
     ATOMIC,
     Choice,
-    Contraction,
     Decomposition,
-    Subquestion,
-    Subquestions,
     ToCompose,
-    ToContract,
     ToDecompose,
-    ToFollow,
     ToRevise,
     ToSolve,
-    ToTrace,
     asked_in,
 )
 
@@ -39,8 +32,6 @@ COMPOSITION_ERROR = (0.03, 0.004)
 DECOMPOSITION_ERROR = (0.05, 0.01)
 """Error rates of the simulated model: a base rate, and the increase per digit of both numbers, up to `MAX_ERROR`."""
 MAX_ERROR = 0.15
-SUM_CUT = 4
-"""Number of terms from which on a sum is cut in two."""
 ANSWER_ERROR = (0.03, 0.00565, 1.623)
 """Least error rate of a direct answer, then a and b of the rate 1 - exp(-a n^b) for n products of digits: 0.65 for n = 25, 0.85 for 36."""
 
@@ -110,16 +101,10 @@ class Multiplication(WorkedProblem[Product]):
         return type(self)(**self.model_dump(exclude={"instance"}), instance=self.instance + number)
 
     def expert_answer(self, problem: str) -> Product:
-        terms = _terms_in(problem)
-        return Product(product=sum(first * second for first, second in terms))
+        return Product(product=prod(_factors_in(problem)))
 
     def expert_decomposition(self, problem: str) -> Decomposition:
-        """Cut the longer number in the middle, or a long sum. Two numbers of one digit are not cut."""
-        if len(terms := _terms_in(problem)) > 1:
-            middle = len(terms) // 2
-            if len(terms) < SUM_CUT:
-                return ATOMIC
-            return _cut_sum(terms[:middle], terms[middle:])
+        """Cut the longer number in the middle. Two numbers of one digit are not cut."""
         first, second = sorted(_factors_in(problem), key=_digits)
         low = _digits(second) // 2
         if not low:
@@ -132,55 +117,12 @@ class Multiplication(WorkedProblem[Product]):
         )
         return Product(product=high * _scale_in(asked.compose) + low)
 
-    def expert_subquestions(self, problem: str) -> Subquestions:
-        """List the products with each digit of the shorter number, and their sum; of a sum, the sums of two terms."""
-        terms = _terms_in(problem)
-        if len(terms) > 1:
-            parts = [terms[place : place + 2] for place in range(0, len(terms), 2)]
-            questions = [_sum_of(part) for part in parts]
-        else:
-            longer, digits = _digits_in(problem)
-            if len(digits) > 1:
-                questions = [_product_of(longer, digit) for digit in digits]
-            else:
-                questions = [problem]
-        answers = [self.expert_answer(question).product for question in questions]
-        nodes = [Subquestion(question, str(answer), ()) for question, answer in zip(questions, answers, strict=True)]
-        if len(nodes) > 1:
-            factors = [1] * len(answers)
-            if len(terms) <= 1:
-                factors = [10**place for place in range(len(answers))]
-            whole = _sum_of(list(zip(answers, factors, strict=True)))
-            product = self.expert_answer(whole).product
-            nodes.append(Subquestion(whole, str(product), tuple(range(len(nodes)))))
-        return Subquestions(nodes=tuple(nodes))
-
-    def expert_contraction(self, asked: ToContract) -> str:
-        """Write the sum of what is known, and of what is left."""
-        terms = _terms_in(asked.problem)
-        solved = asked.known or self.expert_subquestions(asked.problem).independent
-        known = [int(each.answer) for each in solved]
-        if len(terms) > 1:
-            return _sum_of([*((answer, 1) for answer in known), *terms[2 * len(known) :]])
-        longer, digits = _digits_in(asked.problem)
-        left = sum(digit * 10**place for place, digit in enumerate(digits) if place >= len(known))
-        return _sum_of(
-            [*((answer, 10**place) for place, answer in enumerate(known)), *([(longer, left)] if left else [])]
-        )
-
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
         """Give a wrong digit or carry, a half that is lost, changed or shifted, or another candidate in a vote."""
         match right:
             case Product():
                 place = 10 ** rng.randrange(max(1, _digits(right.product)))
                 return Product(product=right.product + rng.choice((-1, 1, 2)) * place)
-            case Contraction():
-                (number, factor), *others = _terms_in(right.question)
-                return Contraction(question=_sum_of([(number + rng.choice((1, 2, 10)), factor), *others]))
-            case Decomposition() if len(terms := _terms_in(_problem_in(prompt))) > 1:
-                if right.is_atomic:
-                    return super().mistake(prompt, right, rng)
-                return _cut_sum(terms[:1], terms[2:])
             case Decomposition() if right.is_atomic:
                 first, second = _factors_in(_problem_in(prompt))
                 return _cut(first, second, 0, 10)
@@ -202,60 +144,35 @@ class Multiplication(WorkedProblem[Product]):
         asked = asked_in(prompt)
         match asked:
             case ToSolve() | ToRevise():
-                return _answer_error(asked.problem)
-            case ToFollow():
-                return _error_of_all(each.question for each in asked.subquestions)
-            case ToTrace():
-                return _error_of_all(each.question for each in self.expert_subquestions(asked.problem).independent)
+                return answer_error(asked.problem)
             case ToDecompose():
                 return _error_by_digits(DECOMPOSITION_ERROR, asked.problem)
-            case ToCompose() | ToContract():
+            case ToCompose():
                 return _error_by_digits(COMPOSITION_ERROR, asked.problem)
             case _:
                 return CHOICE_ERROR
 
 
-def _answer_error(problem: str) -> float:
-    terms = _terms_in(problem)
-    if len(terms) > 1:  # each sum of two is put together like a composition
-        return 1 - (1 - _error_by_digits(COMPOSITION_ERROR, problem)) ** (len(terms) - 1)
-    first, second = map(_digits, terms[0])
+def answer_error(problem: str) -> float:
+    """Return the error rate of a direct answer to a product."""
+    first, second = map(_digits, _factors_in(problem))
     least, a, b = ANSWER_ERROR
     return max(least, 1 - exp(-a * (first * second) ** b))
 
 
-def _error_of_all(problems: Iterable[str]) -> float:
-    return 1 - prod(1 - _answer_error(each) for each in problems)
-
-
 def _error_by_digits(rates: tuple[float, float], problem: str) -> float:
-    """An error rate that grows with the digits of the two numbers, in a sum of the two longest."""
+    """An error rate that grows with the digits of the two numbers."""
     base, a_digit = rates
-    longest = sorted((_digits(number) for term in _terms_in(problem) for number in term), reverse=True)
-    return min(MAX_ERROR, base + a_digit * sum(longest[:2]))
+    return min(MAX_ERROR, base + a_digit * sum(map(_digits, _factors_in(problem))))
 
 
 def _product_of(first: int, second: int) -> str:
     return f"What is {first} * {second}?"
 
 
-def _sum_of(terms: Iterable[tuple[int, int]]) -> str:
-    return f"What is {' + '.join(f'{first} * {second}' for first, second in terms)}?"
-
-
-def _terms_in(problem: str) -> list[tuple[int, int]]:
-    return [(int(first), int(second)) for first, second in re.findall(r"(\d+) \* (\d+)", problem)]
-
-
 def _factors_in(problem: str) -> tuple[int, int]:
-    (factors,) = _terms_in(problem)
-    return factors
-
-
-def _digits_in(problem: str) -> tuple[int, list[int]]:
-    """Return the longer of the two factors, and the digits of the other, the last one first."""
-    shorter, longer = sorted(_factors_in(problem), key=_digits)
-    return longer, [int(digit) for digit in reversed(str(shorter))]
+    ((first, second),) = re.findall(r"(\d+) \* (\d+)", problem)
+    return int(first), int(second)
 
 
 def _problem_in(prompt: Prompt) -> str:
@@ -274,11 +191,6 @@ def _cut(first: int, high: int, low: int, scale: int) -> Decomposition:
         second=_product_of(first, low),
         compose=f"Multiply the first answer by {scale} and add the second answer.",
     )
-
-
-def _cut_sum(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> Decomposition:
-    compose = "Multiply the first answer by 1 and add the second answer."
-    return Decomposition(first=_sum_of(first), second=_sum_of(second), compose=compose)
 
 
 def _scale_in(compose: str) -> int:

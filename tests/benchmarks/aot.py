@@ -31,10 +31,10 @@ from microagents.systems.questions.questions import ToChoose, asked_in
 from microagents.systems.questions.recursive import Recursive
 from microagents.systems.questions.tree import ProblemNode
 from microagents.tasks import word_problems
-from microagents.tasks.multiplication import Multiplication
 from microagents.tasks.word_problems import WordProblem
 from tests.benchmarks.aot_monte_carlo import MonteCarlo, Rates
 from tests.benchmarks.harness import options_of
+from tests.papers.sums import Sums
 
 MODEL = "sim:perfect@alternatives=1,tokens=1,price_out=1"
 """It errs in the same way whenever it is asked the same, and its replies are as long as their reasoning. A million tokens cost a dollar."""
@@ -310,7 +310,7 @@ def _draw(found: Sequence[Walk], file: Path) -> None:
 
 async def products(problems: int, seed: int) -> None:
     """Print aot beside recursive."""
-    tasks = [Multiplication(digits=6, instance=instance) for instance in range(problems)]
+    tasks = [Sums(digits=6, instance=instance) for instance in range(problems)]
     print(f"{problems} products of 6x6 digits, sim:perfect, seed {seed}")
     rows: list[tuple[str, Strategy]] = [
         ("recursive, k = 1", Recursive(k=1)),

@@ -38,6 +38,7 @@ from microagents.systems.questions.questions import (
 from microagents.tasks.ask import Ask
 from microagents.tasks.multiplication import Multiplication, Product
 from tests.papers.sorting import Sorted, Sorting
+from tests.papers.sums import Sums
 
 Worked = WorkedProblem[Product] | WorkedProblem[Sorted]
 PROBLEMS: list[Worked] = [Multiplication(digits=6, by=3), Sorting(n=9)]
@@ -220,8 +221,8 @@ def test_what_fails_in_an_expert_is_named_by_its_own_method(asked: Asked, said: 
 
 
 @pytest.mark.parametrize("guided", [True, False])
-@pytest.mark.parametrize("task", [Multiplication(digits=digits, instance=digits) for digits in (1, 2, 5, 6)], ids=str)
-def test_a_product_is_contracted_to_sums_with_the_same_answer(task: Multiplication, *, guided: bool) -> None:
+@pytest.mark.parametrize("task", [Sums(digits=digits, instance=digits) for digits in (1, 2, 5, 6)], ids=str)
+def test_a_product_is_contracted_to_sums_with_the_same_answer(task: Sums, *, guided: bool) -> None:
     question, lengths = task.statement(), list[float]()
     while (graph := task.expert_subquestions(question)).dependent:
         assert graph.flaw() is None
@@ -238,7 +239,7 @@ def test_a_product_is_contracted_to_sums_with_the_same_answer(task: Multiplicati
 
 
 def test_a_long_sum_is_cut_and_composed() -> None:
-    task, question = Multiplication(), "What is 12 * 1 + 34 * 10 + 56 * 100 + 78 * 1000?"
+    task, question = Sums(), "What is 12 * 1 + 34 * 10 + 56 * 100 + 78 * 1000?"
     assert solved(task, question) == Product(product=83952)
     assert task.expert_decomposition("What is 12 * 1 + 34 * 10?").is_atomic
     wrong = task.mistake(prompt_of("", ToDecompose(problem=question)), task.expert_decomposition(question), Random(0))
