@@ -212,7 +212,7 @@ class Task(BaseModel, Generic[V]):
 
     def expert(self, prompt: Prompt, reply: type[Reply], /) -> Reply | BaseModel:
         """Work out the right reply from nothing but the prompt's text. Only the simulated model calls it."""
-        raise NotImplementedError(f"{type(self).__name__} has no expert for {reply.__name__}: {prompt.user[:80]!r}")
+        raise InvalidDefinition(f"{type(self).__name__} has no expert for {reply.__name__}: {prompt.user[:80]!r}")
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random, /) -> Reply:  # noqa: ARG002 - for tasks to override
         """Make a plausible wrong reply, for the simulated model; by default the right one with one field altered."""
