@@ -62,8 +62,6 @@ class Checkers(ChainTask[Board, CheckersStep, CheckersResult]):
     """Whether each checker has a name (R1, R2, ..., B1, B2, ...), so that no two cells look the same."""
     positions: bool = False
     """Whether each cell is written with its position (0:R 1:R 2:_ ...)."""
-    check_counts: bool = False
-    """Whether a board with a checker too many or too few is red-flagged. LEAD leaves it to the votes."""
 
     def start(self) -> Board:
         return Board(cells=self._written([*self._side("R"), "_", *self._side("B")]))
@@ -101,12 +99,6 @@ class Checkers(ChainTask[Board, CheckersStep, CheckersResult]):
     def result(self, state: Board) -> CheckersResult:
         goal = self._written([*self._side("B"), "_", *self._side("R")])
         return CheckersResult(solved=state.cells == goal, moves=state.moves, board=[*state.cells])
-
-    def flag(self, state: Board, reply: CheckersStep) -> str | None:  # noqa: ARG002 - the reply itself shows it
-        """Flag a board on which not every checker stands once, with ``check_counts``."""
-        if not self.check_counts or sorted(_contents(reply.board)) == sorted([*self._side("R"), "_", *self._side("B")]):
-            return None
-        return "checkers_missing_or_extra"
 
     def oracle(self, state: Board) -> CheckersStep:
         return self._right(state)[0]

@@ -91,19 +91,21 @@ class Shop:
     @tool("idempotent")
     def set_status(self, order: int, status: Status, run: RunInput, key: EffectKey) -> str:
         """Set the status of an order."""
-        self._world(run).set_status(order, status, key)
+        world = self._world(run)
+        world.add("status", world.order(order).order, status, key)
         return "ok"
 
     @tool("destructive", not_made=(ValueError,))
     def refund(self, order: int, cents: int, run: RunInput) -> str:
         """Pay money back to the customer."""
-        self._world(run).refund(order, cents)
+        world = self._world(run)
+        world.add("refund", world.order(order).order, cents)
         return "ok"
 
     @tool("destructive")
     def send_mail(self, customer: int, template: Status, run: RunInput, key: EffectKey) -> str:
         """Send a mail to a customer."""
-        self._world(run).send_mail(customer, template, key)
+        self._world(run).add("mail", customer, template, key)
         return "ok"
 
 
