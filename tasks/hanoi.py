@@ -70,7 +70,7 @@ class Hanoi(ChainTask[Towers, HanoiStep, HanoiResult]):
         return (1 << self.disks) - 1
 
     def done(self, state: Towers) -> bool:
-        return state.moves == (1 << self.disks) - 1
+        return state.moves == self.steps()
 
     def prompt(self, state: Towers) -> Prompt:
         # Lists, not tuples: models answer a prompt with tuples by tuples, which are malformed JSON.

@@ -198,7 +198,7 @@ or `discard` it."""
     @property
     def named_models(self) -> tuple[str, ...]:
         """Models of the ladder."""
-        return tuple(rung.removeprefix("model=") for rung in rungs_in(self.ladder) if rung.startswith("model="))
+        return tuple(rung.spec for rung in self.rungs if isinstance(rung, OtherModel))
 
     def rule_of(self, task: Task, number: int, steps: int | None) -> Rule:
         """Return the rule of a step's vote: with a ladder it ends when the votes are improbable."""

@@ -144,10 +144,11 @@ class DocumentStrategy(Strategy):
             return None
         return max(0, self.window - Document.sampling.max_output_tokens) // WINDOW_SHARE
 
-    def rules(self, agents: int) -> WritingRules:
-        """Return the rules of writing with this number of agents."""
-        return WritingRules(
-            agents=agents,
+    def writing(self, task: Task, agents: Sequence[Author], ask: Ask) -> DocumentDraft:
+        """Return the writing of a document, or of the reasoning on a problem, from its start."""
+        assert isinstance(task, Problem)
+        rules = WritingRules(
+            agents=len(agents),
             validated=self.validated,
             rounds=self.rounds,
             depth=self._option("depth", default=0),
@@ -155,13 +156,9 @@ class DocumentStrategy(Strategy):
             context_tokens=self.context_tokens,
         )
 
-    def writing(self, task: Task, agents: Sequence[Author], ask: Ask) -> DocumentDraft:
-        """Return the writing of a document, or of the reasoning on a problem, from its start."""
-        assert isinstance(task, Problem)
-        objective, given = (
-            (text_of(task), given_subtasks(task)) if isinstance(task, Document) else (objective_of(task), ())
-        )
-        return DocumentDraft(objective, given, self.rules(len(agents)), ask)
+        if isinstance(task, Document):
+            return DocumentDraft(text_of(task), given_subtasks(task), rules, ask)
+        return DocumentDraft(objective_of(task), (), rules, ask)
 
 
 DocumentWork = Work[Problem[Any], DocumentStrategy]

@@ -70,7 +70,9 @@ class ProblemNotes(Struct, kw_only=True):
         """Return the tree of the problem, with the parts of it that other roles noted."""
         self._fill_in({each.root.at: each for each in notes if isinstance(each, ProblemNotes)}, records)
         mark_chosen(self.root, self.chosen)
-        self.root.answer = concluded_at(records, self.root.at) or self.root.answer
+        row = records.row(self.root.at)
+        if row is not None and row.value is not None:
+            self.root.answer = Raw(row.value)
         return self.root
 
     def _fill_in(self, by_place: Mapping[str, ProblemNotes], records: Records) -> None:
@@ -106,14 +108,6 @@ def answer_in(reply: Any) -> Any:
     if isinstance(reply, Trajectory):
         return reply.answer
     return reply
-
-
-def concluded_at(records: Records, at: str) -> Raw | None:
-    """Return the answer that is recorded at the place of a problem, as JSON."""
-    row = records.row(at)
-    if row is None or row.value is None:
-        return None
-    return Raw(row.value)
 
 
 def _drawn(records: Records, at: str) -> ElectionRecord | None:

@@ -134,10 +134,14 @@ class ToCompress(Struct, frozen=True, tag_field="wanted", tag="summary", omit_de
     lessons: tuple[str, ...] = ()
 
 
+StepQuestion = ToPlan | ToWork | ToAssemble
+"""Questions that several workers answer, and a judge picks from."""
+
+
 class ToPick(Struct, frozen=True, tag_field="wanted", tag="pick"):
     """Pick the best of several replies to a question, or ask for more of them."""
 
-    question: ToPlan | ToWork | ToAssemble
+    question: StepQuestion
     candidates: tuple[Labelled, ...]
     may_ask_for_more: bool
 
@@ -145,13 +149,11 @@ class ToPick(Struct, frozen=True, tag_field="wanted", tag="pick"):
 class ToCheck(Struct, frozen=True, tag_field="wanted", tag="check"):
     """Check a reply to a question."""
 
-    question: ToPlan | ToWork | ToAssemble
+    question: StepQuestion
     reply: Raw
 
 
-StepQuestion = ToPlan | ToWork | ToAssemble
-"""Questions that several workers answer, and a judge picks from."""
-AskedInSteps = ToPlan | ToWork | ToAssemble | ToCompress | ToPick | ToCheck
+AskedInSteps = StepQuestion | ToCompress | ToPick | ToCheck
 _decoder: msgspec.json.Decoder[AskedInSteps] = msgspec.json.Decoder(AskedInSteps)
 
 
