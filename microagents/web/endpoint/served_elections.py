@@ -47,7 +47,7 @@ from microagents.web.endpoint.wires import WIRES, Wire, Withheld
 from microagents.work.conductor import Conductor
 from microagents.work.durable import Work
 
-OUTAGE_S = 5.0
+OUTAGE_S = 3.5
 """Seconds for which a call is tried again: a client waits for it, and tries again itself."""
 CALL_S = "600"
 """Seconds of a whole call, unless the spec of the model says otherwise: agents ask for long replies."""

@@ -39,9 +39,8 @@ CAPPED_TOKENS = 32_000
 OK = 200
 NO_RETRY = {"x-should-retry": "false"}
 COMMENT_S = 5.0
-"""Seconds between two comments of a stream without an event: proxies cut silent ones."""
-SILENT_S = 20.0
-"""Seconds until the first one: a refusal within this time has its own status, by which clients know whether to try again."""
+"""Seconds between two comments of a stream without an event: proxies cut silent ones. A failing model is told before the first
+(`microagents.web.endpoint.served_elections.OUTAGE_S`), with its own status, by which clients know whether to try again."""
 
 
 @asynccontextmanager
@@ -186,9 +185,8 @@ class Serving:
             exchanges = [Exchange(asked, policy, self._ceiling) for _ in range(asked.choices)]
             debts = [stack.enter_context(self.debts.taken(each)) for each in exchanges]
             elections = [debt.election for debt in debts]
-            silent_s = SILENT_S if asked.streams else None
-            while (await asyncio.wait(elections, timeout=silent_s))[1]:
-                silent_s = COMMENT_S
+            comment_s = COMMENT_S if asked.streams else None
+            while (await asyncio.wait(elections, timeout=comment_s))[1]:
                 if not stream.prepared:
                     await stream.prepare(request)
                 await stream.write(b": the reply is not decided yet\n\n")
