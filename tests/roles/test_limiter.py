@@ -179,7 +179,9 @@ def test_never_are_more_calls_open_than_allowed_however_many_replicas_send_them(
 def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(more: dict[str, Any]) -> None:
     result = gauged("linked", max_calls=50, **more)
     assert (result.outcome, result.calls, result.account.in_flight) == ("stopped", 50, 0)
-    assert result.reason == "--max-calls 50 is reached; all decisions so far are kept; resume with a higher limit"
+    assert result.reason == (
+        "--max-calls 50 is reached; nothing is kept, since it ran without a journal; begin it again with a higher limit"
+    )
     turned_away = len(GaugedSolver.sent) - result.calls
     assert turned_away > 0 if "is_busy" in more else turned_away == 0
 

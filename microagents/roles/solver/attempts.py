@@ -98,7 +98,8 @@ class Attempts:
                     reply = backend.model.complete_several(as_taken(call, backend.model))
                 if call.traceparent:
                     reply = in_trace(call.traceparent, reply)
-                given = await _given(reply if sent is None else self._until_halted(reply), backend.spec)
+                reply = _given(reply, backend.spec)
+                given = await (reply if sent is None else self._until_halted(reply))
             samples = checked_samples(given, call.samples, type(backend.model).__name__)
             attempt.usage = samples[0].usage if len(samples) == 1 else usage_of_all(samples)
             self._accounts.join(len(samples) - 1)
