@@ -56,9 +56,8 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         is_inside = False
-    if (
-        not is_inside
-    ):  # outside of the handler, else every error of the work is shown as one that happened while handling another
+    # Outside of the handler, else every error of the work is shown as one that happened while handling another.
+    if not is_inside:
         return asyncio.run(work)
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
 

@@ -212,7 +212,7 @@ def has_parameter(command: Any, name: str) -> bool:
 
 
 def _commands(context: typer.Context) -> list[Any]:
-    """Return all commands, also those that are imported only when named."""
+    """Return all commands, including those imported only when named."""
     assert context.parent is not None
     group: Any = context.parent.command
     return [group.get_command(context.parent, name) for name in group.list_commands(context.parent)]

@@ -45,7 +45,7 @@ ASKED_FROM_USD = 1.0
 
 
 def complete_task() -> list[str]:
-    """Names for the shell, of which typer takes those that begin as the typed word: tasks, and the files of the working folder."""
+    """List tasks and the files of the working folder; typer completes those that begin with the typed word."""
     return [*TASKS.addresses, *sorted(glob("*.py"))]
 
 

@@ -291,7 +291,7 @@ class Books:
 
 
 def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:
-    """A ballot as it enters the digest, with nothing that is no part of the vote."""
+    """A ballot as it enters the digest: the parts of the vote alone."""
     if isinstance(ballot, Flagged):
         return structs.replace(ballot, cost_usd=None, facts=NO_FACTS, why="")
     return structs.replace(ballot, cost_usd=None, facts=NO_FACTS)

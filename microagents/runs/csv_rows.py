@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import dropwhile, islice
+from itertools import dropwhile, islice, starmap
 from pathlib import Path
 from typing import IO, Any
 
@@ -72,6 +72,13 @@ def _is_filled(cells: list[str]) -> bool:
     return any(map(str.strip, cells))
 
 
+def _named(index: int, name: str) -> str:
+    """Return the name of a column, as pandas gives one to a column without a name."""
+    if name.strip():
+        return name
+    return f"Unnamed: {index}"
+
+
 def _without_blanks(cells: list[str], fewest: int = 0) -> list[str]:
     """Leave out blank cells at the end, down to the fewest."""
     kept = len(cells)
@@ -124,7 +131,7 @@ def _cells(
             next(records)
         lines = dropwhile(lambda cells: not _is_filled(cells), records)
         header = next(lines, [])
-        names = [name if name.strip() else f"Unnamed: {index}" for index, name in enumerate(header)]
+        names = list(starmap(_named, enumerate(header)))
         refuse_twice(names, f"the header of {source}")
         fewest = len(_without_blanks(header))
         for record in filter(None, lines):

@@ -74,7 +74,13 @@ def _as_parquet(source: str) -> Iterator[None]:
 def typed_rows(rows: Callable[[], Iterable[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
     """Yield rows with the values that Parquet or JSON has."""
     for row in rows():
-        yield {name: value if type(value) in TYPED else jsonable(value) for name, value in row.items()}
+        yield {name: _typed(value) for name, value in row.items()}
+
+
+def _typed(value: Any) -> Any:
+    if type(value) in TYPED:
+        return value
+    return jsonable(value)
 
 
 def write_parquet(new: Path, rows: Callable[[], Iterable[dict[str, Any]]], found: RowColumns, dialect: Dialect) -> None:

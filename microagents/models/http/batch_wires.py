@@ -15,7 +15,7 @@ import msgspec
 from microagents.base.errors import ModelUnavailable
 from microagents.elections.sample_batches import LINE_BYTES, SampleBatch
 from microagents.models.http.refusals import Redaction, error_in, failure_kind, retry_after_s, status_told
-from microagents.models.http.replies import UNREADABLE, decode, name_in, object_in
+from microagents.models.http.replies import REPLY_FIELDS, UNREADABLE, decode, name_in, object_in
 from microagents.models.http.sending import Response, Sender
 from microagents.models.prices import STANDARD
 
@@ -33,8 +33,6 @@ SUCCESS, BAD_REQUEST, SERVER_FAILS = 200, 400, 500
 OF_SERVER = (408, 429)
 """Statuses below 500 of lines whose request is not at fault."""
 BOUNDARY = "microagents-9b0c6f5e2d7a"
-_REPLIES = ("choices", "output", "content")
-"""Fields that a reply has one of."""
 RUNNING = ("queued", "in_progress", "validating", "finalizing", "cancelling", "canceling")
 """States of batches and of background responses without all results."""
 Result = Response | None
@@ -315,7 +313,7 @@ class ResponseWindows(BatchWire):
 
 def _result_of(body: dict[str, Any], stated: Any = None) -> Result:
     """Return the result of a line by its reply or error, and by the status that is stated beside it, if one is."""
-    is_reply = not body.keys().isdisjoint(_REPLIES)
+    is_reply = not body.keys().isdisjoint(REPLY_FIELDS)
     try:
         status = int(stated)
     except (TypeError, ValueError, OverflowError):

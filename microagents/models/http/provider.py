@@ -70,6 +70,7 @@ REFUSED_CONVERSATIONS = (400, 404, 422, 500, 501)
 """Statuses by which servers refuse turns and tools."""
 USER = "user"
 """Where the system part may go, if the model takes none."""
+
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 

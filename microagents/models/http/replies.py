@@ -16,6 +16,8 @@ MOST_VALUES = 2**20
 """Values of a body that is decoded: more would take too much memory."""
 MOST_DIGITS = 40
 """Digits of a whole number that are read: one with more is no count."""
+REPLY_FIELDS = ("choices", "output", "content")
+"""Fields with the parts of a reply, one on each wire."""
 UNREADABLE = (ValueError, RecursionError)
 """Errors of `decode`, and of what reads its values."""
 _REASONING = re.compile(r"think|reason|thought", re.IGNORECASE)

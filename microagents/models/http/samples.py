@@ -60,14 +60,11 @@ class SampleMaker:
         if read is None:
             shown = "\n".join([f"{each.name}({each.text})" for each in calls])
             return structs.replace(sample, text=f"{text}\n\n{shown}".lstrip("\n"), finish=BAD_ARGUMENTS)
+        turn = Turn(role="assistant", text=text, calls=read)
         items = self._items_of(said, calls) if said.calls else None
-        turn = Turn(
-            role="assistant",
-            text=text,
-            calls=read,
-            items=_in_whole_characters(json.dumps(items, ensure_ascii=False)) if items else "",
-            by=self._by if items else "",
-        )
+        if items:
+            written = _in_whole_characters(json.dumps(items, ensure_ascii=False))
+            turn = structs.replace(turn, items=written, by=self._by)
         shown = f"{text}\n\n{write(Calls(calls=list(read)))}".lstrip("\n")
         made = structs.replace(sample, text=shown, finish="stop", turn=turn)
         return self._redaction.of_sample(made)

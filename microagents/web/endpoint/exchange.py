@@ -17,7 +17,7 @@ from microagents.models.http.events import is_streamed, streamed_reply
 from microagents.models.http.media_parts import most_file_tokens
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.refusals import failure_kind, plain, retry_after_s, status_told, words_in
-from microagents.models.http.replies import UNREADABLE, decode, name_in, object_in
+from microagents.models.http.replies import REPLY_FIELDS, UNREADABLE, decode, name_in, object_in
 from microagents.models.http.sending import MAX_BODY_BYTES, OnLine, Response
 from microagents.models.model import Call, Model, Most
 from microagents.replies.chat import Sample, Usage
@@ -128,7 +128,7 @@ def _read(answer: Response) -> tuple[dict[str, Any], bool]:
     """Return the reply in an answer, whole or put together from its events, and whether it is one."""
     if not is_streamed(answer.content):
         found = object_in(decode(answer.content))
-        return found, any(isinstance(found.get(name), list) for name in ("choices", "output", "content"))
+        return found, any(isinstance(found.get(name), list) for name in REPLY_FIELDS)
     reply = streamed_reply(answer.content, 1)
     whole = object_in(reply.whole())
     return whole, bool(reply.finished) or not (reply.is_cut or reply.failure)
