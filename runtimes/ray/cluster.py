@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import logging
 import os
@@ -42,6 +43,9 @@ HOW_TO_AUTHENTICATE = (
     "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the output of `ray get-auth-token` on its head, or write that into "
     "~/.ray/auth_token"
 )
+
+# A forked child that frees an actor's handle tells Ray so on its parent's own connection, on which the parent is then never answered.
+os.register_at_fork(after_in_child=gc.freeze)
 
 
 class Cluster(Struct, frozen=True, kw_only=True):

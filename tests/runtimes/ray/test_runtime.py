@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import re
@@ -45,7 +46,7 @@ from microagents.runs.driver.execute import runtime_of
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.ray import actor_group, links, liveness, runtime, starting
-from microagents.runtimes.ray.cluster import Cluster, connect, disconnect, free_cpus, living_nodes
+from microagents.runtimes.ray.cluster import Cluster, aside, connect, disconnect, free_cpus, living_nodes
 from microagents.runtimes.ray.host import Host
 from microagents.runtimes.ray.lanes import cpus_for_lanes
 from microagents.runtimes.ray.placement import ActorSlot
@@ -427,6 +428,18 @@ def test_totals_of_a_run_on_a_cluster_are_metrics_of_ray(monkeypatch: pytest.Mon
     assert asyncio.run(watched()).account.decided > 0
     (line,) = [each for each in read_from(address).splitlines() if each.startswith("ray_microagents_calls_total{")]
     assert 'microagents_run_id="seen"' in line
+
+
+def test_a_forked_child_leaves_the_connection_of_its_parent_alone() -> None:
+    forgotten: list[Any] = [ray.remote(num_cpus=0)(type("Idle", (), {})).remote()]
+    forgotten.append(forgotten)  # so that only the garbage collector frees it
+    del forgotten
+    child = os.fork()
+    if not child:
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert asyncio.run(aside(ray.nodes))
 
 
 def read_from(address: str) -> str:
