@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, get_arg
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from microagents.actors.options import OneOrMore
 from microagents.actors.sent_messages import sent_by
 from microagents.base.errors import InvalidDefinition, NoHandler
 from microagents.base.messages import Message, R, Request, Stream, address_of, reply_type
@@ -290,7 +291,7 @@ class Deployment(BaseModel):
     role: type[Role]
     options: dict[str, Any] = {}
     """Options of the role, which it reads from its `Context`."""
-    num_replicas: Annotated[int, Field(ge=1)] = 1
+    num_replicas: OneOrMore = 1
     num_cpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """CPUs that Ray reserves for each replica. Roles wait most of the time, so the default is none."""
     resources: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = {}

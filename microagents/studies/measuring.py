@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from msgspec import Raw, Struct, json, structs
 from pydantic import BaseModel, ConfigDict, Field
 
+from microagents.actors.options import OneOrMore, OneToMillion, OneToTenThousand
 from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
@@ -176,15 +177,15 @@ class Measuring(Strategy):
     measures_masses: ClassVar = True
     asks_at_once: ClassVar = True
 
-    steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
+    steps: OneToMillion = 1_000
     """Number of steps that are sampled, at most all of the task."""
     draws: Annotated[int | None, Field(ge=2, le=10_000)] = None
     """Number of samples of every step; None for two, and ten if they are not both right."""
     rollouts: Annotated[int, Field(ge=0, le=10_000)] = 0
     """Number of rollouts from each step."""
-    horizon: Annotated[int, Field(ge=1, le=10_000)] = 8
+    horizon: OneToTenThousand = 8
     """Number of steps in a rollout."""
-    window: Annotated[int, Field(ge=1)] = 64
+    window: OneOrMore = 64
     """Number of steps that are open at a time."""
     states: tuple[GivenState, ...] = ()
     """States of the chosen steps; none for the oracle's."""

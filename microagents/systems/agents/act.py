@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 from pydantic import Field, field_validator, model_validator
 
+from microagents.actors.options import OneOrMore, OneToMillion
 from microagents.actors.role import Deployment
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidDefinition, NeedsPerson, TaskFailed, Undecided
@@ -434,20 +435,20 @@ class Act(Climbing):
     conductor = ActConductor
     draws_solution = True
 
-    k_read: Annotated[int, Field(ge=1)] = 1
+    k_read: OneOrMore = 1
     """Lead of an action that only reads. 1: the first valid reply is taken. A tool may state another lead (`margin`)."""
-    k_write: Annotated[int, Field(ge=1)] = 2
+    k_write: OneOrMore = 2
     """Lead of an action with an idempotent tool."""
-    k_destructive: Annotated[int, Field(ge=1)] = 4
+    k_destructive: OneOrMore = 4
     """Lead of an action that cannot be repeated, and of a hand-off."""
-    k_end: Annotated[int, Field(ge=1)] = 3
+    k_end: OneOrMore = 3
     """Lead of the end: an end too early does harm, too."""
-    max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    max_draws: OneToMillion = 100
     """Cap of an election: after this many samples, flagged ones included, it ends undecided."""
     approve: str = ""
     """What waits for the approval of a person, separated by commas: an effect (`destructive`, `idempotent`, `agent`), the name of a
     tool, or TOOL.ARGUMENT OP NUMBER, with OP one of < <= > >= == !=. An argument that is not a number waits, too."""
-    max_steps: Annotated[int, Field(ge=1)] = 100
+    max_steps: OneOrMore = 100
     """Number of actions after which an input fails."""
     memory: Annotated[int, Field(ge=1_000)] = 60_000
     """Characters of actions and observations in a prompt; if there are more, the role `compressor` sums up the older half."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 from msgspec import Struct, structs
 from pydantic import Field, model_validator
 
+from microagents.actors.options import OneOrMore
 from microagents.base.errors import NeedsPerson, Refused, RefusedUnderPromise, Undecided
 from microagents.elections.election import Decision, ElectionId, Question, Verdict
 from microagents.elections.promises import NEVER
@@ -127,10 +128,10 @@ class Cascade(Maker):
 
     strong: str
     """Spec of the strong model; the pool of the run is the cheap one."""
-    k: Annotated[int, Field(ge=1)] = 5
+    k: OneOrMore = 5
     """Number of votes of the cheap model that decide. More of them make its score finer: on recorded votes it got .66 of the rows with 3, \
 .81 with 5."""
-    k_strong: Annotated[int, Field(ge=1)] = 3
+    k_strong: OneOrMore = 3
     """Number of votes of the strong model that decide."""
     cheap_from: Annotated[float, Field(ge=0)] = NEVER
     """Least score with which a row is taken from the cheap model; above 1 for no row, and from 2 on it is not even asked."""

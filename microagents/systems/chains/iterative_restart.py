@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated
 
-from pydantic import Field
-
+from microagents.actors.options import OneToTenThousand
 from microagents.actors.role import Strategy
 from microagents.elections.rules import FirstValid, Rule
 from microagents.systems.chains.chain import ChainConductor, ChainWork
@@ -28,7 +26,7 @@ class IterativeRestart(Strategy):
     solves = (ChainTask,)
     conductor = IterativeRestartConductor
 
-    horizon: Annotated[int, Field(ge=1, le=10_000)] = 50
+    horizon: OneToTenThousand = 50
     """Greatest number of steps that a reply is asked for."""
 
     @property

@@ -14,6 +14,7 @@ from typing import Annotated, Literal, Self
 from msgspec import Raw, Struct, structs
 from pydantic import Field, field_validator, model_validator
 
+from microagents.actors.options import OneOrMore, OneToThousand
 from microagents.actors.registry import unknown
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
@@ -116,11 +117,11 @@ class Climbing(Strategy):
 votes are improbable; without it only at half the cap. `lead` needs none."""
     false_alarms: Annotated[float, Field(gt=0)] = 0.01
     """Expected number of steps of an input that climb although the model is as good at them as p says, at most."""
-    horizon: Annotated[int, Field(ge=1, le=1_000)] = 8
+    horizon: OneToThousand = 8
     """Number of steps in a rollout."""
-    history: Annotated[int, Field(ge=1)] = 3
+    history: OneOrMore = 3
     """Number of steps at which rollouts start: the step itself, and those before it."""
-    margin: Annotated[int, Field(ge=1)] = 3
+    margin: OneOrMore = 3
     """Lead that decides among predictions of rollouts, and among the ballots of a judge."""
     reuse: bool = True
     """Let rollouts that were drawn for earlier steps count for later ones."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from microagents.actors.options import OneOrMore, OneToThousand
 from microagents.base.errors import InvalidUsage
 from microagents.elections.rules import LEAST_LEVEL, Certify, FirstTo, FirstToAheadBy, Rule, Tally
 from microagents.systems.chains.chain import Chain, ChainWork
@@ -58,9 +59,9 @@ class Maker(Stepwise):
     solves = (ChainTask, Problem)
     conductor = MakerConductor
 
-    k: Annotated[int, Field(ge=1)] = 3
+    k: OneOrMore = 3
     """Number of votes that decide: a lead over every other reply, or a total with the rule first-to."""
-    steps: Annotated[int, Field(ge=1, le=1_000)] = 1
+    steps: OneToThousand = 1
     """Steps of a chain that one question asks for (the paper's m): all of them are one vote."""
     rule: Literal["ahead-by", "first-to", "certify"] = "ahead-by"
     """`ahead-by`: the first reply that leads every other by k votes wins. `first-to`: the first reply with k votes wins. \

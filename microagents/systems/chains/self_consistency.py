@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from msgspec import structs
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
+from microagents.actors.options import OneToTenThousand, Temperature
 from microagents.elections.election import Verdict
 from microagents.elections.rules import FirstValid, Rule
 from microagents.systems.chains.chain import Chain, ChainConductor, ChainWork, step_by_step
@@ -65,9 +66,9 @@ class SelfConsistency(Climbing):
     conductor = SelfConsistencyConductor
     changes_no_decision: ClassVar = ("speculate",)
 
-    samples: Annotated[int, Field(ge=1, le=10_000)] = 20
+    samples: OneToTenThousand = 20
     """Number of answers drawn."""
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
+    temperature: Temperature = 0.7
     """Temperature of the answers."""
     speculate: bool = True
     """Open the next steps of a chain on guesses. Changes no decision."""

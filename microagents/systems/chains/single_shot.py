@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 from msgspec import structs
-from pydantic import Field
 
+from microagents.actors.options import Temperature
 from microagents.actors.role import Strategy
 from microagents.elections.rules import FirstValid, Rule
 from microagents.systems.chains.chain import Chain, ChainConductor, ChainWork
@@ -46,7 +46,7 @@ class SingleShot(Strategy):
     solves = (Problem, ChainTask)
     conductor = SingleShotConductor
 
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    temperature: Temperature = 0.0
     """Temperature of the answer."""
 
     def expected_calls(self, task: Task) -> float | None:  # noqa: ARG002 - of every task

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import Field
 
+from microagents.actors.options import OneOrMore, OneToMillion
 from microagents.systems.chains.chain import ChainConductor, ChainWork, step_by_step
 from microagents.systems.chains.known_inputs import side_by_side
 from microagents.systems.chains.ladder import Climbing
@@ -17,18 +18,18 @@ class Stepwise(Climbing):
 
     changes_no_decision: ClassVar = ("speculate", "hedge")
 
-    max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    max_draws: OneToMillion = 100
     """Cap of an election: after this many samples, flagged ones included, it ends undecided."""
     speculate: bool = True
     """Open the next steps on guesses. Changes no decision."""
-    ahead: Annotated[int, Field(ge=1)] = AHEAD
+    ahead: OneOrMore = AHEAD
     """Number of steps that are open at a time with speculate."""
     hedge: Annotated[int, Field(ge=0, le=100)] = 0
     """Number of calls in flight at each open step beyond what its vote needs: the next step opens sooner, for more calls. \
 Changes no decision."""
     known_inputs: bool = False
     """Start every step from the oracle's state, so that steps run side by side."""
-    window: Annotated[int, Field(ge=1)] = 256
+    window: OneOrMore = 256
     """Number of steps that are open at a time with known_inputs."""
 
     @property

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 from pydantic import Field
 
+from microagents.actors.options import OneToHundred, Temperature
 from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
 from microagents.base.errors import Stopped
@@ -113,11 +114,11 @@ class DocumentStrategy(Strategy):
     sees: ClassVar[Literal["all", "parents"]] = "all"
     """Finished subtasks whose text an author sees, as in `WritingRules`."""
 
-    rounds: Annotated[int, Field(ge=1, le=100)] = 10
+    rounds: OneToHundred = 10
     """Maximum number of segments of one author in a subtask."""
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
+    temperature: Temperature = 0.7
     """Temperature of segments."""
-    max_draws: Annotated[int, Field(ge=1, le=100)] = 3
+    max_draws: OneToHundred = 3
     """Maximum number of draws for one valid reply; then a segment is missing, and a judgement counts as no."""
     window: Annotated[int, Field(ge=1000)] = 128_000
     """Length of the models' context windows in tokens, with the reply. The run stops before a call that would not fit."""

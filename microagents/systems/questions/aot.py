@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from msgspec import Raw, Struct, structs
 from pydantic import Field, field_validator, model_validator
 
+from microagents.actors.options import OneToHundred, OneToMillion, Temperature
 from microagents.base.errors import InvalidUsage
 from microagents.replies.chat import Prompt
 from microagents.replies.reply import Reply
@@ -332,13 +333,13 @@ class Aot(VotedTurns):
 
     transitions: Annotated[int, Field(ge=0, le=MAX_TRANSITIONS)] | Literal["adaptive"] = 3
     """Maximum number of transitions; `adaptive`: the longest path of the first graph of subquestions."""
-    k: Annotated[int, Field(ge=1, le=100)] = 1
+    k: OneToHundred = 1
     """Number of votes that decide. With k = 1, as in the paper, there is one candidate at each turn, and one ballot of the judge."""
     without: Literal["nothing", "decomposition", "guidance"] = "nothing"
     """Ablations of the paper: contract the reasoning without a graph of subquestions, or with its first subquestion only."""
-    max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 20
+    max_draws: OneToMillion = 20
     """Cap of a turn in samples, and of a vote in ballots, flagged ones included."""
-    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    temperature: Temperature = 1.0
     """Temperature of all replies."""
 
     @field_validator("transitions", mode="before")

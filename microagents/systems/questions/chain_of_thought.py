@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Raw
 from pydantic import Field
 
+from microagents.actors.options import OneToTenThousand, OneToThousand, Temperature
 from microagents.actors.role import Strategy
 from microagents.replies.reply_forms import encode_reply
 from microagents.replies.trajectories import trajectory_of
@@ -89,16 +90,16 @@ class Cot(Strategy):
     system: ClassVar[str] = REASONED
     """The instruction to the model."""
 
-    samples: Annotated[int, Field(ge=1, le=10_000)] = 1
+    samples: OneToTenThousand = 1
     """Number of answers drawn; the most frequent is taken."""
-    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    temperature: Temperature = 1.0
     """Temperature of the answers."""
 
 
 class CotSC(Cot):
     """Most frequent of many answers with their reasoning: chain of thought with self-consistency."""
 
-    samples: Annotated[int, Field(ge=1, le=10_000)] = 5
+    samples: OneToTenThousand = 5
     """Number of answers drawn; the most frequent is taken."""
 
 
@@ -122,7 +123,7 @@ class SelfRefine(Strategy):
 
     rounds: Annotated[int, Field(ge=1, le=20)] = 3
     """Maximum number of revisions."""
-    max_draws: Annotated[int, Field(ge=1, le=1_000)] = 20
+    max_draws: OneToThousand = 20
     """Cap of a reply in samples, flagged ones included."""
-    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    temperature: Temperature = 1.0
     """Temperature of all replies."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from msgspec import Raw, Struct
 from pydantic import Field
 
+from microagents.actors.options import OneOrMore, OneToHundred, OneToMillion
 from microagents.replies.reply_forms import decoder_of
 from microagents.systems.questions.composer import Compose, Composer
 from microagents.systems.questions.decomposer import Decompose, Decomposer
@@ -129,13 +130,13 @@ class Recursive(VotedTurns):
     conductor = RecursiveConductor
     roles = (Decomposer, Composer, Discriminator)
 
-    k: Annotated[int, Field(ge=1, le=100)] = 2
+    k: OneToHundred = 2
     """Number of votes that decide. With k = 1 there is one candidate, and no vote."""
     depth: Annotated[int, Field(ge=0, le=MAX_DEPTH)] = 5
     """Maximum number of cuts above a sub-problem; a deeper one is answered directly."""
-    width: Annotated[int, Field(ge=1)] | None = None
+    width: OneOrMore | None = None
     """Maximum number of direct answers, halved at every cut; None for no bound."""
-    max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    max_draws: OneToMillion = 100
     """Cap of a vote: after this many ballots, flagged ones included, it ends undecided. Also the cap of the candidates of a turn."""
     min_candidates: Annotated[int, Field(ge=1, le=199)] = 2
     """Number of valid candidates that is aimed at, 2k - 1 at most: if fewer than these are valid, but one is, more are drawn. One that

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from msgspec import Raw
 from pydantic import Field
 
+from microagents.actors.options import OneToHundred, Temperature
 from microagents.replies.chat import Prompt
 from microagents.replies.reply import Reply
 from microagents.replies.reply_forms import encode_reply
@@ -163,11 +164,11 @@ class TreeOfThoughts(VotedTurns):
 
     steps: Annotated[int, Field(ge=0, le=50)] = 3
     """Number of thoughts before the answer."""
-    k: Annotated[int, Field(ge=1, le=100)] = 1
+    k: OneToHundred = 1
     """Number of votes that decide. With k = 1 one ballot does; k = 3 takes five ballots at most, as many as in the paper."""
     max_draws: Annotated[int, Field(ge=BRANCHES, le=1_000_000)] = 20
     """Cap of a turn in samples, and of a vote in ballots, flagged ones included."""
-    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    temperature: Temperature = 1.0
     """Temperature of thoughts and answers."""
 
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 from msgspec import Raw, structs
 from pydantic import Field, field_validator, model_validator
 
+from microagents.actors.options import OneToHundred, OneToMillion
 from microagents.base.aio import TaskScope
 from microagents.base.errors import RoleFailed, Undecided
 from microagents.elections.election import Ballot, ElectionId, Verdict
@@ -302,9 +303,9 @@ class Swarm(VotedTurns):
     conductor = SwarmConductor
     roles = (Planner, Worker, Judge, Verifier, Compressor, Assembler)
 
-    workers: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(min_length=1)] = (2, 3, 5)
+    workers: Annotated[tuple[OneToHundred, ...], Field(min_length=1)] = (2, 3, 5)
     """Numbers of workers: the first at the start, then up to the next in all each time the judge asks for more."""
-    k: Annotated[int, Field(ge=1, le=100)] = 1
+    k: OneToHundred = 1
     """Number of votes that decide for a judge and for a verifier."""
     loops: Annotated[int, Field(ge=1, le=10)] = 3
     """Maximum number of loops from the plan to the whole answer."""
@@ -312,7 +313,7 @@ class Swarm(VotedTurns):
     """Keep a summary of older steps. Without it nothing of them is shown."""
     verify: bool = True
     """Check every step and the whole answer. Without it the first answer is the result."""
-    max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 20
+    max_draws: OneToMillion = 20
     """Cap of a judge's and of a verifier's vote, and of the draws of a summary."""
     personas: str = PERSONAS
     """The personas of workers, one a line: NAME: TEXT. personas=@FILE reads them from a file."""
