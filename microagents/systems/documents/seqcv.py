@@ -9,15 +9,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from microagents.base.errors import InvalidUsage
-from microagents.systems.documents.document_conductor import (
-    MANNERS,
-    Author,
-    DocumentConductor,
-    DocumentStrategy,
-    DocumentWork,
-)
+from microagents.systems.documents.document_conductor import DocumentConductor, DocumentWork
 from microagents.systems.documents.questions import ToRank, ToSplit, ToValidate
 from microagents.systems.documents.roles import Rank, Ranker, Split, Splitter, Validate, Validator
+from microagents.systems.documents.strategy import MANNERS, Author, DocumentStrategy
 from microagents.systems.documents.writing import Answer, Missing, QuestionBatch, SegmentQuestion
 from microagents.systems.questions.problem import Problem
 from microagents.systems.questions.turns import sampling_at

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from microagents.systems.documents.document_conductor import DocumentConductor, DocumentStrategy
+from microagents.systems.documents.document_conductor import DocumentConductor
+from microagents.systems.documents.strategy import DocumentStrategy
 
 
 class Sequential(DocumentStrategy):

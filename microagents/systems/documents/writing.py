@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
@@ -30,6 +30,7 @@ from microagents.systems.documents.questions import (
     Version,
 )
 from microagents.systems.documents.records import RankRecord, SegmentRecord, SubtaskRecord, ValidationRecord
+from microagents.systems.documents.strategy import DocumentStrategy
 from microagents.systems.documents.subtasks import Graph, fault_of
 from microagents.systems.questions.candidates import labels_of
 from microagents.work.notes import NotRecorded
@@ -80,26 +81,6 @@ Ask = Callable[[QuestionBatch], Awaitable[Sequence[Answer]]]
 """Asks the questions of a batch; returns their replies, in the order of the questions."""
 
 
-class WritingRules(Struct, frozen=True, kw_only=True):
-    """Rules of writing."""
-
-    agents: int
-    validated: bool = False
-    """Whether all agents judge each segment, which passes with more than half of them."""
-    rounds: int
-    depth: int = 0
-    """Maximum number of splits above a subtask."""
-    sees: Literal["all", "parents"]
-    """Finished subtasks whose text an author sees: all, or the direct parents of its subtask only."""
-    context_tokens: int | None
-    """Greatest length of the finished text in a prompt; a longer one is summarized, oldest subtasks first. None: never."""
-
-    @property
-    def min_passing(self) -> int:
-        """Fewest agents with a segment that passes, or with a complete text. With fewer the subtask is split."""
-        return (self.agents + 1) // 2
-
-
 class NothingWritten(Exception):
     """No agent wrote a valid segment in any round; args: place of the subtask, number of rounds."""
 
@@ -107,12 +88,15 @@ class NothingWritten(Exception):
 class DocumentDraft:
     """State of a document that is being written."""
 
-    def __init__(self, objective: str, given: Sequence[Part], rules: WritingRules, ask: Ask) -> None:
+    def __init__(
+        self, objective: str, given: Sequence[Part], strategy: DocumentStrategy, agents: int, ask: Ask
+    ) -> None:
         self._graph = Graph.of(objective, given)
         self.records = {each.at: each for each in self._graph.order()}
         """All subtasks by place, split ones included."""
         self._objective = objective
-        self._rules = rules
+        self._strategy = strategy
+        self._agents = agents
         self._ask = ask
 
     @property
@@ -130,7 +114,7 @@ class DocumentDraft:
     def take_ready(self) -> list[SubtaskRecord]:
         """Begin the subtasks that can begin now. If every author sees all finished text, that is one at a time."""
         left = [record for record in self.in_order if record.state != "done"]
-        if self._rules.sees == "all":
+        if self._strategy.sees == "all":
             left = left[:1]
         done = {record.at for record in self.records.values() if record.state == "done"}
         ready = [record for record in left if record.state == "waiting" and done.issuperset(record.parents)]
@@ -154,17 +138,18 @@ class DocumentDraft:
 
     async def _write(self, record: SubtaskRecord) -> Sequence[Part] | None:
         """Write rounds of segments until every agent is complete, then choose a version (SeqCV, algorithm 1)."""
-        rules = self._rules
+        strategy = self._strategy
         finished = await self._finished_text(record)
-        authors = [_Author(agent) for agent in range(rules.agents)]
-        may_split = record.depth < rules.depth
-        for number in range(1, rules.rounds + 1):
+        authors = [_Author(agent) for agent in range(self._agents)]
+        may_split = record.depth < strategy.most_splits
+        for number in range(1, strategy.rounds + 1):
             if all(author.complete or author.absent for author in authors):
                 break
             finished_authors = sum(author.complete for author in authors)
             drafts = await self._round(record, number, finished, authors)
             taken = [draft for draft in drafts if draft.outcome == "passed"]
-            if len(taken) + finished_authors < rules.min_passing:
+            # Fewer than half of the agents have a segment that passes, or a complete text.
+            if 2 * (len(taken) + finished_authors) < self._agents:
                 if may_split:
                     parts = await self._split(record, finished)
                     if parts is not None:
@@ -185,8 +170,8 @@ class DocumentDraft:
         self, record: SubtaskRecord, number: int, finished: str, authors: Sequence[_Author]
     ) -> list[SegmentRecord]:
         """Do one round: every agent that is not complete writes a segment, and all agents validate each of them."""
-        rules, at = self._rules, f"{record.at}/round/{number}"
-        asked = self._about(record, finished) | {"round": number, "rounds": rules.rounds}
+        rounds, at = self._strategy.rounds, f"{record.at}/round/{number}"
+        asked = self._about(record, finished) | {"round": number, "rounds": rounds}
         writers = [author for author in authors if not author.complete and not author.absent]
         asks = [
             SegmentQuestion(
@@ -195,7 +180,7 @@ class DocumentDraft:
             for author in writers
         ]
         complete = sum(author.complete and not author.absent for author in authors)
-        quorum = max(1, Majority(rules.agents).approvals_needed - complete)
+        quorum = max(1, Majority(self._agents).approvals_needed - complete)
         replies = await self._ask(QuestionBatch(at=f"{at}/draft", asks=tuple(asks), quorum=quorum))
         drafts = [_draft(author, reply) for author, reply in zip(writers, replies, strict=True)]
         record.rounds.append(drafts)
@@ -209,12 +194,11 @@ class DocumentDraft:
         self, record: SubtaskRecord, at: str, finished: str, authors: Sequence[_Author], drafts: Sequence[SegmentRecord]
     ) -> None:
         """Let every agent that is there validate every segment, in the context of the segment's author."""
-        rules = self._rules
-        if not rules.validated:
+        if not self._strategy.validated:
             for draft in drafts:
                 draft.outcome = "passed"
             return
-        panel, needed = [author for author in authors if not author.absent], Majority(rules.agents).approvals_needed
+        panel, needed = [author for author in authors if not author.absent], Majority(self._agents).approvals_needed
         checks = []
         for draft in drafts:
             assert draft.segment is not None
@@ -237,7 +221,7 @@ class DocumentDraft:
             there = {member.agent: _validation(member, reply) for member, reply in zip(panel, given, strict=True)}
             draft.validations = [
                 there.get(agent) or ValidationRecord(agent=agent, passes=None, missing="absent")
-                for agent in range(rules.agents)
+                for agent in range(self._agents)
             ]
             if Missing.OPEN not in given:
                 draft.outcome = "passed" if draft.approvals >= needed else "failed"
@@ -275,7 +259,7 @@ class DocumentDraft:
         if not versions:
             versions = [author for author in authors if author.segments]
         if not versions:
-            raise NothingWritten(record.at, self._rules.rounds)
+            raise NothingWritten(record.at, self._strategy.rounds)
         first: dict[str, _Author] = {}
         for author in versions:
             first.setdefault(author.text, author)
@@ -348,7 +332,7 @@ class DocumentDraft:
         Which texts are shown as summaries depends on the texts only, not on the summaries that others have asked for.
         """
         seen = self._seen_by(record)
-        limit = self._rules.context_tokens
+        limit = self._strategy.context_tokens
         shown = [each.text for each in seen]
         for place, each in enumerate(seen):
             if limit is None or sum(map(len, shown)) <= limit * CHARS_PER_TOKEN:
@@ -364,7 +348,7 @@ class DocumentDraft:
 
     def _seen_by(self, record: SubtaskRecord) -> list[SubtaskRecord]:
         done = [each for each in self.in_order if each.state == "done"]
-        if self._rules.sees == "all":
+        if self._strategy.sees == "all":
             return done
         return [each for each in done if each.at in record.parents]
 

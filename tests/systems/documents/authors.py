@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from microagents.systems.documents import (
     Part,
@@ -19,15 +19,23 @@ from microagents.systems.documents import (
     ToWrite,
     Validation,
 )
-from microagents.systems.documents.writing import Answer, DocumentDraft, QuestionBatch, SegmentQuestion, WritingRules
+from microagents.systems.documents.seqcv import SeqCV
+from microagents.systems.documents.strategy import DocumentStrategy
+from microagents.systems.documents.writing import Answer, DocumentDraft, QuestionBatch, SegmentQuestion
 
 Author = Callable[[SegmentQuestion], Answer]
 
 
-def rules(agents: int = 3, **changed: Any) -> WritingRules:
-    """The default rules of SeqCV with so many agents."""
-    options: dict[str, Any] = {"validated": True, "rounds": 10, "depth": 2, "sees": "all", "context_tokens": None}
-    return WritingRules(agents=agents, **(options | changed))
+class Rules(NamedTuple):
+    """How a document is written."""
+
+    strategy: DocumentStrategy
+    agents: int
+
+
+def rules(agents: int = 3, strategy: type[DocumentStrategy] = SeqCV, **changed: Any) -> Rules:
+    """By default SeqCV with so many agents."""
+    return Rules(strategy(**changed), agents)
 
 
 def segment(
@@ -96,16 +104,14 @@ class Authors:
                 return SegmentSummary(summary="shorter")
 
 
-def write_whole(
-    authors: Authors, how: WritingRules, given: Sequence[Part] = (), objective: str = "whole"
-) -> DocumentDraft:
+def write_whole(authors: Authors, how: Rules, given: Sequence[Part] = (), objective: str = "whole") -> DocumentDraft:
     """Write a document to its end, one subtask after the other."""
 
     async def ask(batch: QuestionBatch) -> list[Answer]:
         authors.turns.append(batch)
         return [authors.answer(each) for each in batch.asks]
 
-    writing = DocumentDraft(objective, given, how, ask)
+    writing = DocumentDraft(objective, given, how.strategy, how.agents, ask)
 
     async def write() -> None:
         while ready := writing.take_ready():

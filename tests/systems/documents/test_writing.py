@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from microagents.systems.documents import Ranking, ToRank, ToWrite
+from microagents.systems.documents.seqcv import SeqCV
 from microagents.systems.documents.writing import Answer, DocumentDraft, Missing, NothingWritten, SegmentQuestion
 from microagents.systems.questions.candidates import labels_of
 from tests.systems.documents.authors import NO, Authors, parts, rules, segment, write_whole, yes
@@ -189,9 +190,19 @@ def test_so_many_agents_must_answer_that_enough_segments_can_pass(agents: int, q
     assert [turn.quorum for turn in authors.turns] == [quorum, quorum]
 
 
+class ShortWindow(SeqCV):
+    """Little finished text goes into a prompt, and only that of direct parents."""
+
+    sees = "parents"
+
+    @property
+    def context_tokens(self) -> int | None:
+        return 7
+
+
 def test_which_texts_are_summarized_does_not_depend_on_what_others_asked_for() -> None:
     given = parts("a" * 15, "b" * 15, "c", "d", depends_on=[(), (), (0, 1), (0,)]).subtasks
     authors = Authors()
-    write_whole(authors, rules(3, context_tokens=7, sees="parents"), given)
+    write_whole(authors, rules(3, ShortWindow), given)
     seen = {ask.asked.subtask: ask.asked.finished for ask in authors.asked if isinstance(ask.asked, ToWrite)}
     assert (seen["c"], seen["d"]) == (f"shorter\n\n{'b' * 15}.", f"{'a' * 15}.")
