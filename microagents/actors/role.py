@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, get_arg
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from microagents.actors.options import OneOrMore
+from microagents.actors.ranges import OneOrMore
 from microagents.actors.sent_messages import sent_by
 from microagents.base.errors import InvalidDefinition, NoHandler
 from microagents.base.messages import Message, R, Request, Stream, address_of, reply_type

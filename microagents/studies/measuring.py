@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from msgspec import Raw, Struct, json, structs
 from pydantic import BaseModel, ConfigDict, Field
 
-from microagents.actors.options import OneOrMore, OneToMillion, OneToTenThousand
+from microagents.actors.ranges import OneOrMore, OneToMillion, OneToTenThousand
 from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage

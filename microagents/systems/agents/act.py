@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 from pydantic import Field, field_validator, model_validator
 
-from microagents.actors.options import OneOrMore, OneToMillion
+from microagents.actors.ranges import OneOrMore, OneToMillion
 from microagents.actors.role import Deployment
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidDefinition, NeedsPerson, TaskFailed, Undecided

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from msgspec import Struct, structs
 from pydantic import Field, model_validator
 
-from microagents.actors.options import OneOrMore
+from microagents.actors.ranges import OneOrMore
 from microagents.base.errors import NeedsPerson, Refused, RefusedUnderPromise, Undecided
 from microagents.elections.election import Decision, ElectionId, Question, Verdict
 from microagents.elections.promises import NEVER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from microagents.actors.options import OneToTenThousand
+from microagents.actors.ranges import OneToTenThousand
 from microagents.actors.role import Strategy
 from microagents.elections.rules import FirstValid, Rule
 from microagents.systems.chains.chain import ChainConductor, ChainWork

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Self
 from msgspec import Raw, Struct, structs
 from pydantic import Field, field_validator, model_validator
 
-from microagents.actors.options import OneOrMore, OneToThousand
+from microagents.actors.ranges import OneOrMore, OneToThousand
 from microagents.actors.registry import unknown
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage

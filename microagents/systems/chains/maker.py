@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from microagents.actors.options import OneOrMore, OneToThousand
+from microagents.actors.ranges import OneOrMore, OneToThousand
 from microagents.base.errors import InvalidUsage
 from microagents.elections.rules import LEAST_LEVEL, Certify, FirstTo, FirstToAheadBy, Rule, Tally
 from microagents.systems.chains.chain import Chain, ChainWork

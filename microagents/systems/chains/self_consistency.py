@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from msgspec import structs
 from pydantic import model_validator
 
-from microagents.actors.options import OneToTenThousand, Temperature
+from microagents.actors.ranges import OneToTenThousand, Temperature
 from microagents.elections.election import Verdict
 from microagents.elections.rules import FirstValid, Rule
 from microagents.systems.chains.chain import Chain, ChainConductor, ChainWork, step_by_step

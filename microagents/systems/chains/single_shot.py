@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from microagents.actors.options import Temperature
+from microagents.actors.ranges import Temperature
 from microagents.actors.role import Strategy
 from microagents.elections.rules import FirstValid, Rule
 from microagents.systems.chains.chain import Chain, ChainConductor, ChainWork

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import Field
 
-from microagents.actors.options import OneOrMore, OneToMillion
+from microagents.actors.ranges import OneOrMore, OneToMillion
 from microagents.systems.chains.chain import ChainConductor, ChainWork, step_by_step
 from microagents.systems.chains.known_inputs import side_by_side
 from microagents.systems.chains.ladder import Climbing

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Struct
 from pydantic import Field
 
-from microagents.actors.options import OneToHundred, Temperature
+from microagents.actors.ranges import OneToHundred, Temperature
 from microagents.actors.role import Strategy
 from microagents.replies.chat import Prompt
 from microagents.replies.reply import Reply

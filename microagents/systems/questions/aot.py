@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from msgspec import Raw, Struct, structs
 from pydantic import Field, field_validator, model_validator
 
-from microagents.actors.options import OneToHundred, OneToMillion, Temperature
+from microagents.actors.ranges import OneToHundred, OneToMillion, Temperature
 from microagents.base.errors import InvalidUsage
 from microagents.replies.chat import Prompt
 from microagents.replies.reply import Reply

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Raw
 from pydantic import Field
 
-from microagents.actors.options import OneToTenThousand, OneToThousand, Temperature
+from microagents.actors.ranges import OneToTenThousand, OneToThousand, Temperature
 from microagents.actors.role import Strategy
 from microagents.replies.reply_forms import encode_reply
 from microagents.replies.trajectories import trajectory_of

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from msgspec import Raw, Struct
 from pydantic import Field
 
-from microagents.actors.options import OneOrMore, OneToHundred, OneToMillion
+from microagents.actors.ranges import OneOrMore, OneToHundred, OneToMillion
 from microagents.replies.reply_forms import decoder_of
 from microagents.systems.questions.composer import Compose, Composer
 from microagents.systems.questions.decomposer import Decompose, Decomposer

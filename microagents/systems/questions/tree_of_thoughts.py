@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from msgspec import Raw
 from pydantic import Field
 
-from microagents.actors.options import OneToHundred, Temperature
+from microagents.actors.ranges import OneToHundred, Temperature
 from microagents.replies.chat import Prompt
 from microagents.replies.reply import Reply
 from microagents.replies.reply_forms import encode_reply

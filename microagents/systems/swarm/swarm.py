@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from msgspec import Raw, structs
 from pydantic import Field, field_validator, model_validator
 
-from microagents.actors.options import OneToHundred, OneToMillion
+from microagents.actors.ranges import OneToHundred, OneToMillion
 from microagents.base.aio import TaskScope
 from microagents.base.errors import RoleFailed, Undecided
 from microagents.elections.election import Ballot, ElectionId, Verdict
