@@ -39,6 +39,8 @@ async def of_file(line: object) -> Result:
     WHOLE, WHOLE.replace("200", '"200"'), WHOLE.replace("200", "200.0"), WHOLE.replace('"status_code": 200, ', ""),
     f"\ufeff{WHOLE}\r\n\r\n", WHOLE.replace("x = 1", "x =\t1"), WHOLE.replace("x = 1", "\\ud83d"),
     WHOLE.replace('"finish_reason"', '"p": NaN, "finish_reason"'),
+    WHOLE.replace(json.dumps(BODY), json.dumps([{"data": BODY}])),
+    WHOLE.replace(json.dumps(BODY), '{"message": {"content": "x = 1"}, "done": true, "done_reason": "stop"}'),
 ])  # fmt: skip
 async def test_a_reply_in_a_results_file_is_read_in_any_form(line: str) -> None:
     result = await of_file(line.encode())
@@ -50,6 +52,7 @@ async def test_a_reply_in_a_results_file_is_read_in_any_form(line: str) -> None:
     ({"response": {"status_code": 400, "body": {"error": BAD}}}, 400), ({"response": None, "error": BAD}, 400),
     ({"response": {"status_code": 400, "body": None}, "error": BAD}, 400),
     ({"response": {"status_code": 200, "body": {"error": BUSY}}}, None),
+    ({"response": {"status_code": 400, "body": [{"error": BAD}]}}, 400),
     ({"response": {"status_code": 200, "body": {}}}, None), ({"response": None, "error": {"code": "batch_expired"}}, None),
     ({"response": None, "error": "no"}, None), ({"response": {"status_code": 429, "body": {}}}, None),
 ])  # fmt: skip

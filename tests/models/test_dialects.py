@@ -110,6 +110,43 @@ async def test_a_text_that_is_not_whole_is_flagged_whatever_the_reason_is_called
     assert (await sample_of(provider, saying(provider, [PART], reason))).finish == finish
 
 
+WRAPS: dict[str, Callable[[object], object]] = {
+    "data": lambda body: {"code": 0, "message": "ok", "data": body},
+    "list": lambda body: [body],
+    "result in a list": lambda body: [{"success": True, "errors": [], "result": body}],
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+async def test_a_reply_in_a_list_or_object_of_a_gateway_is_read_and_billed(provider: Provider, wrap: str) -> None:
+    sample = await sample_of(provider, WRAPS[wrap](provider.good(TEXT)))
+    assert (sample.text, sample.finish) == (TEXT, "stop")
+    assert (sample.usage.input_tokens, sample.usage.output_tokens) == (11, 7)
+    for status in (200, 429):
+        refused = await failure_of(provider, WRAPS[wrap]({"error": {"message": "slower", "code": 429}}), status)
+        assert (refused.kind, "slower" in refused.args[1]) == ("busy", True)
+
+
+def of_ollama(content: str, *, done: bool = True, **more: object) -> dict[str, Any]:
+    counts = {"done_reason": "stop", "prompt_eval_count": 11, "eval_count": 7} if done else {}
+    return {"model": "m", "message": {"role": "assistant", "content": content}, "done": done, **counts, **more}
+
+
+async def test_a_reply_in_the_form_of_ollama_is_read_and_billed() -> None:
+    pieces = [of_ollama("x ", done=False), of_ollama("= 1", done=False), of_ollama("")]
+    lines = "\n".join(map(json.dumps, pieces)).encode()
+    forms: list[object] = [of_ollama(TEXT), {"response": TEXT, **of_ollama(TEXT, message=None)}, lines]
+    for form in (*forms, b"".join(map(data, pieces))):
+        sample = await sample_of(OPENAI, form)
+        assert (sample.text, sample.finish) == (TEXT, "stop"), form
+        assert (sample.usage.input_tokens, sample.usage.output_tokens) == (11, 7)
+    assert (await sample_of(OPENAI, of_ollama(TEXT, done_reason="length"))).finish == "length"
+    for cut in (lines.splitlines()[0], b"\n".join(lines.splitlines()[:2])):
+        assert (await failure_of(OPENAI, cut)).kind == "garbled"
+    refused = await failure_of(OPENAI, lines.splitlines()[0] + b'\n{"error": "the model ran out of memory"}')
+    assert "the model ran out of memory" in refused.args[1]
+
+
 async def test_a_filtered_choice_needs_no_message_and_a_filtered_reply_no_choice() -> None:
     filtered = {**OPENAI.good(), "choices": [{"index": 0, "finish_reason": "content_filter"}]}
     assert (await sample_of(OPENAI, filtered)).finish == "content_filter"
@@ -288,6 +325,7 @@ STREAMS: dict[str, bytes] = {
     "a whole message behind its pieces": event("x ") + event("= 1") + event("", "stop", delta={}, message={"content": TEXT}),
     "a retry first": b"retry: 3000\n\n" + event(TEXT, "stop"),
     "an id first": b"id:1\nevent: message\n" + event(TEXT, "stop"),
+    "wrapped": event("x ").replace(b"{", b'[{"data": {', 1).replace(b"\n\n", b"}]\n\n") + event("= 1", "stop"),
     "an event of another kind": data({"type": "ping"}) + event(TEXT, "stop"),
 }  # fmt: skip
 

@@ -32,7 +32,7 @@ from microagents.elections.sample_batches import (
     SampleBatch,
 )
 from microagents.models.http.batch_wires import TRANSFER_S, BatchWire, Result
-from microagents.models.http.sending import Client, OnLine, Response
+from microagents.models.http.sending import Client, OnLine, Response, in_time
 from microagents.models.model import Call
 from microagents.models.sample_keys import HEADER
 
@@ -348,10 +348,7 @@ class BatchClient:
         async with self._slots:
             self.sent_singly += 1
             try:
-                async with asyncio.timeout(self._terms.single_s):
-                    return await self._single.post(path, body, headers)
-            except TimeoutError:
-                return ModelUnavailable("timeout", f"no complete reply within {self._terms.single_s:g} s")
+                return await in_time(self._single.post(path, body, headers), self._terms.single_s)
             finally:
                 self.sent_singly -= 1
 

@@ -15,8 +15,8 @@ import msgspec
 from microagents.base.errors import ModelUnavailable
 from microagents.elections.sample_batches import LINE_BYTES, SampleBatch
 from microagents.models.http.refusals import Redaction, error_in, failure_kind, retry_after_s, status_told
-from microagents.models.http.replies import REPLY_FIELDS, UNREADABLE, decode, name_in, object_in
-from microagents.models.http.sending import Response, Sender
+from microagents.models.http.replies import REPLY_FIELDS, UNREADABLE, decode, name_in, object_in, reply_in
+from microagents.models.http.sending import Response, Sender, in_time
 from microagents.models.prices import STANDARD
 
 ASK_S = 60.0
@@ -125,11 +125,7 @@ class BatchWire:
 
     async def _ask(self, asked: Awaitable[Response | ModelUnavailable], within_s: float = ASK_S) -> Response:
         """Wait for an answer, and decode it."""
-        try:
-            async with asyncio.timeout(within_s):
-                answer = await asked
-        except TimeoutError:
-            raise ModelUnavailable("timeout", f"no answer within {within_s:g} s") from None
+        answer = await in_time(asked, within_s)
         if isinstance(answer, ModelUnavailable):
             raise answer
         answer = msgspec.structs.replace(answer, found=_object(answer.content))
@@ -227,7 +223,7 @@ class OpenAIFiles(BatchWire):
 
     def _result(self, found: dict[str, Any]) -> Result:
         response = object_in(found.get("response"))
-        body = object_in(response.get("body")) or {"error": found.get("error")}
+        body = object_in(reply_in(response.get("body"))) or {"error": found.get("error")}
         if body.get("service_tier") in STANDARD:
             body["service_tier"] = "batch"
         return _result_of(body, response.get("status_code"))
@@ -275,7 +271,7 @@ class AnthropicBatches(BatchWire):
 
     def _result(self, found: dict[str, Any]) -> Result:
         result = object_in(found.get("result"))
-        return _result_of(object_in(result.get("message")) or {"error": result.get("error")})
+        return _result_of(object_in(reply_in(result.get("message"))) or {"error": result.get("error")})
 
 
 class ResponseWindows(BatchWire):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from typing import Any
 
 from microagents.models.http.refusals import errors_of_choices, words_in
@@ -15,14 +16,15 @@ from microagents.models.http.replies import (
     finish_of,
     name_in,
     object_in,
+    reply_in,
 )
 
 ENDS = ("message_stop", "response.completed", "response.incomplete")
 """Types of the events that end a reply."""
 RUNNING = "in_progress"
 """Status of a response that goes on."""
-_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
-"""Beginnings of the lines of a stream."""
+_STREAM = re.compile(rb"(?:data|event|id|retry)?:|\{.*\}\r?\n\{")
+"""Beginning of a stream of events, or of one object a line, as Ollama's own wire has them."""
 OUTPUT_TEXT = "output_text"
 """Type of the part with the text of an item of a response."""
 
@@ -39,7 +41,7 @@ def found_in(body: bytes, number: int) -> Any:
         RecursionError: it is nested too deep.
     """
     if not is_streamed(body):
-        return decode(body)
+        return reply_in(decode(body))
     reply = streamed_reply(body, number)
     whole = reply.whole()
     if reply.is_cut:
@@ -56,8 +58,8 @@ def streamed_reply(body: bytes, number: int) -> StreamedReply:
 
 
 def is_streamed(body: bytes) -> bool:
-    """Whether a body is a stream of events."""
-    return body.removeprefix(codecs.BOM_UTF8).lstrip().startswith(_FIELDS)
+    """Whether a body is a stream."""
+    return _STREAM.match(body.removeprefix(codecs.BOM_UTF8).lstrip()) is not None
 
 
 def _is_of_responses(event: dict[str, Any]) -> bool:
@@ -76,13 +78,13 @@ class StreamedReply:
         self.finished: set[int] = set()
         """Indexes of the choices whose end is told."""
         self.is_done = False
+        self.is_wrapped = False
+        """Whether events have another form than the wire's."""
         self.failure: Any = None
         """The first event that cannot be read, as a text, or that is the server's report of an error."""
         self._number = number
         self._begun: list[bytes] = []
         """Lines of an event that is not whole."""
-        self._said = Said()
-        """The blocks of a message."""
         self._parts: dict[int, dict[str, Any]] = {}
         """The blocks of a message, or the items of a response, whose beginnings are told."""
         self._pieces: dict[int, dict[str, list[str]]] = {}
@@ -106,6 +108,8 @@ class StreamedReply:
             self._end_event()
         elif data == b"[DONE]":
             self.is_done = True
+        elif line.startswith(b"{"):  # of Ollama's own wire, or an error that a gateway appends
+            self._take(line)
         elif data != line and not self._take(data):  # other lines are comments and names of events
             self._begun.append(data)
 
@@ -120,7 +124,8 @@ class StreamedReply:
         """Take an event; returns whether it can be read."""
         try:
             found = decode(data)
-            event = object_in(found)
+            taken = reply_in(found, is_piece=True)
+            event = object_in(taken)
             pieces = choices_in(event.get("choices"))
             self._take_message(event)
         except UNREADABLE:
@@ -134,8 +139,9 @@ class StreamedReply:
             or object_in(event.get("message") or event.get("delta") or event.get("content_block"))
             or _is_of_responses(event)
         )
+        self.is_wrapped |= taken is not found
         if event.get("error") or errors_of_choices(event) or (not is_reply and words_in(found)):
-            self.failure = self.failure or found
+            self.failure = self.failure or taken
         for piece in pieces:
             if 0 <= piece.index < self._number and piece.index not in self.finished:
                 self._add(piece)
@@ -160,9 +166,8 @@ class StreamedReply:
         place = index if isinstance(index, int) else max(self._parts, default=-1) + isinstance(begun, dict)
         if isinstance(begun, dict):
             self._begin(place, begun)
-        if place not in self._parts:
-            self._said.add(delta)
-            return
+        elif delta and place not in self._parts:
+            self._begin(place, {})
         for name in ("text", "thinking", "signature", "partial_json"):
             self._append(place, "input" if name == "partial_json" else name, delta.get(name))
 
@@ -222,9 +227,7 @@ class StreamedReply:
         self._end_event()
         if self.failure is not None and len(self.finished) < self._number:
             return self.failure
-        if self._said and not self._parts:
-            self._reply["content"] = [_message_of(self._said)]
-        elif self._parts and not self._reply.get("output"):
+        if self._parts and not self._reply.get("output"):
             parts = [self._whole_part(place) for place in sorted(self._parts)]
             self._reply["output" if "output" in self._reply else "content"] = parts
             if self._reply.get("status") == RUNNING and len(self._whole_parts) == len(parts):

@@ -43,7 +43,7 @@ from microagents.models.http.refusals import (
 )
 from microagents.models.http.replies import UNREADABLE, Said, object_in
 from microagents.models.http.samples import SampleMaker
-from microagents.models.http.sending import MAX_BODY_BYTES, Client, OnLine, Response, Sender
+from microagents.models.http.sending import MAX_BODY_BYTES, Client, OnLine, Response, Sender, in_time
 from microagents.models.http.spec_options import (
     check_length,
     check_names,
@@ -157,10 +157,9 @@ class HttpModel(Model, ABC):
         self._options = options
         self._effort = self._checked_effort()
         self._has_schema = flag(options, "json_schema")
-        if options.get("system", USER) != USER:
-            raise InvalidUsage(f"system={options['system']!r} is not known; the only one is system={USER}")
-        if options.get("calls", TEXT) != TEXT:
-            raise InvalidUsage(f"calls={options['calls']!r} is not known; the only one is calls={TEXT}")
+        for name, only in (("system", USER), ("calls", TEXT)):
+            if options.get(name, only) != only:
+                raise InvalidUsage(f"{name}={options[name]!r} is not known; the only one is {name}={only}")
         known = {**self.substitutes, **dict.fromkeys(self.streamed), **SENT_AS_TEXT, **dict.fromkeys(REASONING_FIELDS)}
         self._substitutes = Substitutes(self.name, known, (self.effort_name,) if "effort" in options else ())
         self._by = f"{self.name} at {self.base_url.partition('?')[0]}"
@@ -287,11 +286,7 @@ class HttpModel(Model, ABC):
         """Send a request that another program wrote, with the key of this model; returns the answer without the key."""
         client = self._client()
         assert isinstance(client, Sender)
-        try:
-            async with asyncio.timeout(self.timeout_s):
-                answer = await client.forward(path, body, headers, on_line)
-        except TimeoutError:
-            return ModelUnavailable("timeout", f"no complete reply within {self.timeout_s:g} s")
+        answer = await in_time(client.forward(path, body, headers, on_line), self.timeout_s)
         if isinstance(answer, Response):
             return structs.replace(answer, content=self._redaction.bytes_without_key(answer.content))
         return answer
@@ -322,19 +317,12 @@ class HttpModel(Model, ABC):
         if self._terms is not None:
             answer = await self._ask(self._client(), call)
         else:
-            answer = await self._ask_in_time(call)
+            answer = await in_time(self._ask_when_known(self._client(), call), self.timeout_s)
         samples = answer if isinstance(answer, ModelUnavailable) else self._samples_in(answer, call)
         # Raised outside of every except clause: its context would be the SDK's error, which contains the request and the key.
         if isinstance(samples, ModelUnavailable):
             raise samples
         return samples
-
-    async def _ask_in_time(self, call: Call) -> Response | ModelUnavailable:
-        try:
-            async with asyncio.timeout(self.timeout_s):
-                return await self._ask_when_known(self._client(), call)
-        except TimeoutError:
-            return ModelUnavailable("timeout", f"no complete reply within {self.timeout_s:g} s")
 
     async def close(self) -> None:
         """Close the connections of the running event loop. A later call opens new ones."""

@@ -12,16 +12,15 @@ from html import unescape
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from microagents.base.foreign_text import printable_line
 from microagents.base.logs import log
 from microagents.models.http.histories import USER_BEHIND_RESULTS
-from microagents.models.http.replies import REPLY_FIELDS, UNREADABLE, finish_of, name_in, object_in, snake_of
+from microagents.models.http.replies import REPLY_FIELDS, UNREADABLE, finish_of, name_in, object_in, reply_in, snake_of
 from microagents.models.http.sending import MAX_ERROR_BYTES, Response
 from microagents.models.http.spec_options import either
 from microagents.replies.chat import Prompt, Sample
-from microagents.replies.turns import Turn
 
 MAX_MESSAGE_CHARS = 300
 MAX_RETRY_AFTER_S = 86_400.0
@@ -113,10 +112,11 @@ class Redaction:
 
     def of_sample(self, sample: Sample) -> Sample:
         """A sample without the key in its text and in its calls."""
-        written = msgspec.json.encode(sample.turn).decode()
-        clean = self.without_key(written)
-        turn = sample.turn if clean == written else msgspec.json.decode(clean, type=Turn)
-        return structs.replace(sample, text=self.without_key(sample.text), turn=turn)
+        written = msgspec.json.encode(sample)
+        clean = self.bytes_without_key(written)
+        if clean == written:
+            return sample
+        return msgspec.json.decode(clean, type=Sample)
 
 
 class Substitutes:
@@ -308,7 +308,7 @@ def errors_of_choices(reply: dict[str, Any]) -> list[Any]:
 
 def status_told(found: Any) -> int | None:
     """Return the status of an error that a server gives in the place of a reply; None for a reply, and for an error without one."""
-    found = object_in(found[0] if isinstance(found, list) and found else found)
+    found = object_in(reply_in(found))
     errors = errors_of_choices(found)
     if errors:
         found = {"error": errors[0]}

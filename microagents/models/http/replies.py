@@ -18,6 +18,10 @@ MOST_DIGITS = 40
 """Digits of a whole number that are read: one with more is no count."""
 REPLY_FIELDS = ("choices", "output", "content")
 """Fields with the parts of a reply, one on each wire."""
+_AROUND = ("data", "result", "response", "body")
+"""Fields in which a gateway may wrap a reply or an error."""
+_MOST_AROUND = 4
+"""Lists and objects around a reply that are opened."""
 UNREADABLE = (ValueError, RecursionError)
 """Errors of `decode`, and of what reads its values."""
 _REASONING = re.compile(r"think|reason|thought", re.IGNORECASE)
@@ -65,6 +69,41 @@ def name_in(found: Any) -> str:
     if not isinstance(found, str):
         return ""
     return found
+
+
+def reply_in(found: Any, around: int = _MOST_AROUND, *, is_piece: bool = False) -> Any:
+    """Take a reply or an error out of the lists and objects around it, and write Ollama's own form as a chat; anything else stays.
+
+    Args:
+        found: the JSON of a server.
+        around: lists and objects that may be opened.
+        is_piece: whether it may be a piece of a stream.
+    """
+    if isinstance(found, list) and found and around:
+        return reply_in(found[0], around - 1, is_piece=is_piece)
+    if not isinstance(found, dict) or "type" in found or _is_reply(found):
+        return found
+    if found.get("done") or (is_piece and "done" in found):
+        return _chat_of(found)
+    for name in _AROUND:
+        if around and name in found:
+            inner = reply_in(found[name], around - 1, is_piece=is_piece)
+            if _is_reply(object_in(inner)):
+                return inner
+    return found
+
+
+def _is_reply(found: dict[str, Any]) -> bool:
+    """Whether an object is a reply or an error."""
+    return any(found.get(name) is not None for name in (*REPLY_FIELDS, "error"))
+
+
+def _chat_of(native: dict[str, Any]) -> dict[str, Any]:
+    """Write a reply in Ollama's own form, or a piece of one, as a chat."""
+    reason = native.get("done_reason") or ("stop" if native["done"] else None)
+    choice = {"message": native.get("message"), "text": native.get("response"), "finish_reason": reason}
+    usage = {"prompt_tokens": native.get("prompt_eval_count"), "completion_tokens": native.get("eval_count")}
+    return {"choices": [choice], "usage": usage}
 
 
 class Said(Struct):

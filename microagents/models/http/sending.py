@@ -5,7 +5,7 @@ The SDKs build a dozen objects for each request, which takes 0.5 ms of processor
 
 from __future__ import annotations
 
-import socket
+import asyncio
 from collections.abc import Callable
 from functools import lru_cache
 from io import BytesIO
@@ -20,7 +20,7 @@ from microagents.base.errors import InvalidUsage, ModelUnavailable
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 
 MAX_BODY_BYTES = 8 * 2**20
 """Limit of a reply, after decompression. The longest replies of today's models are below 1 MiB."""
@@ -183,6 +183,15 @@ class Sender:
         await self._session.close()
 
 
+async def in_time(asked: Awaitable[Response | ModelUnavailable], within_s: float) -> Response | ModelUnavailable:
+    """Wait for an answer; one that takes longer is a failure."""
+    try:
+        async with asyncio.timeout(within_s):
+            return await asked
+    except TimeoutError:
+        return ModelUnavailable("timeout", f"no complete reply within {within_s:g} s")
+
+
 def address_of(base_url: str, path: str) -> str:
     """Return the address of a path; the query of the base stays at the end."""
     place, _, query = base_url.partition("?")
@@ -250,10 +259,12 @@ async def _in_lines(pieces: AsyncIterator[bytes], on_line: OnLine) -> AsyncGener
 
 def failure(error: Exception, host: str) -> ModelUnavailable:
     """Return the failure of a request, by the type of its first cause. Messages are left out: they may repeat the request."""
-    chain: list[BaseException] = [error]
-    while chain[-1].__cause__ is not None:
-        chain.append(chain[-1].__cause__)
-    cause, names = type(chain[-1]).__name__, [type(each).__name__ for each in chain]
+    last: BaseException = error
+    kinds = [*type(error).__mro__]
+    while last.__cause__ is not None:
+        last = last.__cause__
+        kinds += type(last).__mro__
+    cause, names = type(last).__name__, {each.__name__ for each in kinds}
     if "ClientHttpProxyError" in names:
         status = getattr(error, "status", None)
         return ModelUnavailable(
@@ -261,34 +272,19 @@ def failure(error: Exception, host: str) -> ModelUnavailable:
         )
     if "ClientProxyConnectionError" in names:
         return ModelUnavailable("network", f"no connection to {host}: the proxy cannot be reached ({cause})")
-    if any(
-        isinstance(each, ConnectionRefusedError | socket.gaierror) or type(each).__name__ in _UNSENT for each in chain
-    ):
+    if not names.isdisjoint(_UNSENT):
         return ModelUnavailable("network", f"no connection to {host}: {cause}")
-    if cause in _BROKEN or isinstance(error, OSError):
+    if not names.isdisjoint(_BROKEN):
         return ModelUnavailable("broken", f"the connection to {host} broke: {cause}")
     return ModelUnavailable("garbled", f"the reply of {host} is not readable HTTP: {cause}")
 
 
 _PROXY_KEY = 407
 _ENCODINGS = ("gzip", "deflate")
-_UNSENT = (
-    "ClientConnectorError",
-    "ClientConnectorDNSError",
-    "ClientConnectorSSLError",
-    "ClientConnectorCertificateError",
-    "ClientProxyConnectionError",
-    "ConnectError",
-)
-"""Errors of aiohttp and httpx2 that say that there was no connection."""
-_BROKEN = (
-    "ServerDisconnectedError",
-    "ClientConnectionResetError",
-    "ContentLengthError",
-    "ReadError",
-    "RemoteProtocolError",
-)
-"""Errors of aiohttp and httpx2 that say that a response did not arrive as a whole."""
+_UNSENT = ("ClientConnectorError", "ConnectError", "ConnectionRefusedError", "gaierror")
+"""Errors of aiohttp, httpx2 and sockets that say that there was no connection."""
+_BROKEN = ("ServerDisconnectedError", "ContentLengthError", "ReadError", "RemoteProtocolError", "OSError")
+"""Errors that say that a response did not arrive as a whole."""
 
 
 def headers_of(sdk: Any, key: str | None, base_url: str) -> dict[str, Any]:

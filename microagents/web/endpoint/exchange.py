@@ -17,7 +17,7 @@ from microagents.models.http.events import is_streamed, streamed_reply
 from microagents.models.http.media_parts import most_file_tokens
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.refusals import failure_kind, plain, retry_after_s, status_told, words_in
-from microagents.models.http.replies import REPLY_FIELDS, UNREADABLE, decode, name_in, object_in
+from microagents.models.http.replies import REPLY_FIELDS, UNREADABLE, decode, name_in, object_in, reply_in
 from microagents.models.http.sending import MAX_BODY_BYTES, OnLine, Response
 from microagents.models.model import Call, Model, Most
 from microagents.replies.chat import Sample, Usage
@@ -92,7 +92,7 @@ class Exchange(Struct, eq=False, dict=True):
             return ModelUnavailable("broken", f"the reply is longer than {MAX_BODY_BYTES} bytes")
         acts = ""
         try:
-            found, is_whole = _read(answer)
+            found, is_whole = _read(answer, self.asked.choices)
             if is_whole:
                 acts = vote_text(found, self.asked, self.policy)
         except UNREADABLE:
@@ -106,7 +106,7 @@ class Exchange(Struct, eq=False, dict=True):
             return ModelUnavailable(failure_kind(status), words, status, retry_after_s(answer.headers))
         if not is_whole:
             words = words_in(found.get("error"))[:MAX_WORDS]
-            return ModelUnavailable("broken", words or "the reply is no whole reply of its wire")
+            return ModelUnavailable("broken", words or "the reply is no whole reply in the form of its wire")
         if is_streamed(answer.content) != self.asked.streams:
             form = "whole" if self.asked.streams else "streamed"
             return ModelUnavailable("broken", f"the reply is {form}, which the client did not ask for and cannot read")
@@ -124,14 +124,18 @@ class Exchange(Struct, eq=False, dict=True):
         )
 
 
-def _read(answer: Response) -> tuple[dict[str, Any], bool]:
-    """Return the reply in an answer, whole or put together from its events, and whether it is one."""
-    if not is_streamed(answer.content):
-        found = object_in(decode(answer.content))
-        return found, any(isinstance(found.get(name), list) for name in REPLY_FIELDS)
-    reply = streamed_reply(answer.content, 1)
-    whole = object_in(reply.whole())
-    return whole, bool(reply.finished) or not (reply.is_cut or reply.failure)
+def _read(answer: Response, choices: int) -> tuple[dict[str, Any], bool]:
+    """Return the reply in an answer, and whether it is whole; of several choices, which are joined, each must have the wire's form."""
+    if is_streamed(answer.content):
+        stream = streamed_reply(answer.content, 1)
+        found = object_in(stream.whole())
+        is_whole, is_of_wire = bool(stream.finished) or not (stream.is_cut or stream.failure), not stream.is_wrapped
+    else:
+        given = decode(answer.content)
+        reply = reply_in(given)
+        found, is_of_wire = object_in(reply), reply is given
+        is_whole = any(isinstance(found.get(name), list) for name in REPLY_FIELDS)
+    return found, is_whole and (is_of_wire or choices == 1)
 
 
 class ForwardingModel(Model):

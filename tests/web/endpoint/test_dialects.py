@@ -16,7 +16,7 @@ from microagents.models.model import open_model
 from microagents.web.endpoint.asked import ForwardedRequest
 from microagents.web.endpoint.exchange import Exchange, ForwardedReply
 from microagents.web.endpoint.policy import Policy
-from microagents.web.endpoint.wires import RESPONSES, WIRES, Wire
+from microagents.web.endpoint.wires import CHAT, RESPONSES, WIRES, Wire
 from tests.doubles.dialects import EDITS, PLAIN, STREAMED, STREAMS, Call, Said, written
 
 ARGUMENTS = {"path": "a.txt", "lines": [1, 2], "text": '{"no": "object"}', "by": {"name": "Ann"}}
@@ -53,6 +53,34 @@ def test_a_dialect_casts_the_same_vote(wire: Wire, stream: str | None, provider:
     acts = [{"tool": call.name, "arguments": call.arguments} for call in SAID.calls]
     for edit in EDITS[wire.name]:
         assert acts_of(wire, edit, stream, provider) == acts, edit
+
+
+def taken_of(wire: Wire, asked: bytes, content: object, provider: HttpModel, status: int = 200) -> Any:
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    answer = Response(status_code=status, headers=MappingProxyType({}), content=body)
+    exchange = Exchange(ForwardedRequest.read(wire, asked, {}, ""), Policy(votes="text"), None)
+    return exchange.taken(answer, provider)
+
+
+def test_a_wrapped_reply_casts_its_vote_and_goes_on_as_it_came(provider: HttpModel) -> None:
+    chat = {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": 11, "completion_tokens": 7}}
+    native = {"message": {"content": "x"}, "done": True, "prompt_eval_count": 11, "eval_count": 7}
+    for body in ({"data": chat}, [chat], native):
+        taken = taken_of(CHAT, b"{}", body, provider)
+        assert (json.loads(taken.acts)["calls"][0]["arguments"], taken.usage.output_tokens) == ({"text": "x"}, 7)
+        assert json.loads(taken.body) == body
+        several = taken_of(CHAT, b'{"n": 2}', body, provider)
+        assert "in the form of its wire" in several.args[1]
+
+
+@pytest.mark.parametrize(("status", "told"), [(200, 429), (400, 400)])
+def test_a_wrapped_error_is_told_in_its_words(status: int, told: int, provider: HttpModel) -> None:
+    for body in (
+        [{"error": {"code": 429, "message": "slower"}}],
+        {"data": {"error": {"code": 429, "message": "slower"}}},
+    ):
+        failed = taken_of(CHAT, b"{}", body, provider, status)
+        assert (failed.args[1], failed.status) == ("slower", told)
 
 
 def test_a_stream_of_responses_that_breaks_off_within_an_item_casts_no_vote(provider: HttpModel) -> None:
