@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from difflib import get_close_matches
 from importlib.util import find_spec
 from inspect import iscoroutinefunction
 from itertools import accumulate
@@ -15,7 +14,7 @@ from typing import Any, Protocol, Self, get_type_hints
 from msgspec import MsgspecError, Struct, json, structs
 from pydantic import TypeAdapter, ValidationError
 
-from microagents.actors.registry import MODELS, OBJECT, can_be_found, reference_to
+from microagents.actors.registry import MODELS, OBJECT, can_be_found, reference_to, unknown
 from microagents.actors.role import Context
 from microagents.base.errors import InvalidUsage, ModelUnavailable, in_own_words
 from microagents.elections.election import SampleId
@@ -577,7 +576,8 @@ def _found(spec: ModelSpec, text: str, context: Context) -> Any:
         and spec.provider not in sys.modules
         and find_spec(spec.provider) is None
     ):
-        raise _unknown_provider(text, spec.provider)
+        said = unknown("provider of models called", spec.provider, list(MODELS.addresses))
+        raise InvalidUsage(f"{said}; or name your own as path/file.py:Class or package.module:Class, unlike {text!r}")
     return MODELS.find_or_function(name, Model)
 
 
@@ -585,12 +585,3 @@ def _of_function(given: Any, text: str) -> FunctionModel:
     """Make a model of a function, or of an object with ``complete``. Either may have ``priced``, ``takes_turns``, ``takes_files``."""
     stated = {name: getattr(given, name, False) is True for name in ("priced", "takes_turns", "takes_files")}
     return FunctionModel(getattr(given, "complete", given), text, **stated)
-
-
-def _unknown_provider(text: str, provider: str) -> InvalidUsage:
-    known = list(MODELS.addresses)
-    near = get_close_matches(provider, known, n=1)
-    return InvalidUsage(
-        f"{text!r} names no provider known here{f'; did you mean {near[0]}:' if near else ''}; providers are {', '.join(known)}; "
-        "or name your own as path/file.py:Class or package.module:Class"
-    )

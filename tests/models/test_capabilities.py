@@ -119,7 +119,7 @@ async def test_thinking_is_an_option_of_anthropic(given: str, sent: dict[str, An
             {"thinking": "much"},
             "thinking must be adaptive, disabled or a budget of at least 1024 tokens, not 'much'",
         ),
-        (OPENAI, "m", {"thinking": "adaptive"}, "openai has no option 'thinking'"),
+        (OPENAI, "m", {"thinking": "adaptive"}, "no option of openai called 'thinking'"),
         (OPENAI, "m", {"json_schema": "yes"}, "json_schema='yes' is neither true nor false"),
     ],
 )

@@ -514,7 +514,7 @@ def test_an_impossible_key_is_not_shown(provider: Provider, key: str, monkeypatc
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"timeout": "3"}, r"'timeout', did you mean 'timeout_s'.*base_url, api_key_env"),
+        ({"timeout": "3"}, r"'timeout'; did you mean 'timeout_s'.*base_url, api_key_env"),
         ({"price_in": "1"}, "price_out"),
     ],
 )

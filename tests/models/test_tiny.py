@@ -107,7 +107,7 @@ async def test_a_cut_reply_says_so() -> None:
     [
         ("tiny:hanoi", Hanoi(disks=11), "it has no token 11; it was trained on towers of 1 to 10 disks"),
         ("tiny:checkers", Checkers(numbered=True), 'it has no token "R1"'),
-        ("tiny:hanoy", TOWERS, "did you mean tiny:hanoi;"),
+        ("tiny:hanoy", TOWERS, "did you mean 'hanoi' or"),
         ("tiny:hanoi@temperature=hot", TOWERS, "one option, temperature, from 0 to 2, not temperature=hot"),
     ],
 )

@@ -7,9 +7,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
-from difflib import get_close_matches
 from urllib.parse import urlsplit
 
+from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.capabilities import Capabilities, has_ended, nearest_model
 from microagents.models.model import Call, ModelSpec
@@ -41,8 +41,7 @@ def check_names(spec: ModelSpec, more: Sequence[str]) -> None:
     known = (*OPTIONS, *more)
     for name in spec.options:
         if name not in known:
-            near = "".join(f", did you mean {match!r}" for match in get_close_matches(name, known, n=1))
-            raise InvalidUsage(f"{spec.provider} has no option {name!r}{near}; its options are {', '.join(known)}")
+            raise InvalidUsage(unknown(f"option of {spec.provider} called", name, known))
 
 
 def refuse_ended(spec: ModelSpec, capabilities: Capabilities) -> None:

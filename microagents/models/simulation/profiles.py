@@ -2,48 +2,52 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
+from typing import Annotated
 
-from msgspec import Struct, convert, structs
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from microagents.base.errors import InvalidUsage
+from microagents.actors.ranges import OneToMillion
+from microagents.actors.registry import unknown
+from microagents.base.errors import InvalidUsage, refusal
 from microagents.models.model import ModelSpec
 
-MAX_ALTERNATIVES = 1_000_000
-_MAX_VALUES = {"latency": 86_400, "sigma": 5, "tokens": 1_000_000, "price_in": 1_000_000, "price_out": 1_000_000}
+Share = Annotated[float, Field(ge=0, le=1)]
+UpToMillion = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
-class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Profile(BaseModel):
     """Error rates, latency and prices of a simulated model. Every field is an option: ``sim:gpt-4.1-mini@error=0.01,latency=0.8``."""
 
-    error: float
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    error: Share
     """Share of wrong replies among the unflagged ones, at the provider's default temperature."""
-    cool_error: float | None = None
+    cool_error: Share | None = None
     """The same share at temperatures up to 0.1, with a linear change from there up to 1; None: equal to ``error``."""
-    flag: float = 0.0
+    flag: Share = 0.0
     """Share of replies that get a red flag: half of them exceed the length limit, half break the format."""
-    alternatives: int = 3
+    alternatives: OneToMillion = 3
     """Number of different wrong replies to a question; 1 makes the two-way race of MAKER's scaling laws."""
-    hard: float = 0.0
+    hard: Share = 0.0
     """Share of hard questions, each with one wrong reply. Models of different names find different questions hard (LEAD, figure 5)."""
-    hard_error: float = 0.65
+    hard_error: Share = 0.65
     """Error rate at a hard question that is asked by itself, or as the first step of a rollout (LEAD, figure 3: above one half)."""
-    hard_ahead: float = 0.1
+    hard_ahead: Share = 0.1
     """Error rate at a hard step that a rollout reaches from two or more steps before (LEAD, table 2); from one step before, the mean of
     this and ``hard_error``."""
-    decay: float = 0.0
+    decay: Share = 0.0
     """Addition of each step of a rollout to the error rate at the ordinary steps after it (LEAD, figure 7a)."""
-    latency: float = 0.0
+    latency: Annotated[float, Field(ge=0, le=86_400)] = 0.0
     """Median time of a reply in seconds."""
-    sigma: float = 0.5
+    sigma: Annotated[float, Field(ge=0, le=5)] = 0.5
     """Spread of the latency: the standard deviation of its logarithm."""
-    hang: float = 0.0
+    hang: Share = 0.0
     """Share of calls that give no reply, and fail after two minutes."""
-    tokens: float = 400.0
+    tokens: UpToMillion = 400.0
     """Median length of a reply in output tokens."""
-    price_in: float = 0.0
+    price_in: UpToMillion = 0.0
     """US dollars per million input tokens."""
-    price_out: float = 0.0
+    price_out: UpToMillion = 0.0
     """US dollars per million output tokens."""
 
 
@@ -64,36 +68,15 @@ def profile_of(spec: ModelSpec) -> Profile:
     """
     base = PROFILES.get(spec.name)
     if base is None:
-        near = get_close_matches(spec.name, PROFILES, n=1)
-        hint = f"; did you mean sim:{near[0]}" if near else ""
-        raise InvalidUsage(
-            f"unknown simulated model {spec.name!r}{hint}; there are {', '.join(f'sim:{name}' for name in PROFILES)}"
-        )
-    known = {field.name: field.type for field in structs.fields(Profile)}
-    given: dict[str, object] = {}
-    for name, text in spec.options.items():
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}" if near else ""
-            raise InvalidUsage(f"a simulated model has no option {name!r}{hint}; options are {', '.join(known)}")
-        try:
-            given[name] = convert(f"0{text}" if text.startswith(".") else text, known[name], strict=False)
-        except ValueError:
-            raise InvalidUsage(f"{name} must be a {'whole ' * (known[name] is int)}number, not {text!r}") from None
+        raise InvalidUsage(unknown("simulated model called", spec.name, list(PROFILES)))
+    given: dict[str, object] = {**spec.options}
     if "error" in given:
         given.setdefault("cool_error", None)  # an explicit error rate holds at every temperature
-    profile = structs.replace(base, **given)
-    _check(profile)
-    return profile
-
-
-def _check(profile: Profile) -> None:
-    for name in ("error", "cool_error", "flag", "hard", "hard_error", "hard_ahead", "decay", "hang"):
-        share = getattr(profile, name)
-        if share is not None and not 0 <= share <= 1:
-            raise InvalidUsage(f"{name} must be a share from 0 to 1, not {share!r}")
-    for name, most in _MAX_VALUES.items():
-        if not 0 <= getattr(profile, name) <= most:
-            raise InvalidUsage(f"{name} must be a number from 0 to {most:,}, not {getattr(profile, name)!r}")
-    if not 1 <= profile.alternatives <= MAX_ALTERNATIVES:
-        raise InvalidUsage(f"alternatives must be from 1 to {MAX_ALTERNATIVES:,}, not {profile.alternatives!r}")
+    try:
+        return Profile.model_validate({**dict(base), **given})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0])
+    if first["type"] == "extra_forbidden":
+        raise InvalidUsage(unknown("option of a simulated model called", name, list(Profile.model_fields)))
+    raise InvalidUsage(refusal(name, first["msg"], first["input"]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from itertools import accumulate
@@ -22,6 +21,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from microagents.actors.registry import unknown
 from microagents.actors.role import Context
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage, read_failure
@@ -324,11 +324,7 @@ def weights_of(name: str) -> tuple[Card, Transformer]:
         InvalidUsage: there is none of this name, or its files are damaged.
     """
     if name not in VOCABULARIES:
-        near = get_close_matches(name, NAMES, n=1)
-        hint = f"; did you mean {PROVIDER}:{near[0]}" if near else ""
-        raise InvalidUsage(
-            f"unknown trained model {name!r}{hint}; there are {', '.join(f'{PROVIDER}:{each}' for each in NAMES)}"
-        )
+        raise InvalidUsage(unknown("trained model called", name, NAMES))
     from safetensors.numpy import load  # noqa: PLC0415 - so that naming the models needs no package
 
     try:
