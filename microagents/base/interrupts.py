@@ -1,4 +1,4 @@
-"""Ctrl-C during the first moments of the command, while its modules are imported: it ends the process without a traceback."""
+"""Signals that end a process: Ctrl-C while the modules of the command are imported, and those that a forked child gets."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 EXIT_CODE = 130
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def is_command() -> bool:
@@ -28,6 +30,22 @@ def raise_again() -> None:
     """Let Ctrl-C raise `KeyboardInterrupt`, as Python does by default."""
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def end_children_by_signals() -> None:
+    """Let SIGTERM and SIGHUP end a child that this process forks, from its first moment: a handler of the loop would tell its parent."""
+    os.register_at_fork(
+        before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, ENDINGS),
+        after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, ENDINGS),
+        after_in_child=_handle_by_default,
+    )
+
+
+def _handle_by_default() -> None:
+    for number in ENDINGS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
 
 
 def _leave(*_: object) -> None:

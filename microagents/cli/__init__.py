@@ -164,6 +164,7 @@ def main() -> None:
     """Run the `microagents` command."""
     try:
         keep_stdout()
+        interrupts.end_children_by_signals()
         interrupts.raise_again()
         app()
     except KeyboardInterrupt:  # Ctrl-C while no run handles it

@@ -16,6 +16,7 @@ import ray
 import structlog
 
 from microagents.actors.role import Role
+from microagents.base import interrupts
 from microagents.base.errors import MicroagentsError
 from microagents.base.messages import Message
 from microagents.base.user_code import extend_import_path, role_failed
@@ -57,6 +58,7 @@ class Host:
         """By name and incarnation of the process that sends."""
         self._group: RoleGroup
         _log_through(self._up.log, log_level, run_id, name)
+        interrupts.end_children_by_signals()
 
     def __repr__(self) -> str:
         """Ray's prefix of each line that this process prints, also of one that could not be made."""

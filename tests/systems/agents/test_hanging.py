@@ -102,6 +102,13 @@ async def leave_child():
     process.start()
     begin(process.pid)
 
+def end_children():
+    for _ in range(5):
+        process = get_context("fork").Process(target=time.sleep, args=(LONG_S,))
+        process.start()
+        process.terminate()
+        process.join()
+
 
 def begin(child=0):
     print("a tool", "prints")
@@ -219,3 +226,9 @@ def test_a_command_ends_though_work_that_a_tool_has_begun_does_not(how: str, chi
     assert (process.returncode, json.loads(out)["outcome"]) == (COMPLETED, "completed")
     left = f"process {children[0]}" if children else "thread uploads"
     assert f"the process ends though tools have begun work that has not ended: {left}" in Path("errors").read_text()
+
+
+def test_sigterm_ends_a_child_of_a_tool_and_not_its_run() -> None:
+    write("hanging.py", HANGING)
+    Path("hangs").touch()
+    assert started(*RUN, "-o", "how=end_children").code == COMPLETED
