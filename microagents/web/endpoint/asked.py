@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from microagents.base.errors import InvalidUsage
-from microagents.models.http.replies import object_in
+from microagents.models.http.replies import UNREADABLE, decode, object_in
 from microagents.models.model import TEMPLATE_TOKENS
 from microagents.web.endpoint.wires import CHAT, MESSAGES, RESPONSES, Wire
 
@@ -28,6 +28,18 @@ _CALLS = ("tools", "functions", "mcp_servers", "prompt")
 _FILE = re.compile(rb'"type"\s*:\s*"(?:(file|input_file|document)|image|image_url|input_image|computer_screenshot)"')
 """Type of a part with a file or a picture."""
 _STORED = ("previous_response_id", "conversation")
+_UNBOUNDED = (
+    *("web_search_options", "search_parameters", "plugins", "mcp_servers", "prompt", "compaction"),
+    *("models", "fallbacks", "service_tier", "speed", "inference_geo", "audio"),
+)
+"""Fields by which a provider adds tokens or fees that no body shows, or charges other prices."""
+_HARMLESS = (b"null", b"[]", *[b'"%s"' % each for each in (b"auto", b"default", b"standard", b"flex", b"global")])
+"""Values of these fields by which it does neither."""
+_OF_CLIENT = re.compile(
+    r"(?:function|custom|namespace|local_shell|apply_patch|(?:bash|text_editor|memory|computer|browser)[\w-]*) .*|"
+    r"shell local|tool_search client"
+)
+"""Types and places of tools that clients run."""
 _Tokens = Annotated[float, Meta(ge=0, le=1e9)] | None
 
 
@@ -223,18 +235,40 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         return [found[1] is None for found in _FILE.finditer(self.whole)]
 
     @cached_property
+    def tools(self) -> Sequence[dict[str, Any]]:
+        """Its tools; an empty object in their place if they cannot be read."""
+        try:
+            found = decode(bytes(self.fields.get("tools", EMPTY))) or ()
+        except UNREADABLE:
+            found = {}
+        return [object_in(each) for each in (found if isinstance(found, list | tuple) else (found,))]
+
+    @property
+    def unbounded(self) -> str | None:
+        """Name of a field or of the type of a tool by which its cost has no bound; None for none."""
+        names = [name for name in _UNBOUNDED if bytes(self.fields.get(name, NULL)) not in _HARMLESS]
+        if b"compact" in bytes(self.fields.get("context_management", NULL)):
+            names.append("context_management")
+        names += [str(each.get("type", "a tool without a type")) for each in self.tools if _is_hosted(each)]
+        return next(iter(names), None)
+
+    @cached_property
     def properties(self) -> Mapping[str, Mapping[str, Any]]:
         """Schemas of the parameters of its tools, by the names of both."""
         found: dict[str, Any] = {}
-        try:
-            tools = msgspec.json.decode(self.fields.get("tools", EMPTY), type=list[dict[str, Any]])
-        except (msgspec.MsgspecError, ValueError):
-            return found
-        for tool in tools:
+        for tool in self.tools:
             made = {**tool, **object_in(tool.get("function"))}
             schema = object_in(made.get("parameters") or made.get("input_schema"))
             found[str(made.get("name"))] = object_in(schema.get("properties"))
         return found
+
+
+def _is_hosted(tool: dict[str, Any]) -> bool:
+    """Whether a provider runs a tool itself, as far as is known."""
+    kind, place = tool.get("type"), tool.get("execution") or object_in(tool.get("environment")).get("type")
+    if kind is None:
+        return tool.keys().isdisjoint(("function", "input_schema"))
+    return _OF_CLIENT.fullmatch(f"{kind} {place}") is None
 
 
 COUNT_TOKENS = f"{MESSAGES.path}/count_tokens"

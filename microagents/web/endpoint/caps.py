@@ -97,6 +97,10 @@ class Caps:
         """Whether there is a limit."""
         return bool(self._caps)
 
+    def bound(self, caller: str) -> bool:
+        """Whether the cost of a caller has a limit."""
+        return caller in self._caps or EVERYONE in self._caps
+
     @asynccontextmanager
     async def reserved(self, caller: str, most_usd: float) -> AsyncIterator[Reserved]:
         """Hold the most that a sample can cost as long as the block, and note its cost if there is a cap.

@@ -18,7 +18,7 @@ from microagents.web.endpoint.server import Endpoint, serving
 from microagents.web.endpoint.wires import Withheld
 from tests.cli.commands import write
 from tests.doubles.acting import acting
-from tests.web.endpoint.test_forwarding import ASKED, READ, posted, saying, voted
+from tests.web.endpoint.test_forwarding import ASKED, READ, TOOLS, posted, saying, voted
 
 DEAR = ",price_in=1000,price_out=1000"
 """A tenth of a cent a token."""
@@ -227,3 +227,45 @@ async def test_a_sample_that_one_cap_has_no_room_for_costs_nothing_of_another() 
         await caps.reserved("ann", 0.9).__aenter__()
     async with caps.reserved("ann", 0.5) as reserved:
         assert reserved.spent == 500_000_000
+
+
+UNBOUNDED: list[tuple[str, str, dict[str, Any]]] = [
+    ("web_search_options", "chat/completions", {"web_search_options": {}}),
+    ("plugins", "chat/completions", {"plugins": [{"id": "web"}]}),
+    ("service_tier", "chat/completions", {"service_tier": "priority"}),
+    ("a tool without a type", "chat/completions", {"tools": [{"google_search": {}}]}),
+    ("prompt", "responses", {"prompt": {"id": "pmpt_1"}}),
+    ("web_search", "responses", {"tools": [{"type": "function", "name": "f"}, {"type": "web_search"}]}),
+    ("mcp", "responses", {"tools": [{"type": "mcp", "server_url": "https://models.example"}]}),
+    ("shell", "responses", {"tools": [{"type": "shell", "environment": {"type": "container_auto"}}]}),
+    ("context_management", "responses", {"context_management": [{"type": "compaction"}]}),
+    ("mcp_servers", "messages", {"mcp_servers": [{"type": "url"}]}),
+    ("web_search_20250305", "messages", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
+    ("speed", "messages", {"speed": "fast"}),
+]
+
+
+@pytest.mark.parametrize(("name", "path", "field"), UNBOUNDED)
+async def test_a_request_whose_cost_no_body_bounds_is_refused_under_a_cap_by_name(
+    name: str, path: str, field: dict[str, Any]
+) -> None:
+    body = {**SHORT, "input": "x", "max_output_tokens": 10, **field}
+    async with voted(saying("x"), option=DEAR, limit=CostLimit(5.0)) as (double, served):
+        status, reply, _ = await posted(served, path, body)
+        assert (status, double.requests) == (400, [])
+        assert f"{name} is not served under a cap" in reply["error"]["message"]
+        assert reply["error"]["type"] == "invalid_request_error"
+    async with voted(saying("x"), option=DEAR) as (double, served):
+        assert (await posted(served, path, body))[0] == 200
+
+
+async def test_tools_that_clients_run_are_served_under_a_cap() -> None:
+    local = [{"type": "shell", "environment": {"type": "local"}}, {"type": "namespace", "name": "n", "tools": []}]
+    fields: dict[str, dict[str, Any]] = {
+        "chat/completions": {"tools": TOOLS, "service_tier": "auto", "web_search_options": None},
+        "responses": {"tools": [{"type": "custom", "name": "c"}, *local], "input": "x", "max_output_tokens": 10},
+        "messages": {"tools": [{"name": "f", "input_schema": {}}, {"type": "bash_20250124", "name": "bash"}]},
+    }
+    async with voted(saying("x"), option=DEAR, limit=CostLimit(50.0)) as (_, served):
+        for path, more in fields.items():
+            assert (await posted(served, path, {**SHORT, **more}))[0] == 200
