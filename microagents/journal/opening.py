@@ -174,7 +174,7 @@ def _open(path: Path, opened: Path, options: str) -> sqlite3.Connection:
         refuse_special_files(path)
         if path.stat().st_size < HEADER_BYTES:
             raise unreadable(path, "it has no header")
-        uri = f"file:{quote(str(opened))}?{options}"
+        uri = f"file:{quote(bytes(opened))}?{options}"
         db = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise _unopened(path, error) from None

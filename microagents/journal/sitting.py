@@ -9,8 +9,10 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct, structs
 
+from microagents.base.errors import InvalidUsage
 from microagents.base.packages import installed_version
 from microagents.base.trust import JOURNALS
 from microagents.journal.books import AccountRecord, Totals
@@ -138,6 +140,7 @@ class Sitting:
             at, totals = now(), Totals()
             rows = Rows(db)
             run_id, version = self._experiment.run_id, installed_version()
+            _refuse_other_encodings(self._experiment)
             rows.set_part(RunRecord(id=run_id, version=version, created_at=at, experiment=self._experiment))
             self._insert_inputs(rows, totals)
             rows.set_part(LeaseRecord(epoch=0, holder=None, renewals=0))
@@ -167,3 +170,12 @@ class Sitting:
         rows.set_part(structs.replace(rows.only(RunRecord), experiment=self._experiment))
         self.put_on_list(rows)
         rows.drop_part(RunEnding)
+
+
+def _refuse_other_encodings(experiment: Experiment) -> None:
+    try:
+        msgspec.json.encode(experiment)
+    except UnicodeEncodeError as error:
+        raise InvalidUsage(
+            f"{error.object!r} is not in UTF-8, as a journal needs it; nothing was started; rename it"
+        ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from threading import Barrier, Thread
@@ -9,7 +10,7 @@ from threading import Barrier, Thread
 import pytest
 
 from microagents.journal.store import Store
-from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, microagents
+from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, microagents, write
 from tests.journal.walks import JOURNAL, RUNS, opened, walk
 
 
@@ -106,3 +107,12 @@ def test_eight_runs_that_begin_at_once_make_one_folder(tmp_path: Path) -> None:
 
         assert together(8, begin) == []
         assert {path.name for path in folder.iterdir()} == {".gitignore", *(f"{number}.sqlite" for number in range(8))}
+
+
+def test_names_that_are_not_in_utf8_hold_a_journal_and_stand_in_none() -> None:
+    other = os.fsdecode(b"caf\xe9")
+    assert microagents("run", "hanoi", "-o", "disks=2", "--runs-dir", other, "--run-id", "r").code == COMPLETED
+    write("towers.jsonl", '{"disks": 1}\n')
+    refused = microagents("run", "hanoi", "--inputs", "towers.jsonl", "-o", f"{other}.csv", "--run-id", "named")
+    assert (refused.code, "is not in UTF-8" in refused.err) == (WRONG_USAGE, True)
+    assert microagents("show", "named").code == WRONG_USAGE
