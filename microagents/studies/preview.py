@@ -90,13 +90,6 @@ class ShownStep(Struct, frozen=True, kw_only=True):
     cost_usd: float | None
 
 
-class Judged(Struct, frozen=True, kw_only=True):
-    """Words of the task and the strategy on the vote on a step."""
-
-    leader_correct: bool | None = None
-    climbs_to: str | None = None
-
-
 class Seen:
     """The question of a preview with its samples and its verdict, as its roles see them. They live in one process."""
 
@@ -105,6 +98,8 @@ class Seen:
         self.verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self.drawn: dict[SampleId, tuple[Draw, Sample]] = {}
         self.screened: dict[SampleId, Ballot | Flagged] = {}
+        self.leader_correct: bool | None = None
+        self.climbs_to: str | None = None
 
     def replies(self, election: ElectionId, task: Task, reading: Reading) -> Iterator[ShownReply]:
         """Yield the replies of an election, in launch order."""
@@ -181,8 +176,8 @@ class PreviewSolver(Solver):
 class StepConductor(ChainConductor[Strategy]):
     """Holds the election of one step. The oracle does the steps before it."""
 
-    async def conduct(self, work: Work[ChainTask[Any, Any], Strategy]) -> Judged:
-        """Hold the election of the step; returns the oracle's verdict on the vote."""
+    async def conduct(self, work: Work[ChainTask[Any, Any], Strategy]) -> None:
+        """Hold the election of the step, and note the oracle's verdict on the vote."""
         kind, task, wanted = work.strategy.conductor, work.task, self.context.settings["step"]
         chain = (kind(self.context, self._messenger) if issubclass(kind, ChainConductor) else self).chain(work)
         state = chain.start()
@@ -196,11 +191,12 @@ class StepConductor(ChainConductor[Strategy]):
             raise InvalidUsage(f"{said} is over before it; try --step {max(0, step - 1)}")
         shown = chain.step(wanted, state)
         verdict = await work.hold(shown.election, shown.question)
-        is_right = None
+        seen: Seen = self.context.options["seen"]
         if verdict.winner is not None:
-            is_right = chain.correct(state, decoder_of(chain.reply_type).decode(verdict.winner), wanted)
-        rungs = () if verdict.outcome == "decided" else work.strategy.rungs
-        return Judged(leader_correct=is_right, climbs_to=rungs[0].name if rungs else None)
+            leader = decoder_of(chain.reply_type).decode(verdict.winner)
+            seen.leader_correct = chain.correct(state, leader, wanted)
+        if verdict.outcome != "decided" and work.strategy.rungs:
+            seen.climbs_to = work.strategy.rungs[0].name
 
 
 async def show_step(plan: RunPlan, step: int) -> ShownStep:
@@ -214,7 +210,7 @@ async def show_step(plan: RunPlan, step: int) -> ShownStep:
         InvalidUsage: the step does not exist, the steps before it have no oracle, or no model is asked.
     """
     seen = Seen()
-    (place, question), judged, reason, account = await _preview(plan, step, seen)
+    (place, question), reason, account = await _preview(plan, step, seen)
     verdict = seen.verdict.result() if seen.verdict.done() else None
     is_decided = verdict is not None and verdict.outcome == "decided"
     return ShownStep(
@@ -226,16 +222,15 @@ async def show_step(plan: RunPlan, step: int) -> ShownStep:
         outcome="stopped" if verdict is None else verdict.outcome,
         reason=reason,
         tally=[] if verdict is None else [(msgspec.json.decode(value), votes) for value, votes in verdict.tally],
-        correct=judged.leader_correct if is_decided else None,
-        **structs.asdict(judged),
+        correct=seen.leader_correct if is_decided else None,
+        leader_correct=seen.leader_correct,
+        climbs_to=seen.climbs_to,
         calls=account.calls,
         cost_usd=account.cost_usd,
     )
 
 
-async def _preview(
-    plan: RunPlan, step: int, seen: Seen
-) -> tuple[tuple[ElectionId, Question], Judged, str | None, Account]:
+async def _preview(plan: RunPlan, step: int, seen: Seen) -> tuple[tuple[ElectionId, Question], str | None, Account]:
     plan = await with_tools_of_servers(plan)
     task, strategy = plan.tasks[0], plan.strategy
     is_chain = isinstance(task, ChainTask) and issubclass(strategy.conductor, ChainConductor)
@@ -248,22 +243,22 @@ async def _preview(
     watching: dict[type, type] = {Voter: PreviewVoter, Solver: PreviewSolver}
     roles = [
         Deployment(role=Keeper),
-        Deployment(role=StepConductor if is_chain else strategy.conductor),
+        Deployment(role=StepConductor if is_chain else strategy.conductor, options={"seen": seen}),
         *(
             Deployment(role=watching.get(each.role, each.role), options={**each.options, "seen": seen})
             for each in strategy.deployments()
         ),
     ]
     async with LocalRuntime(context, roles) as runtime:
-        judged, reason = await _until_verdict(runtime.messenger, seen, is_chain=is_chain)
+        reason = await _until_verdict(runtime.messenger, seen, is_chain=is_chain)
         account = await runtime.messenger.ask(Report(when="written"))
     if seen.asked is None:
         raise InvalidUsage(reason or f"{type(strategy).__name__} asked no model, so it has no question to show")
-    return seen.asked, judged, reason, account
+    return seen.asked, reason, account
 
 
-async def _until_verdict(messenger: RoleMessenger, seen: Seen, *, is_chain: bool) -> tuple[Judged, str | None]:
-    """Work until the first election has its verdict; returns its judgement, and the reason if the run stopped before."""
+async def _until_verdict(messenger: RoleMessenger, seen: Seen, *, is_chain: bool) -> str | None:
+    """Work until the first election has its verdict; returns the reason if the run stopped before."""
     scope = TaskScope()
     try:
         conducting = scope.start(messenger.ask(Conduct(input=0)))
@@ -273,14 +268,13 @@ async def _until_verdict(messenger: RoleMessenger, seen: Seen, *, is_chain: bool
             ends.append(seen.verdict)
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if seen.verdict.done() and not is_chain:  # a strategy may give up in the same moment, for want of a decision
-            return Judged(), None
+            return None
         if conducting.done():
-            value = (await conducting).value
-            return (msgspec.json.decode(value, type=Judged) if is_chain else Judged()), None
-        if failure.done():
+            await conducting
+        elif failure.done():
             await failure
     except Stopped as error:
-        return Judged(), str(error)
+        return str(error)
     finally:
         await scope.close()
-    return Judged(), None
+    return None
