@@ -24,7 +24,6 @@ from microagents.runs.inspection.rebuilding import wrong_steps
 from microagents.runs.inspection.row_table import is_table, wrong_rows
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.plan import plan_of
-from microagents.runs.result import Result
 from microagents.runs.words.batches import batch_lines
 from microagents.systems.questions.tree import ProblemNode, fold
 
@@ -62,7 +61,7 @@ def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
         "max_cost_usd": bounds["max_cost_usd"],
         "max_calls": bounds["max_calls"],
         "paused": result.account.paused,
-        "may_resume": _may_resume(reader, result),
+        "may_resume": reader.is_known and result.resumes,
         "batch_lines": batch_lines(reader, result.price),
         "undecided_at": found["undecided_at"][:MAX_LISTED],
         "contested_at": dict(islice(found["contested_at"].items(), MAX_LISTED)),
@@ -72,11 +71,7 @@ def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
 
 def may_resume(reader: Reader) -> bool:
     """Whether a page may continue a run: `resume` alone does, and this user has begun or continued the run here."""
-    return _may_resume(reader, recorded_result(reader, whole=False))
-
-
-def _may_resume(reader: Reader, result: Result) -> bool:
-    return reader.is_known and result.resumes
+    return reader.is_known and recorded_result(reader, whole=False).resumes
 
 
 def decisions_at(reader: Reader, paths: Sequence[str], most: int) -> list[dict[str, Any]]:

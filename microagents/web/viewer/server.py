@@ -142,6 +142,9 @@ class _Site:
         if not is_loopback(host_of(request)) or is_foreign:
             return _error(403, "only pages of this machine are served, under its own name")
         admit(request)
+        refusal = self._refusal_to_write(request) if request.method == "POST" else None
+        if refusal is not None:
+            return refusal
         try:
             return await handler(request)
         except web.HTTPException as error:
@@ -227,12 +230,7 @@ class _Site:
 
     async def decide(self, request: web.Request) -> web.Response:
         """Decide an item that waits for a person."""
-        if (refusal := self._refusal_to_write(request)) is not None:
-            return refusal
-        try:
-            given = msgspec.json.decode(await request.read(), type=_Decision)
-        except msgspec.MsgspecError as error:
-            return _error(400, f"this is not a decision: {error}")
+        given = await _sent(request, _Decision)
         run = request.match_info["run"]
         decided = await asyncio.to_thread(decide, self._runs_dir, run, given.path, given.value, again=given.again)
         may_resume = await self._read(request, pages.may_resume)
@@ -240,8 +238,6 @@ class _Site:
 
     async def resume(self, request: web.Request) -> web.Response:
         """Continue a run in a process of its own, if this user has begun or continued it here: its task's code runs."""
-        if (refusal := self._refusal_to_write(request)) is not None:
-            return refusal
         run = request.match_info["run"]
         if not await self._read(request, pages.may_resume):
             return _error(
@@ -259,12 +255,7 @@ class _Site:
 
     async def judge(self, judged: JudgedQueue, request: web.Request) -> web.Response:
         """Keep a person's answers on a row, and answer with the next one and the samples of this one; or end the pages."""
-        if (refusal := self._refusal_to_write(request)) is not None:
-            return refusal
-        try:
-            given = msgspec.json.decode(await request.read(), type=_Judgment)
-        except msgspec.MsgspecError as error:
-            return _error(400, f"this is no judgment: {error}")
+        given = await _sent(request, _Judgment)
         if given.number is None:
             judged.ended.set()
             return _json({"said": judged.queue.said()})
@@ -365,6 +356,14 @@ class _Decision(msgspec.Struct):
     value: str | dict[str, str]
     """Words or JSON, or the texts of the fields of a reply."""
     again: bool = False
+
+
+async def _sent(request: web.Request, kind: type[T]) -> T:
+    """Read what a page sent."""
+    try:
+        return msgspec.json.decode(await request.read(), type=kind)
+    except msgspec.MsgspecError as error:
+        raise web.HTTPBadRequest(reason=f"this cannot be read: {error}") from None
 
 
 def _listed(run: str, row: Result | InvalidUsage) -> dict[str, Any]:
