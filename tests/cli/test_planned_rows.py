@@ -39,4 +39,9 @@ def test_a_plan_of_a_file_takes_no_options_of_steps() -> None:
     write("in.csv", "place\nRome\n")
     refused = microagents("plan", "rows", "--inputs", "in.csv", "--from", "m", "--steps", "4")
     assert refused.code == WRONG_USAGE
-    assert "--inputs goes with a task, one --from, -o, -k, --target and --max-cost; leave out the others" in refused.err
+    assert "--steps goes without --inputs only; leave it out" in refused.err
+
+
+def test_a_plan_by_rates_passes_over_the_model_of_the_environment() -> None:
+    planned = microagents("plan", "--p", "0.9", "--steps", "10", env={"MICROAGENTS_MODEL": "judged.py:Errs"})
+    assert planned.code == COMPLETED, planned.err

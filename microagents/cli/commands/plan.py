@@ -22,6 +22,7 @@ from microagents.cli.options import (
     Set,
     StrategyOptions,
     WrongAtMost,
+    check_typed,
     models_of,
     pairs,
     task_of,
@@ -32,6 +33,8 @@ from microagents.elections.promises import CONFIDENCE
 if TYPE_CHECKING:
     from microagents.cli.promising import Promising
 
+OF_STEPS = ("p", "steps", "strategy", "repeat", "max_time", "concurrency")
+"""Parameters of a plan of steps alone."""
 NO_RUN = 1
 """Exit code if no run reaches the target."""
 MAX_DIGITS = 31
@@ -113,6 +116,7 @@ def command(
     concurrency: Concurrency = None,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
+    context: typer.Context,
 ) -> None:
     """Plan a run from measurements or from given rates: the chance, the calls, the cost and the duration of each k and strategy.
 
@@ -134,11 +138,9 @@ def command(
     Exit codes: 0 a run reaches the target, 1 none does, 2 wrong usage.
     """
     if wrong_at_most is not None:
-        unfit = (p, steps, strategy, max_cost, max_time, concurrency, repeat or None)
-        if task is None or inputs is None or any(each is not None for each in unfit) or len(from_) > 1:
-            raise InvalidUsage(
-                "--wrong-at-most goes with a task, --inputs, --gold, --output, --model, -o, -s, -k and one --from; leave out the others"
-            )
+        check_typed(context, "without --wrong-at-most", "max_cost", *OF_STEPS)
+        if task is None or inputs is None or len(from_) > 1:
+            raise InvalidUsage("--wrong-at-most needs a task and --inputs FILE, and takes one --from at most")
         from microagents.cli.inputs import given_by
         from microagents.cli.promising import Promising
         from microagents.studies.promised import WantedPromise
@@ -156,20 +158,16 @@ def command(
         )
         _plan_promise(asked, from_, as_json=as_json)
         return
-    if gold or model or gold_file is not None or output is not None:
-        raise InvalidUsage(
-            "--gold, --gold-file, --model and --output go with --wrong-at-most; leave them out: a plan goes by those of its measurement"
-        )
+    promised = "with --wrong-at-most (a plan goes by those of its measurement)"
+    check_typed(context, promised, "gold", "gold_file", "model", "output")
     if (p is None) == (not from_):
         raise InvalidUsage(
             "give either a measurement, --from RUN (microagents measure TASK makes one), or rates: --p P"
         )
     if inputs is not None:
-        others = (steps, strategy, repeat, max_time, concurrency, set_)
-        if task is None or p is not None or others != (None, None, 0, None, None, []) or len(from_) > 1:
-            raise InvalidUsage(
-                "--inputs goes with a task, one --from, -o, -k, --target and --max-cost; leave out the others"
-            )
+        check_typed(context, "without --inputs", "set_", *OF_STEPS)
+        if task is None or len(from_) > 1:
+            raise InvalidUsage("--inputs needs a task and one --from")
         wanted = {"target": target, "k": k, "max_cost_usd": max_cost}
         _plan_table(task, option, inputs, from_[0], runs_dir, as_json=as_json, **wanted)
         return
