@@ -549,6 +549,15 @@ class Account(CallSums, kw_only=True):
         return self.input_tokens + self.output_tokens + self.unsettled_tokens
 
     @property
+    def used_at_most(self) -> dict[str, float]:
+        """Most that all calls can have used up of each limit, by its setting. An unknown cost counts as none."""
+        return {
+            "max_calls": self.calls_at_most,
+            "max_tokens": self.tokens_at_most,
+            "max_cost_usd": self.bound_usd or 0.0,
+        }
+
+    @property
     def in_flight(self) -> int:
         """Calls that are sent and have not ended yet."""
         calls = [sum(by_spec.values()) for by_spec in self.in_flight_by.values()]

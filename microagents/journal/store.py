@@ -28,7 +28,6 @@ from microagents.journal.messages import (
     Recollection,
     RecordDecision,
     RecordFile,
-    RunOutcome,
     Written,
 )
 from microagents.journal.opening import connect, holds_nothing
@@ -137,12 +136,10 @@ class Store:
             return False
         return record.verdict.outcome == "once" and record.id.path in self._persons
 
-    def end(self, outcome: RunOutcome, reason: str | None, traceback: str, result: bytes | None) -> None:
-        """Record the ending of this sitting of the run: the reason in one sentence, the traceback of a user's code, the result as JSON."""
-        text = None if result is None else result.decode()
+    def end(self, ending: RunEnding) -> None:
+        """Record the ending of this sitting of the run."""
         with self._recording():
-            ending = RunEnding(outcome=outcome, reason=reason, traceback=traceback, result=text, ended_at=now())
-            self._rows.set_part(ending)
+            self._rows.set_part(msgspec.structs.replace(ending, ended_at=now()))
             self.records.write_books()
 
     def renew(self) -> None:

@@ -14,6 +14,7 @@ from microagents.base.errors import Aborted, JournalGone, MicroagentsError, Stop
 from microagents.base.messages import Request
 from microagents.elections.admission import PAUSES
 from microagents.journal.commits import Commits
+from microagents.journal.ending import ReachedLimit, RunEnding
 from microagents.journal.messages import (
     CANCEL_BATCHES,
     Account,
@@ -31,7 +32,6 @@ from microagents.journal.messages import (
     RecordReply,
     RecordSample,
     Report,
-    RunOutcome,
     Subscribe,
     TracedElection,
 )
@@ -51,15 +51,10 @@ if TYPE_CHECKING:
     from microagents.telemetry.exporting import Telemetry
 
 
-class End(Request[None], frozen=True, kw_only=True):
-    """End this sitting of the run, and record how. The reply comes once that is durable."""
+class End(Request[RunEnding], frozen=True, kw_only=True):
+    """End this sitting of the run, and record how. The reply is the ending as it is recorded, with the limit that was reached."""
 
-    outcome: RunOutcome
-    reason: str | None
-    result: bytes | None
-    """The result, as JSON."""
-    traceback: str = ""
-    """Traceback of a user's code; empty if it did not raise."""
+    ending: RunEnding
 
 
 CUTS = "cuts"
@@ -119,6 +114,8 @@ class Keeper(Role):
         """The flags of the first replies; None once enough of them were valid."""
         self._keeps_texts = context.settings.get("keep_texts") != "none"
         self._must_stop = Notifier()
+        self._limit: ReachedLimit | None = None
+        """The limit that has stopped the run."""
         self._reason: MicroagentsError | None = None
         """Why the run must stop although the journal can be written: a limit, once the calls in flight have ended, or a failed callback."""
         self._silence = Silence()
@@ -275,30 +272,30 @@ class Keeper(Role):
         await self._commits.settle()
         return batch.number
 
-    async def end(self, request: End) -> None:
+    async def end(self, request: End) -> RunEnding:
         """Record the ending of the run.
 
         Raises:
             Stopped: the journal cannot be written. If it was taken away, the error names its copy.
         """
         try:
-            await self._end(request)
+            return await self._end(request.ending)
         except JournalGone:
             raise await self._writer.do(_saved) from None
 
-    async def _end(self, request: End) -> None:
+    async def _end(self, ending: RunEnding) -> RunEnding:
         await self._commits.flush()
         if self._callback is not None:
             await self._callback.wait(MAX_DRAIN_S)
         if self._commits.failure is not None:
             raise self._commits.failure
-        if isinstance(self._reason, TaskFailed | Aborted) and request.outcome != "failed":  # by the last decisions
+        if isinstance(self._reason, TaskFailed | Aborted) and ending.outcome != "failed":  # by the last decisions
             raise self._reason
         if self._telemetry is not None:
-            self._telemetry.end(request.outcome, self._account())
-        await self._writer.do(
-            lambda store: store.end(request.outcome, request.reason, request.traceback, request.result)
-        )
+            self._telemetry.end(ending.outcome, self._account())
+        recorded = structs.replace(ending, limit=self._limit if ending.outcome == "stopped" else None)
+        await self._writer.do(lambda store: store.end(recorded))
+        return recorded
 
     # -- reasons to stop ------------------------------------------------------------------------------------------------------------
 
@@ -312,8 +309,9 @@ class Keeper(Role):
         elif first.is_over:
             self._first_replies = None
 
-    def _stop(self, reason: str, remedy: str) -> None:
+    def _stop(self, reason: str, remedy: str, limit: ReachedLimit | None = None) -> None:
         if not self._admission.is_ending:
+            self._limit = limit
             self._admission.end()
             self._scope.start(self._stop_after_calls(f"{reason}; all decisions so far are kept; {remedy}"))
 
@@ -326,12 +324,13 @@ class Keeper(Role):
     async def _end_in_time(self, began_s: float) -> None:
         """Stop the run after its time, which may change meanwhile."""
         while True:
-            most_s: float | None = {**self.context.settings, **self._changed}.get("max_time_s")
+            most_s: Any = {**self.context.settings, **self._changed}.get("max_time_s")
             try:
                 async with asyncio.timeout_at(None if most_s is None else began_s + most_s):
                     await self._has_changed.wait()
             except TimeoutError:
-                self._stop(f"--max-time {most_s:g} is reached", "resume it for as long again")
+                limit = ReachedLimit(setting="max_time_s", value=most_s, enough=most_s)
+                self._stop(f"--max-time {most_s:g} is reached", "resume it for as long again", limit)
                 return
 
     def _take_control(self, request: LiveRequest) -> None:

@@ -226,10 +226,13 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
         }
 
 
-def facts_in(experiment: Experiment) -> dict[str, Any]:
-    """Return the facts of a result that the experiment of its run states."""
+def facts_in(experiment: Experiment, ending: RunEnding) -> dict[str, Any]:
+    """Return the facts of a result that the experiment of its run and its ending state."""
     recipe, identity = experiment.recipe, experiment.identity
     return {
+        "outcome": ending.outcome,
+        "reason": ending.reason,
+        "limit": ending.limit,
         "run_id": experiment.run_id,
         "task": TASKS.name_of(identity.get("task", "")),
         "strategy": STRATEGIES.name_of(identity.get("strategy", "")),

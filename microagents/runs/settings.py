@@ -31,6 +31,7 @@ from microagents.base.errors import InvalidUsage, in_own_words, refusal, refusin
 from microagents.base.files import read_text
 from microagents.base.largest import MAX_COUNT, MAX_S, MAX_USD
 from microagents.base.plain_values import adapter_of, number_in
+from microagents.journal.ending import LimitName
 from microagents.journal.requests import SetRun
 from microagents.models.prices import OwnPrice, read_prices
 from microagents.replies.reply_forms import Format, Reading
@@ -52,8 +53,7 @@ def plain_type(annotation: Any) -> Any:
 
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 """The form of the name of a run, which is also the name of a file."""
-Limit = Literal["max_calls", "max_tokens", "max_cost_usd", "max_time_s"]
-LIMITS: tuple[Limit, ...] = get_args(Limit)
+LIMITS: tuple[LimitName, ...] = get_args(LimitName)
 """The settings that end a run. Its journal keeps them for the next sitting."""
 NO_LIMIT = "inf"
 """The value that lifts a limit."""
@@ -342,6 +342,11 @@ def option_of(name: str) -> str:
     if flag is None or flag.name is None:
         return f"--{name.replace('_', '-')}"
     return flag.name
+
+
+def limit_text(name: str, value: float) -> str:
+    """Write a limit as its option with the value."""
+    return f"{option_of(name)} {value:.15g}"
 
 
 def word_of(name: str) -> str:

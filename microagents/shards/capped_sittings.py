@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from microagents.base.errors import MicroagentsError
+from microagents.journal.ending import RunEnding
 from microagents.journal.messages import Account
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
@@ -21,10 +22,8 @@ NO_LIMITS = {"max_calls": None, "max_cost_usd": None}
 """Keywords of the limits that runs share."""
 WAIT_S = 0.2
 """Interval between checks whether other runs have given back a part of the cap."""
-OF_A_LIMIT = "--max-"
-"""Beginning of the reason of a run that its limit has stopped."""
-Sit = Callable[[dict[str, Any]], str | None]
-"""Holds a sitting of a run under its limits; returns the reason if it did not complete."""
+Sit = Callable[[dict[str, Any]], RunEnding]
+"""Holds a sitting of a run under its limits; returns how it ended."""
 
 
 class CappedSittings:
@@ -42,7 +41,7 @@ class CappedSittings:
         if max_calls is not None or max_cost_usd is not None:
             self._cap = SharedCap(folder / CAP, max_calls=max_calls, max_cost_usd=max_cost_usd)
 
-    def hold(self, place: str, sit: Sit, is_ended: Callable[[], bool] = lambda: False) -> str | None:
+    def hold(self, place: str, sit: Sit, is_ended: Callable[[], bool] = lambda: False) -> RunEnding:
         """Hold sittings until one ends by itself, or the cap is reached.
 
         Between two of them a run holds no part, so none waits for it.
@@ -53,24 +52,23 @@ class CappedSittings:
             is_ended: whether the caller ends the run, while no part is free.
 
         Returns:
-            The reason of the last sitting; one of the cap if that is reached.
+            The ending of the last sitting; one by the cap if that is reached.
         """
         cap = self._cap
         if cap is None:
             return sit({})
         while True:
-            before, reason = self._account(place), OF_A_LIMIT
+            before = self._account(place)
             part = cap.take(place, before)
-            if part.limits:
-                reason = sit(part.limits) or ""
+            ending = sit(part.limits) if part.limits else cap.reached(part.spent)
             after = self._account(place)
             cap.settle(place, after)
-            if not reason.startswith(OF_A_LIMIT) or is_ended():
-                return reason
+            if ending.limit is None or is_ended():
+                return ending
             if after.calls > before.calls:
                 continue
             if part.is_last:
-                return f"{cap.text} is reached over all runs that share it"
+                return cap.reached(ending.limit.setting)
             self._settle_dead(cap)
             time.sleep(WAIT_S)
 

@@ -19,6 +19,7 @@ from microagents.base.errors import MicroagentsError
 from microagents.base.printing import results, users_print_to_stderr
 from microagents.base.user_code import extend_import_path
 from microagents.journal.creating import make_folder
+from microagents.journal.ending import ReachedLimit, RunEnding
 from microagents.journal.messages import RunOutcome
 from microagents.journal.reading import Reader
 from microagents.journal.seals import is_sealed, seal
@@ -40,6 +41,7 @@ class ShardEnding(Struct, frozen=True, kw_only=True):
 
     outcome: RunOutcome
     reason: str | None = None
+    limit: ReachedLimit | None = None
     is_error: bool = False
     """Whether its process failed, and not its inputs."""
 
@@ -52,28 +54,25 @@ def do_shard(whole: Path, shard: int, ended: threading.Event) -> ShardEnding:
     journal = shard_journal(whole, shard)
     if is_sealed(journal):
         return ShardEnding(outcome="completed")
-    found = list[Result]()
     try:
         plan = shard_plan(whole, shard)
         settings: dict[str, Any] = dict(plan.settings)
         caps = {name: settings[name] for name in NO_LIMITS}
 
-        def sit(limits: dict[str, Any]) -> str | None:
+        def sit(limits: dict[str, Any]) -> RunEnding:
             limited: Any = {**settings, **NO_LIMITS, **limits}
-            found.append(asyncio.run(_sit(structs.replace(plan, settings=limited), journal, ended)))
-            return found[-1].reason
+            found = asyncio.run(_sit(structs.replace(plan, settings=limited), journal, ended))
+            return RunEnding(outcome=found.outcome, reason=found.reason, limit=found.limit)
 
         with locked(journal.with_suffix(LOCK)):
-            reason = CappedSittings(journal.parent, **caps).hold(journal.stem, sit, ended.is_set)
-            if found and found[-1].outcome == "completed":
+            ending = CappedSittings(journal.parent, **caps).hold(journal.stem, sit, ended.is_set)
+            if ending.outcome == "completed":
                 seal(journal)
     except MicroagentsError as error:
         return ShardEnding(outcome="failed", reason=str(error), is_error=True)
     except (OSError, sqlite3.Error) as error:
         return ShardEnding(outcome="stopped", reason=f"{error}; all decisions so far are kept")
-    if not found or found[-1].reason != reason:  # the cap is reached
-        return ShardEnding(outcome="stopped", reason=reason)
-    return ShardEnding(outcome=found[-1].outcome, reason=reason)
+    return ShardEnding(outcome=ending.outcome, reason=ending.reason, limit=ending.limit)
 
 
 def shard_plan(whole: Path, shard: int) -> RunPlan:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from microagents.base.errors import MicroagentsError
+from microagents.journal.ending import RunEnding
 from microagents.journal.experiment import FIRST_PROMPT, INPUTS
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
@@ -106,7 +107,7 @@ class RowElections:
 
     def _run(self, run: str, tasks: Sequence[RowTask[Any]], numbers: Sequence[int]) -> dict[int, RowEnding]:
         """Conduct some rows of a batch to their end; returns it by their number."""
-        reason = self._sittings.hold(f"{self._folder.name}/{run}", partial(self._sit, run, tasks, numbers))
+        sitting = self._sittings.hold(f"{self._folder.name}/{run}", partial(self._sit, run, tasks, numbers))
         endings, flagged = {}, set[int]()
         journal = journal_of(self._folder, run)
         if not holds_nothing(journal):
@@ -118,7 +119,7 @@ class RowElections:
             ending = endings.get(number)
             state = state_of(ending, is_flagged=number in flagged)
             if ending is None:
-                found[number] = RowEnding(state, reason)
+                found[number] = RowEnding(state, sitting.reason)
             elif ending.result is None:
                 found[number] = RowEnding(state, ending.reason)
             else:
@@ -127,12 +128,13 @@ class RowElections:
 
     def _sit(
         self, run: str, tasks: Sequence[RowTask[Any]], numbers: Sequence[int], limits: dict[str, Any]
-    ) -> str | None:
-        """Hold one sitting of a run; returns the reason if it did not complete."""
+    ) -> RunEnding:
+        """Hold one sitting of a run; returns how it ended."""
         only = numbers if len(numbers) < len(tasks) else None
         named: dict[str, Any] = {**self._given, **NO_LIMITS, **limits}
         named |= {"run_id": run, "runs_dir": self._folder, "inputs": only}
         try:
-            return run_sync(tasks, models=self._models, share="off", **named).reason
+            found = run_sync(tasks, models=self._models, share="off", **named)
         except MicroagentsError as error:
-            return str(error)
+            return RunEnding(outcome="failed", reason=str(error))
+        return RunEnding(outcome=found.outcome, reason=found.reason, limit=found.limit)

@@ -15,9 +15,10 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage, PeerLost, Stopped
 from microagents.base.logs import log
 from microagents.journal.creating import make_folder
+from microagents.journal.ending import ReachedLimit, RunEnding
 from microagents.journal.experiment import Experiment
 from microagents.journal.inbox import leave_request
-from microagents.journal.messages import Account, RunOutcome
+from microagents.journal.messages import Account
 from microagents.journal.opening import holds_nothing
 from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, request_of, said_by
 from microagents.journal.seals import is_sealed
@@ -26,7 +27,7 @@ from microagents.journal.sitting import JournalConfig
 from microagents.journal.writer import Writer
 from microagents.roles.live_requests import LiveRequests
 from microagents.roles.solver.backends import Backends
-from microagents.runs.driver.batch import UNSOLVED, outcome_of
+from microagents.runs.driver.batch import UNSOLVED, ending_of
 from microagents.runs.driver.conducting import INTERRUPTED
 from microagents.runs.driver.execute import told_forecast
 from microagents.runs.driver.keywords import RunControl
@@ -42,7 +43,6 @@ PROGRESS_EVERY_S = 1.0
 """Interval between sums of the accounts of all shards."""
 MOST_DEATHS = 3
 """Deaths of a shard's process in a row, without a call between them, after which the run fails."""
-Ending = tuple[RunOutcome, str | None]
 
 
 async def execute_in_shards(
@@ -89,8 +89,8 @@ async def execute_in_shards(
         try:
             await writer.do(lambda store: store.records.begin_work())
             await writer.do(lambda store: store.commit([]))
-            outcome, reason = await _Shards(plan, journal, writer, pool, control).conduct()
-            await writer.do(lambda store: store.end(outcome, reason, "", None))
+            ending = await _Shards(plan, journal, writer, pool, control).conduct()
+            await writer.do(lambda store: store.end(ending))
         finally:
             await writer.close()
     with open_run(journal) as reader:
@@ -177,7 +177,7 @@ class _Shards:
     def __init__(self, plan: RunPlan, journal: Path, writer: Writer, pool: ShardPool, control: RunControl) -> None:
         self._plan, self._journal, self._control = plan, journal.absolute(), control
         self._pool = pool
-        self._ending: Ending | None = None
+        self._ending: RunEnding | None = None
         """Why the sitting is ended early; None while it is not."""
         self._pause: LiveRequest | None = None
         self._open: set[int] = set()
@@ -185,8 +185,8 @@ class _Shards:
         self._writer = writer
         self._requests = LiveRequests(writer, self._take, lambda: None, lambda _: None)
 
-    async def conduct(self) -> Ending:
-        """Do all shards; returns the outcome of the whole, and its reason."""
+    async def conduct(self) -> RunEnding:
+        """Do all shards; returns the ending of the whole."""
         shards = sorted({*read_dealt(self._journal, len(self._plan.tasks))})
         shards = [each for each in shards if not is_sealed(shard_journal(self._journal, each))]
         if await self._writer.do(lambda store: store.pause()) is not None:
@@ -205,7 +205,7 @@ class _Shards:
         for failure in ended:
             if isinstance(failure, Exception):
                 raise failure
-        return await asyncio.to_thread(self._outcome, [each for each in ended if isinstance(each, ShardEnding)])
+        return await asyncio.to_thread(self._ending_of, [each for each in ended if isinstance(each, ShardEnding)])
 
     async def _do(self, shard: int) -> ShardEnding:
         """Do a shard, again after each death of its process."""
@@ -228,8 +228,8 @@ class _Shards:
                 self._open.discard(shard)
         return ShardEnding(outcome="interrupted")
 
-    def _end(self, outcome: RunOutcome, reason: str | None) -> None:
-        self._ending = self._ending or (outcome, reason)
+    def _end(self, ending: RunEnding) -> None:
+        self._ending = self._ending or ending
         self._pool.interrupt()
 
     def _take(self, request: LiveRequest) -> None:
@@ -240,7 +240,8 @@ class _Shards:
             case ResumeRun():
                 self._pause = None
             case EndRun():
-                self._ending = self._ending or ("stopped", f"ended {said_by(request)}; resume it to go on")
+                reason = f"ended {said_by(request)}; resume it to go on"
+                self._ending = self._ending or RunEnding(outcome="stopped", reason=reason)
                 if request.ask.after == "calls":
                     self._pool.interrupt()
                     return
@@ -249,19 +250,21 @@ class _Shards:
 
     async def _interrupt(self) -> None:
         await (self._control.get("interrupt") or asyncio.Event()).wait()
-        self._end(*INTERRUPTED[:2])
+        self._end(INTERRUPTED)
 
     async def _terminate(self, work: TaskScope) -> None:
         """End the shards at once: what they have recorded is durable."""
         await (self._control.get("terminate") or asyncio.Event()).wait()
-        self._end(*INTERRUPTED[:2])
+        self._end(INTERRUPTED)
         work.cancel()
 
     async def _time(self) -> None:
         limit_s = self._plan.settings["max_time_s"]
         if limit_s is not None:
             await asyncio.sleep(limit_s)
-            self._end("stopped", f"--max-time {limit_s:g} is reached; resume it to go on")
+            limit = ReachedLimit(setting="max_time_s", value=limit_s, enough=limit_s)
+            reason = f"--max-time {limit_s:g} is reached; resume it to go on"
+            self._end(RunEnding(outcome="stopped", reason=reason, limit=limit))
 
     async def _report(self) -> None:
         on_progress = self._control.get("on_progress")
@@ -270,28 +273,28 @@ class _Shards:
             try:
                 await self._writer.do(lambda store: store.commit([]))  # the time that the run has taken
             except Stopped as error:
-                self._end("stopped", str(error))
+                self._end(RunEnding(outcome="stopped", reason=str(error)))
             if on_progress is not None:
                 on_progress(await asyncio.to_thread(_account_of, self._journal))
 
-    def _outcome(self, endings: Sequence[ShardEnding]) -> Ending:
-        """Return the outcome of the whole, and its reason."""
+    def _ending_of(self, endings: Sequence[ShardEnding]) -> RunEnding:
+        """Return the ending of the whole."""
         with open_run(self._journal) as reader:
             account = reader.account()
             unsolved = list(reader.input_endings(unsolved=account.inputs))
         if account.inputs_done == account.inputs:
-            return "completed", None
+            return RunEnding(outcome="completed")
         if self._ending is not None:
             return self._ending
         for each in endings:
             if each.is_error:
-                return "failed", each.reason
+                return RunEnding(outcome="failed", reason=each.reason)
         for each in endings:
             if each.outcome in ("stopped", "interrupted"):
-                return "stopped", each.reason
+                return RunEnding(outcome="stopped", reason=each.reason, limit=each.limit)
         counts = Counter(each.outcome for each in unsolved)
         first = f"; input {unsolved[0].input}: {unsolved[0].reason}" if unsolved else ""
-        return outcome_of(account.inputs, account.inputs_done, {state: counts[state] for state in UNSOLVED}, first)
+        return ending_of(account.inputs, account.inputs_done, {state: counts[state] for state in UNSOLVED}, first)
 
 
 def _account_of(journal: Path) -> Account:

@@ -8,13 +8,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from microagents.journal.ending import LimitName, ReachedLimit, RunEnding
 from microagents.journal.messages import Account
 from microagents.journal.opening import BUSY_S
 from microagents.roles.limits.loss_marks import part_of
 from microagents.roles.limits.reservations import UNITS_PER_USD, units
-from microagents.runs.settings import option_of
+from microagents.runs.settings import limit_text
 
-MAX_CALLS, MAX_COST = "max_calls", "max_cost_usd"
+MAX_CALLS: LimitName = "max_calls"
+MAX_COST: LimitName = "max_cost_usd"
 UNITS = {MAX_CALLS: 1, MAX_COST: UNITS_PER_USD}
 _TABLE = """
 CREATE TABLE IF NOT EXISTS marks (
@@ -34,6 +36,8 @@ class CapPart(NamedTuple):
     """Settings of the run: its limits, over all its sittings. Empty if nothing is free."""
     is_last: bool
     """Whether no other run holds a part, so that nothing can come back."""
+    spent: LimitName = MAX_CALLS
+    """The cap of which nothing is free."""
 
 
 class SharedCap:
@@ -50,9 +54,8 @@ class SharedCap:
 
     def __init__(self, path: Path, *, max_calls: int | None, max_cost_usd: float | None) -> None:
         self._path = path
-        self._caps = {
-            name: most for name, most in ((MAX_CALLS, max_calls), (MAX_COST, max_cost_usd)) if most is not None
-        }
+        caps: dict[LimitName, float | None] = {MAX_CALLS: max_calls, MAX_COST: max_cost_usd}
+        self._caps = {name: most for name, most in caps.items() if most is not None}
         self._totals = {name: int(most * UNITS[name]) for name, most in self._caps.items()}
 
     def take(self, run: str, account: Account) -> CapPart:
@@ -61,7 +64,7 @@ class SharedCap:
         Raises:
             OSError, sqlite3.Error: the file cannot be read or written; nothing was taken.
         """
-        used, marks = self._used(account), dict[str, int]()
+        used, marks = self._used(account), dict[LimitName, int]()
         with self._writing() as db:
             others = db.execute(_HOLDERS, (run,)).fetchone()
             for cap, total in self._totals.items():
@@ -69,12 +72,12 @@ class SharedCap:
                 free = max(0, total - used[cap] - reserved)
                 taken = free if others is None else part_of(free)
                 marks[cap] = used[cap] + taken
-            is_free = all(mark > used[cap] for cap, mark in marks.items())
+            spent = [cap for cap, mark in marks.items() if mark <= used[cap]]
             for cap, mark in marks.items():
-                db.execute(_SET, (run, cap, used[cap], mark if is_free else used[cap]))
-        if not is_free:
-            return CapPart({}, others is None)
-        limits: dict[str, Any] = dict(marks)
+                db.execute(_SET, (run, cap, used[cap], used[cap] if spent else mark))
+        if spent:
+            return CapPart({}, others is None, spent[0])
+        limits: Any = dict(marks)
         if MAX_COST in marks:
             limits[MAX_COST] = (marks[MAX_COST] - 0.5) / UNITS_PER_USD  # a run rounds its limit up
         return CapPart(limits, others is None)
@@ -100,13 +103,14 @@ class SharedCap:
         with self._writing() as db:
             return [run for (run,) in db.execute(_HOLDERS, ("",))]
 
-    @property
-    def text(self) -> str:
-        """The cap, for people."""
-        return " or ".join(f"{option_of(name)} {most:.15g}" for name, most in self._caps.items())
+    def reached(self, name: LimitName) -> RunEnding:
+        """Return the ending of a run for which nothing of a cap is free."""
+        limit = ReachedLimit(setting=name, value=self._caps[name], enough=self._caps[name])
+        reason = f"{limit_text(name, limit.value)} is reached over all runs that share it"
+        return RunEnding(outcome="stopped", reason=reason, limit=limit)
 
     @staticmethod
-    def _used(account: Account) -> dict[str, int]:
+    def _used(account: Account) -> dict[LimitName, int]:
         return {MAX_CALLS: account.calls_at_most, MAX_COST: units(account.bound_usd or 0.0)}
 
     @contextmanager

@@ -13,6 +13,7 @@ from msgspec.json import decode
 from rich.cells import cell_len
 
 from microagents.cli.views.display import live_display
+from microagents.journal.ending import ReachedLimit
 from microagents.journal.messages import Account, Load
 from microagents.runs.driver.graph import RoleGraph
 from microagents.runs.driver.role_pictures import svg_of, totals_by_role
@@ -259,7 +260,7 @@ ASKED = ("0/step/4/call/0/approval", "0/step/9")
         (
             "stopped",
             ERRED,
-            {"reason": "--max-calls 9 is reached"},
+            {"limit": ReachedLimit(setting="max_calls", value=9, enough=10)},
             "wrong",
             "at its limit, --max-calls 9, after 7 of 9 steps",
         ),

@@ -25,6 +25,7 @@ from microagents.base.processes import ProcessIdentity
 from microagents.journal import inbox, live_files, opening, transactions
 from microagents.journal import lease as lease_module
 from microagents.journal import writer as writer_module
+from microagents.journal.ending import RunEnding
 from microagents.journal.lease import SILENT_S, Lease
 from microagents.journal.messages import RecordCalls
 from microagents.journal.reading import Reader
@@ -431,7 +432,8 @@ def test_a_store_that_was_taken_over_writes_nothing_any_more(monkeypatch: pytest
     second = opened()
     second.commit([a_call()])
     before = dumped()
-    for attempt in (lambda: first.commit([a_call()]), first.renew, lambda: first.end("completed", None, "", b"{}")):
+    ending = RunEnding(outcome="completed", result="{}")
+    for attempt in (lambda: first.commit([a_call()]), first.renew, lambda: first.end(ending)):
         with monkeypatch.context() as soon:
             soon.setattr(transactions, "RENEW_EVERY_S", 0.0)
             with pytest.raises(TakenOver, match=f"run r was taken over by process {os.getpid()} on ") as raised:

@@ -259,7 +259,7 @@ async def test_calls_that_waited_together_in_a_pause_use_up_the_limit_that_the_r
     stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     limiter = Limiter(
         {},
-        on_stop=lambda why, _: stopped.set_result(why),
+        on_stop=lambda why, *_: stopped.set_result(why),
         on_outage=lambda: None,
         on_settled=lambda _, __: None,
         on_short=None,

@@ -34,7 +34,7 @@ class Keeper:
         self.stopped: list[str] = []
         self.limiter = Limiter(
             settings,
-            on_stop=lambda reason, _: self.stopped.append(reason),
+            on_stop=lambda reason, *_: self.stopped.append(reason),
             on_outage=lambda: None,
             on_settled=lambda *_: None,
             on_short=self._short.set,

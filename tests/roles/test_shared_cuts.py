@@ -21,7 +21,7 @@ def limiter(folder: Path) -> Limiter:
     """The limiter of one of two runs."""
     found = Limiter(
         {},
-        on_stop=lambda _, __: None,
+        on_stop=lambda *_: None,
         on_outage=lambda: None,
         on_settled=lambda _, __: None,
         on_short=None,

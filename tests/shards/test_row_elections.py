@@ -82,7 +82,8 @@ def test_one_cap_bounds_all_runs_and_a_higher_one_continues_them(tmp_path: Path)
 
 def test_a_shared_cap_is_named_by_all_its_digits(tmp_path: Path) -> None:
     cap = SharedCap(tmp_path / CAP, max_calls=1_234_567, max_cost_usd=0.5)
-    assert cap.text == "--max-calls 1234567 or --max-cost 0.5"
+    reached = cap.reached("max_calls")
+    assert str(reached.reason).startswith("--max-calls 1234567 is reached over all runs")
 
 
 def test_marks_never_pass_the_cap_and_come_back_once_a_run_is_settled(tmp_path: Path) -> None:

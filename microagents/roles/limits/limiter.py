@@ -6,18 +6,20 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Any
 
 from msgspec import Struct, structs
 
 from microagents.base.errors import InvalidUsage
+from microagents.journal.ending import ReachedLimit
 from microagents.journal.messages import Account, Ended, Lost
 from microagents.models.throttle import START, Throttle
 from microagents.roles.limits.bounds import UNBOUNDED, Bound, Experience, Queue, RateBound
 from microagents.roles.limits.held_leases import UNPRICED, HeldLease, LeaseHolder
 from microagents.roles.limits.leases import Acquire
 from microagents.roles.limits.loss_marks import Marks, lost_of
-from microagents.roles.limits.reservations import CALLS, CONCURRENCY, COST, TOKENS, UNITS_PER_USD, units
+from microagents.roles.limits.reservations import CALLS, CONCURRENCY, COST, LIMITS, TOKENS, UNITS, UNITS_PER_USD
 from microagents.roles.limits.shared_cuts import SharedCuts
 from microagents.roles.limits.unread import Unread
 
@@ -34,44 +36,40 @@ MOST_UNPRICED = 3
 class Limit(Struct, frozen=True, kw_only=True):
     """A limit that a run does not pass, over all its sittings."""
 
-    option: str
-    """The option and its value, such as ``--max-calls 100``."""
+    bound: str
+    """Name of its bound."""
+    value: float = math.inf
     total: int
-    used: Callable[[Account], int]
-    """The amount that calls have used up, at most."""
-    text: Callable[[int], str]
-    """Writes an amount."""
+    """The value in units of the bound."""
+
+    @property
+    def option(self) -> str:
+        """The option and its value, such as ``--max-calls 100``."""
+        return f"--max-{self.bound} {self.value:.15g}"
 
     def left(self, account: Account) -> int:
         """Return the amount that calls may still use."""
-        return max(0, self.total - self.used(account))
+        used = account.used_at_most[LIMITS[self.bound]]
+        return max(0, self.total - ceil(used * UNITS[self.bound]))
+
+    def text(self, amount: int) -> str:
+        """Write an amount."""
+        if self.bound == COST:
+            return f"${amount / UNITS_PER_USD:,.6f}"
+        return f"{amount:,} {self.bound}"
+
+    def reached(self, enough: int) -> ReachedLimit:
+        """Return the limit as the ending of a run names it. ``enough`` is an amount under which the next call is sent; 0 if none is."""
+        return ReachedLimit(setting=LIMITS[self.bound], value=self.value, enough=enough / UNITS[self.bound])
 
 
 def _limits(settings: Mapping[str, Any]) -> dict[str, Limit]:
-    """Return the limits of a run by the names of their bounds."""
-    calls, tokens, cost_usd = [settings.get(name) for name in ("max_calls", "max_tokens", "max_cost_usd")]
-    found = {
-        CALLS: Limit(
-            option=f"--max-calls {calls}",
-            total=UNBOUNDED if calls is None else calls,
-            used=lambda account: account.calls_at_most,
-            text=lambda amount: f"{amount:,} calls",
-        )
-    }
-    if tokens is not None:
-        found[TOKENS] = Limit(
-            option=f"--max-tokens {tokens}",
-            total=tokens,
-            used=lambda account: account.tokens_at_most,
-            text=lambda amount: f"{amount:,} tokens",
-        )
-    if cost_usd is not None:
-        found[COST] = Limit(
-            option=f"--max-cost {cost_usd:g}",
-            total=units(cost_usd),
-            used=lambda account: units(account.bound_usd or 0.0),
-            text=lambda amount: f"${amount / UNITS_PER_USD:,.6f}",
-        )
+    """Return the limits of a run by the names of their bounds. Calls are counted without a limit, too."""
+    found = {CALLS: Limit(bound=CALLS, total=UNBOUNDED)}
+    for bound, setting in LIMITS.items():
+        value = settings.get(setting)
+        if value is not None:
+            found[bound] = Limit(bound=bound, value=value, total=ceil(value * UNITS[bound]))
     return found
 
 
@@ -82,7 +80,7 @@ class Limiter:
 
     Args:
         settings: the settings of the run.
-        on_stop: called with the reason and the remedy when the run must stop.
+        on_stop: called with the reason, the remedy and the limit, if one is reached, when the run must stop.
         on_outage: called when a provider is out, or delivers again.
         on_settled: called with the cost in US dollars that is counted for so many calls which no price was known for.
         on_short: called when calls wait for a commit that raises the marks; None without a journal that outlives the process.
@@ -94,7 +92,7 @@ class Limiter:
         self,
         settings: Mapping[str, Any],
         *,
-        on_stop: Callable[[str, str], None],
+        on_stop: Callable[[str, str, ReachedLimit | None], None],
         on_outage: Callable[[], None],
         on_settled: Callable[[float, int], None],
         on_short: Callable[[], None] | None,
@@ -313,8 +311,9 @@ class Limiter:
             remedy = "resume it to try again"
         if not self._is_stopped and (has_replied or self._unpriced >= MOST_UNPRICED):
             self._bounds[COST].total = 0
-            option = self._limits[COST].option
-            self._stop(f"{option} cannot be kept: {why}, and no price is known", remedy)
+            limit = self._limits[COST]
+            reached = limit.reached(0) if has_replied else None
+            self._stop(f"{limit.option} cannot be kept: {why}, and no price is known", remedy, reached)
 
     def _note(self, held: HeldLease, ended: Ended) -> None:
         """Let the throttle of a model learn how a call ended, unless it was sent before the last cut."""
@@ -405,13 +404,15 @@ class Limiter:
         """Stop the run."""
         if self._is_stopped:
             return
-        limit, reason = self._limits[name], f"{self._limits[name].option} is reached"
+        limit = self._limits[name]
+        reason, enough = f"{limit.option} is reached", limit.total - bound.free
         if bound.free > 0:
+            enough += lacking
             reason += f": {limit.text(bound.free)} left, and the next call may use up to {limit.text(lacking)}"
         elif bound.free < 0:
             reason += f", and passed by {limit.text(-bound.free)}: calls used up more than was reserved for them"
-        self._stop(reason, "resume with a higher limit")
+        self._stop(reason, "resume with a higher limit", limit.reached(enough))
 
-    def _stop(self, reason: str, remedy: str) -> None:
+    def _stop(self, reason: str, remedy: str, limit: ReachedLimit | None = None) -> None:
         self._is_stopped = True
-        self._on_stop(reason, remedy)
+        self._on_stop(reason, remedy, limit)

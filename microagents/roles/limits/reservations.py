@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from microagents.journal.ending import LimitName
 from microagents.models.model import Call, Model, Most, most_tokens
 from microagents.replies.chat import Usage
 
@@ -23,6 +24,10 @@ TOKENS = "tokens"
 COST = "cost"
 """The bound of cost, in billionths of a US dollar, since bounds are whole numbers."""
 UNITS_PER_USD = 1_000_000_000
+UNITS = {CALLS: 1, TOKENS: 1, COST: UNITS_PER_USD}
+"""Units of a bound in one call, token or US dollar."""
+LIMITS: Mapping[str, LimitName] = {CALLS: "max_calls", TOKENS: "max_tokens", COST: "max_cost_usd"}
+"""The settings that limit what a run uses up, by their bounds."""
 
 
 def units(cost_usd: float) -> int:
@@ -84,7 +89,7 @@ class Reservations:
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        bounds = {CONCURRENCY: "concurrency", CALLS: "max_calls", TOKENS: "max_tokens", COST: "max_cost_usd"}
+        bounds = {CONCURRENCY: "concurrency", **LIMITS}
         limited = [name for name, setting in bounds.items() if settings.get(setting) is not None]
         self.are_limited = bool(limited)
         """Whether there is a limit."""

@@ -27,6 +27,7 @@ from microagents.base.errors import (
     Undecided,
 )
 from microagents.elections.election import input_of
+from microagents.journal.ending import RunEnding
 from microagents.journal.messages import (
     ENDED_AS,
     Account,
@@ -216,8 +217,8 @@ class Batch:
         with Reader(journal) as reader:
             yield from reader.input_endings()
 
-    async def outcome(self, messenger: RoleMessenger, account: Account) -> tuple[RunOutcome, str | None]:
-        """Return the outcome of the run after its inputs were conducted, and the reason in one sentence."""
+    async def ending(self, messenger: RoleMessenger, account: Account) -> RunEnding:
+        """Return the ending of the run after its inputs were conducted."""
         if not account.valid:
             for number, reason in self._not_accepted.items():
                 self._record(messenger, InputEnding(input=number, outcome="failed", reason=reason))
@@ -229,7 +230,7 @@ class Batch:
         if unsolved:
             ending = await self._ending(messenger, unsolved[0])
             first = f"; input {unsolved[0]}: {None if ending is None else ending.reason}"
-        return outcome_of(self._total, account.inputs_done, numbers, first)
+        return ending_of(self._total, account.inputs_done, numbers, first)
 
     async def _ending(self, messenger: RoleMessenger, number: int) -> InputEnding | None:
         if number in self._endings:
@@ -238,8 +239,8 @@ class Batch:
         return recalled.ending
 
 
-def outcome_of(total: int, done: int, unsolved: Mapping[Unsolved, int], first: str) -> tuple[RunOutcome, str | None]:
-    """Return the outcome of a run on many inputs, and the reason in one sentence.
+def ending_of(total: int, done: int, unsolved: Mapping[Unsolved, int], first: str) -> RunEnding:
+    """Return the ending of a run on many inputs.
 
     Args:
         total: number of its inputs.
@@ -249,11 +250,12 @@ def outcome_of(total: int, done: int, unsolved: Mapping[Unsolved, int], first: s
     """
     left = total - done - sum(unsolved.values())
     if not left and not any(unsolved.values()):
-        return "completed", None
+        return RunEnding(outcome="completed")
     counts = ", ".join(f"{count:,} {state}" for state, count in (*unsolved.items(), ("not done yet", left)) if count)
     others = ", the others are completed" if done else ""
     reason = f"of {total:,} inputs {counts}{others}{first}; resume the run to do what is not completed"
-    return next((state for state in UNSOLVED if unsolved.get(state)), "stopped"), reason
+    outcome: RunOutcome = next((state for state in UNSOLVED if unsolved.get(state)), "stopped")
+    return RunEnding(outcome=outcome, reason=reason)
 
 
 async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, request: Conduct) -> InputEnding:
@@ -285,7 +287,7 @@ def undecided_elections(paths: Sequence[str]) -> str:
     return f"{len(paths)} elections are undecided, the first at {paths[0]}"
 
 
-async def conduct_single_input(messenger: RoleMessenger) -> bytes:
+async def conduct_single_input(messenger: RoleMessenger) -> str:
     """Conduct the only input to its end; returns its result as JSON."""
     recalls = False
     while True:
@@ -296,7 +298,7 @@ async def conduct_single_input(messenger: RoleMessenger) -> bytes:
                 raise
         else:
             if not await _decided_inputs(messenger):
-                return conducted.value
+                return conducted.value.decode()
         recalls = True  # what was unknown is known meanwhile, so the work continues from there
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from microagents.journal.ending import RunEnding
+from microagents.journal.ending import LimitName, RunEnding
 from microagents.runs.result import Result
-from microagents.runs.settings import LIMITS, Settings, option_of
+from microagents.runs.settings import LIMITS, Settings, limit_text
 
 
 class Budget:
@@ -25,49 +25,42 @@ class Budget:
 
     def spent_before(self, run_id: str) -> str | None:
         """Return the limit that the other runs have used up; None if this run may begin."""
-        left, given = self.left_for(run_id), _limits_given(self._limits)
-        return next((text for name, text in given.items() if (left[name] or 0) <= 0), None)
+        left = self.left_for(run_id)
+        for name in LIMITS:
+            amount = left[name]
+            if amount is not None and amount <= 0:
+                return self._text(name)
+        return None
 
     def reached(self, result: Result) -> str | None:
         """Return the limit over all runs that a run has stopped at; None for none."""
-        reason = result.reason or ""
-        if result.outcome != "stopped" or " is reached" not in reason:
+        limit = result.limit
+        if limit is None or not limit.enough:
             return None
-        given = {option_of(name): text for name, text in _limits_given(self._limits).items()}
-        return given.get(reason.partition(" ")[0])
+        return self._text(limit.setting)
+
+    def _text(self, name: LimitName) -> str:
+        return limit_text(name, self._limits[name] or 0.0)
 
     def left_for(self, run_id: str) -> dict[str, float | None]:
         """Return the limits of one run."""
-        others = [result for name, result in self._results.items() if name != run_id]
-        used = {
-            "max_calls": sum(result.calls + result.account.lost_in_flight for result in others),
-            "max_tokens": sum(result.account.tokens_at_most for result in others),
-            # A run with a limit of cost asks no model without a price.
-            "max_cost_usd": sum(result.account.cost_at_most_usd or 0.0 for result in others),
-            "max_time_s": time.monotonic() - self._began_s,
-        }
+        # A run with a limit of cost asks no model without a price.
+        others = [result.account.used_at_most for name, result in self._results.items() if name != run_id]
         left: dict[str, float | None] = {}
         for name in LIMITS:
             limit = self._limits[name]
-            left[name] = None if limit is None else limit - used[name]
+            if limit is not None and name == "max_time_s":
+                left[name] = limit - (time.monotonic() - self._began_s)
+            elif limit is not None:
+                left[name] = limit - sum(each[name] for each in others)
+            else:
+                left[name] = None
         return left
 
 
 def stops_again(limits: Settings, ending: RunEnding | None) -> bool:
     """Whether a run was stopped by a limit that is still the same: then no call may be sent."""
-    if ending is None or ending.outcome != "stopped":
+    limit = None if ending is None else ending.limit
+    if limit is None or not limit.enough or limit.setting == "max_time_s":  # which is anew in each sitting
         return False
-    given = _limits_given(limits)
-    given.pop("max_time_s", None)  # it is anew in each sitting
-    return any((ending.reason or "").startswith(f"{text} is reached") for text in given.values())
-
-
-def _limits_given(limits: Settings) -> dict[str, str]:
-    """Write each limit as an option with its value, by its name."""
-    given: dict[str, str] = {}
-    for name in LIMITS:
-        value = limits[name]
-        shown = f"{value:g}" if isinstance(value, float) else value
-        if value is not None:
-            given[name] = f"{option_of(name)} {shown}"
-    return given
+    return limits[limit.setting] == limit.value

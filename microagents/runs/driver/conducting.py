@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from microagents.base.aio import TaskScope
 from microagents.base.errors import Refused, Stopped, Undecided
-from microagents.journal.messages import Report, RunOutcome
+from microagents.journal.ending import RunEnding
+from microagents.journal.messages import Report
 from microagents.runs.driver.keywords import OnProgress, RunControl, ends_in
 from microagents.runs.settings import Settings
 from microagents.runtimes.dispatcher import RoleMessenger
@@ -17,18 +18,16 @@ T = TypeVar("T")
 
 PROGRESS_EVERY_S = 0.2
 """Interval between calls of ``on_progress``."""
-Ending = tuple[RunOutcome, str | None, bytes | None]
-"""Outcome of a run, the reason for it, and the result as JSON."""
-INTERRUPTED: Ending = ("interrupted", "interrupted before its end; all decisions so far are kept", None)
+INTERRUPTED = RunEnding(outcome="interrupted", reason="interrupted before its end; all decisions so far are kept")
 
 
 async def conduct_until_end(
     messenger: RoleMessenger,
-    conducting: Coroutine[Any, Any, bytes | None],
+    conducting: Coroutine[Any, Any, str | None],
     listening: Iterable[Coroutine[Any, Any, None]],
     settings: Settings,
     control: RunControl,
-) -> Ending:
+) -> RunEnding:
     """Do the work until it ends, the caller ends it, the keeper stops it or its time is over; returns the ending.
 
     An interrupt first waits for the calls in flight. `terminate`, a failure and the end of a listener end the work at once.
@@ -57,14 +56,14 @@ async def conduct_until_end(
     except Refused as error:
         if error.may_concern_all and not (await messenger.ask(Report())).valid:
             raise error.of_all from None
-        return "refused", error.in_run(settings["run_id"]), None
+        return RunEnding(outcome="refused", reason=error.in_run(settings["run_id"]))
     except Undecided as error:
-        return "undecided", error.in_run(settings["run_id"]), None
+        return RunEnding(outcome="undecided", reason=error.in_run(settings["run_id"]))
     except Stopped as error:
-        return "stopped", str(error), None
+        return RunEnding(outcome="stopped", reason=str(error))
     finally:
         await scope.close()
-    return "completed", None, value
+    return RunEnding(outcome="completed", result=value)
 
 
 async def wait_for_first(*tasks: asyncio.Task[Any]) -> None:

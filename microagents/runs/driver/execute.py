@@ -31,6 +31,7 @@ from microagents.base.errors import (
     TaskFailed,
 )
 from microagents.base.logs import log
+from microagents.journal.ending import RunEnding
 from microagents.journal.experiment import Experiment
 from microagents.journal.messages import Account, InputEnding, Report
 from microagents.journal.opening import holds_nothing
@@ -39,7 +40,7 @@ from microagents.journal.sharded import open_run
 from microagents.journal.sitting import JournalConfig
 from microagents.roles.keeper import End, Keeper
 from microagents.runs.driver.batch import Batch, conduct_single_input, leave_effects, undecided_elections
-from microagents.runs.driver.conducting import INTERRUPTED, Ending, conduct_until_end, report_progress, unless_ended
+from microagents.runs.driver.conducting import INTERRUPTED, conduct_until_end, report_progress, unless_ended
 from microagents.runs.driver.deploying import deployments_of
 from microagents.runs.driver.following import follow_solution, is_followed
 from microagents.runs.driver.forecast import Forecast, forecast_of
@@ -127,18 +128,18 @@ async def execute_plan(
         on_start = (plan.settings["runtime"] == "ray" and control.get("on_start")) or (lambda _: None)
         on_start("starting on Ray")  # which takes seconds
         roles = await unless_ended(stack.enter_async_context(runtime), control)
-        end, account, kept = INTERRUPTED, Account(), journal
+        ending, account, kept = INTERRUPTED, Account(), journal
         if roles is not None:
             parts = ", ".join(f"{part} {part_s:.1f} s" for part, part_s in roles.start_s.items())
             on_start(f"started on Ray in {sum(roles.start_s.values()):.1f} s: {parts}")
             began_s = time.monotonic()
             with _naming_what_is_kept(journal, plan.settings["run_id"]):
-                end, account, kept = await _conduct_and_record(roles, plan, journal, batch, control)
+                ending, account, kept = await _conduct_and_record(roles, plan, journal, batch, control)
     sitting_s = time.monotonic() - began_s
     with suppress(InvalidUsage):  # if the journal itself stopped the run, it may not be readable
         endings = () if batch is None else batch.endings(kept)
-        return _result(plan, kept, end, account, endings, sitting_s=sitting_s, experiment=experiment)
-    return _result(plan, kept, end, account, (), sitting_s=sitting_s, experiment=experiment)
+        return _result(plan, kept, ending, account, endings, sitting_s=sitting_s, experiment=experiment)
+    return _result(plan, kept, ending, account, (), sitting_s=sitting_s, experiment=experiment)
 
 
 def completed_result(
@@ -198,7 +199,7 @@ def runtime_of(name: str, context: Context, deployments: Sequence[Deployment]) -
 
 async def _conduct_and_record(
     roles: Runtime, plan: RunPlan, journal: Path | None, batch: Batch | None, control: RunControl
-) -> tuple[Ending, Account, Path | None]:
+) -> tuple[RunEnding, Account, Path | None]:
     """Conduct all inputs until the run ends, and record how it ended; returns the path of the journal, too, or of its copy."""
     messenger, strategy = roles.messenger, plan.strategy
     listening = []
@@ -209,19 +210,21 @@ async def _conduct_and_record(
     try:
         conducting = conduct_single_input(messenger) if batch is None else batch.conduct(messenger)
         try:
-            outcome, reason, value = await conduct_until_end(messenger, conducting, listening, plan.settings, control)
+            ending = await conduct_until_end(messenger, conducting, listening, plan.settings, control)
         finally:
             await finish(partial(leave_effects, messenger))
         # Roles in other processes may still have records under way; the last account must contain them.
         await roles.flush()
         account = await messenger.ask(Report(when="written"))
-        if batch is not None and outcome == "completed":
-            outcome, reason = await batch.outcome(messenger, account)
-        if account.undecided_at and strategy.passes_undecided and outcome == "completed":
-            outcome, reason = "undecided", undecided_elections(account.undecided_at)
-        if outcome == "interrupted" and account.outage is not None:
-            reason = f"{reason}; it was interrupted while calls were tried again: {account.outage}"
-        await messenger.ask(End(outcome=outcome, reason=reason, result=value))
+        if batch is not None and ending.outcome == "completed":
+            ending = await batch.ending(messenger, account)
+        if account.undecided_at and strategy.passes_undecided and ending.outcome == "completed":
+            reason = undecided_elections(account.undecided_at)
+            ending = structs.replace(ending, outcome="undecided", reason=reason)
+        if ending.outcome == "interrupted" and account.outage is not None:
+            reason = f"{ending.reason}; it was interrupted while calls were tried again: {account.outage}"
+            ending = structs.replace(ending, reason=reason)
+        ending = await messenger.ask(End(ending=ending))
     except asyncio.CancelledError:
         await finish(partial(_record_cancelled, messenger))
         raise
@@ -230,29 +233,29 @@ async def _conduct_and_record(
     except MicroagentsError as error:
         await _record_failure(messenger, error)
         raise
-    return (outcome, reason, value), account, journal
+    return ending, account, journal
 
 
 async def _stopped(
     messenger: RoleMessenger, error: Stopped, journal: Path | None
-) -> tuple[Ending, Account, Path | None]:
+) -> tuple[RunEnding, Account, Path | None]:
     """Ending a run whose journal cannot be written."""
-    last = await _record_end(messenger, End(outcome="stopped", reason=str(error), result=None)) or error
+    last = await _record_end(messenger, RunEnding(outcome="stopped", reason=str(error))) or error
     kept = last.copy if isinstance(last, JournalGone) else journal
-    return ("stopped", str(last), None), await messenger.ask(Report()), kept
+    return RunEnding(outcome="stopped", reason=str(last)), await messenger.ask(Report()), kept
 
 
-async def _record_end(messenger: RoleMessenger, ending: End) -> MicroagentsError | None:
+async def _record_end(messenger: RoleMessenger, ending: RunEnding) -> MicroagentsError | None:
     """Record an ending; returns why it cannot be recorded, or None."""
     try:
-        await messenger.ask(ending)
+        await messenger.ask(End(ending=ending))
     except MicroagentsError as error:
         return error
     return None
 
 
 async def _record_failure(messenger: RoleMessenger, error: MicroagentsError) -> None:
-    ending = End(outcome="failed", reason=str(error), result=None, traceback=error.traceback)
+    ending = RunEnding(outcome="failed", reason=str(error), traceback=error.traceback)
     gone = await _record_end(messenger, ending)
     if isinstance(gone, JournalGone):
         error.add_note(str(gone))
@@ -260,7 +263,7 @@ async def _record_failure(messenger: RoleMessenger, error: MicroagentsError) -> 
 
 async def _record_cancelled(messenger: RoleMessenger) -> None:
     """Record that the program cancelled the run: its process lives on, so the run was not cut off."""
-    gone = await _record_end(messenger, End(outcome="interrupted", reason=CANCELLED, result=None))
+    gone = await _record_end(messenger, RunEnding(outcome="interrupted", reason=CANCELLED))
     if isinstance(gone, JournalGone):
         log().error(str(gone))
 
@@ -338,16 +341,16 @@ def _without_journal(reason: str | None) -> str | None:
 def _result(
     plan: RunPlan,
     journal: Path | None,
-    end: Ending,
+    ending: RunEnding,
     account: Account,
     endings: Iterable[InputEnding],
     *,
     sitting_s: float,
     experiment: Experiment,
 ) -> Result:
-    (outcome, reason, given), created_at, wall_s = end, None, sitting_s
+    created_at, wall_s = None, sitting_s
     if journal is None:
-        reason = _without_journal(reason)
+        ending = structs.replace(ending, reason=_without_journal(ending.reason))
         endings = [structs.replace(each, reason=_without_journal(each.reason)) for each in endings]
     else:
         # If it cannot be read, this sitting's result counts.
@@ -356,7 +359,7 @@ def _result(
             Reader(journal) as reader,
         ):
             created_at, wall_s = reader.created_at, reader.wall_s()
-    value, accuracy = msgspec.json.decode(given or b"null"), None
+    value, accuracy = msgspec.json.decode(ending.result or "null"), None
     failed: tuple[InputEnding, ...] | None = None
     if plan.of_inputs is not None:
         failed = ()  # the whole run has the results
@@ -364,8 +367,6 @@ def _result(
         value, failed = results_of(endings, len(plan.tasks))
         accuracy = accuracy_of(plan.tasks, value)
     return Result(
-        outcome=outcome,
-        reason=reason,
         recorded=value,
         source=type(plan.tasks[0]),
         settings=plan.settings,
@@ -375,5 +376,5 @@ def _result(
         accuracy=accuracy,
         failed_inputs=failed,
         created_at=created_at,
-        **facts_in(experiment),
+        **facts_in(experiment, ending),
     )

@@ -22,7 +22,6 @@ from microagents.journal.books import UndecidedElection
 from microagents.journal.ending import RunEnding
 from microagents.journal.interventions import ask_live, decide_in, remove
 from microagents.journal.lease import Lease
-from microagents.journal.messages import RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import SUFFIX, Reader, journal_of
 from microagents.journal.requests import Decide, PersonDecision, decided_already, pause_among, said_by
@@ -61,9 +60,8 @@ def recorded_result(reader: Reader, *, whole: bool = True, imports: bool = False
             beyond the first `MAX_UNSOLVED`.
         imports: whether to import the code of rows, which judges them. Else it does so only if it is imported already.
     """
-    ending = reader.ending()
-    outcome, reason = _outcome(reader, ending)
-    value = None if ending is None or ending.result is None else msgspec.json.decode(ending.result)
+    ending = _ending_now(reader)
+    value = msgspec.json.decode(ending.result or "null")
     failed = accuracy = None
     if reader.experiment.listed and whole:
         value, failed = results_of(reader.input_endings(), reader.experiment.inputs)
@@ -72,14 +70,12 @@ def recorded_result(reader: Reader, *, whole: bool = True, imports: bool = False
     elif reader.experiment.listed:
         failed = tuple(reader.input_endings(unsolved=MAX_UNSOLVED))
     account = structs.replace(
-        reader.account(is_cut_off=outcome == "cut off"),
+        reader.account(is_cut_off=ending.outcome == "cut off"),
         paused=said_by(pause_among(reader.requests())),
     )
     if not whole:  # of a run that is looked at; a whole result equals the one that its run returned
-        account = structs.replace(account, state=outcome, renewals=reader.lease().renewals)
+        account = structs.replace(account, state=ending.outcome, renewals=reader.lease().renewals)
     return Result(
-        outcome=outcome,
-        reason=reason,
         recorded=value,
         source=reader.experiment.recipe.task,
         settings=settings_of(reader.experiment),
@@ -91,7 +87,7 @@ def recorded_result(reader: Reader, *, whole: bool = True, imports: bool = False
         by_persons=_decided_by_persons(reader, account.undecided_at),
         created_at=reader.created_at,
         shards=reader.shards(),
-        **facts_in(reader.experiment),
+        **facts_in(reader.experiment, ending),
     )
 
 
@@ -111,14 +107,13 @@ def _accuracy(reader: Reader, value: Results) -> Accuracy | None:
     return None
 
 
-def _outcome(reader: Reader, ending: RunEnding | None) -> tuple[RunOutcome, str | None]:
-    """Return the outcome of a run and its reason. A run with a lease is running; one without lease and ending was cut off."""
+def _ending_now(reader: Reader) -> RunEnding:
+    """Return the recorded ending of a run. One with a lease is running; one without lease and ending was cut off."""
     lease = reader.lease()
     if lease.holder is not None and not lease.is_free:
-        return "running", f"{lease.holder} is running it{_remark(lease)}"
-    if ending is None:
-        return "cut off", "its process ended without recording an outcome; all decisions so far are kept"
-    return ending.outcome, ending.reason
+        return RunEnding(outcome="running", reason=f"{lease.holder} is running it{_remark(lease)}")
+    why = "its process ended without recording an outcome; all decisions so far are kept"
+    return reader.ending() or RunEnding(outcome="cut off", reason=why)
 
 
 def _remark(lease: Lease) -> str:

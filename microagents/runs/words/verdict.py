@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -12,11 +11,13 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
+from microagents.elections.election import USD_DIGITS
+from microagents.journal.ending import ReachedLimit
 from microagents.journal.messages import Account, InputEnding, RunOutcome, verdict_of
 from microagents.journal.requests import PersonDecision
 from microagents.replies.persons import ANSWERED
 from microagents.runs.accuracy import Accuracy
-from microagents.runs.settings import LIMITS, NO_LIMIT, Settings, option_of
+from microagents.runs.settings import NO_LIMIT, Settings, limit_text, option_of
 from microagents.runs.words.money import Price, prices_of, specs_in
 
 RUNS_DIR = Path("runs")
@@ -51,22 +52,14 @@ _CHECKS = {
 """Checks of a work by its unit. A chain has an oracle."""
 
 
-_AMOUNT = r"[\d,]{1,20}(?:\.\d{1,9})?"
-_LIMIT = re.compile(
-    r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?) "
-    r"(?:is reached|(?P<unkept>cannot be kept: \S{1,300} replied without a cost))"
-    rf"(?:, and passed by \$?(?P<passed>{_AMOUNT}))?"
-    rf"(?:: \$?(?P<left>{_AMOUNT})(?: \w+)? left, and the next call may use up to \$?(?P<next>{_AMOUNT}))?"
-)
-"""The beginning of the reason of a run that was stopped by a limit. The limit of time is anew in each sitting."""
-
-
 class RunFacts(Struct, frozen=True, kw_only=True):
     """Part of a result that its summary shows."""
 
     outcome: RunOutcome
     reason: str | None
     """Why the run did not complete, in one sentence; None if it did."""
+    limit: ReachedLimit | None = None
+    """The limit that has stopped it; None if none has."""
     recorded: Any
     """The task's ``result`` as JSON-like values; for a list of inputs the `Results`, in their order. None if the run has no result."""
     run_id: str
@@ -203,13 +196,13 @@ def _standing_of(result: RunFacts) -> Standing:
             return Standing("wrong", wrong)
         return Standing("right", f"right: {done_text(result)}")
     waits = "; ".join([*_waiting_in(result.waiting_at), *decided_texts(result)])
-    limit, outcome = _LIMIT.match(reason or ""), outcome_text(result)
+    limit, outcome = result.limit, outcome_text(result)
     if result.outcome == "running":
         said = f"{outcome}: {done}{_left_text(result)}{waits and f'; {waits}'}"
     elif result.outcome == "undecided" or outcome == "decided":
         said = waits or f"undecided: {reason}"
-    elif limit is not None and not limit["unkept"]:
-        said = f"stopped at its limit, {limit['option']} {limit['value']}, after {done}"
+    elif limit is not None and limit.enough:
+        said = f"stopped at its limit, {limit_text(limit.setting, limit.value)}, after {done}"
     else:
         said = f"{result.outcome} after {done}: {reason}"
     if wrong:
@@ -319,35 +312,25 @@ def go_on_text(result: RunFacts, runs_dir: Path) -> str | None:
         return None
     if result.outcome in WAITS and result.waiting_at:
         return command_about("decide", result.run_id, runs_dir)
-    option, most = _raised_limit(result)
+    name, most = _raised_limit(result)
     if result.needs_program:
-        limits = {option_of(name): name for name in LIMITS}
-        raised = f", {limits[option]}={'None' if most == NO_LIMIT else most}" if option else ""
+        raised = f", {name}={'None' if most == NO_LIMIT else most}" if name else ""
         return f"start the program again with run_id={result.run_id!r}, runs_dir={str(runs_dir)!r}{raised}"
     command = resume_command(result.run_id, runs_dir)
     if result.account.paused:
         return f"{command} --detach && {command_about('ctl', result.run_id, runs_dir)} resume"
-    return f"{command} {option} {most}".rstrip()
+    return f"{command} {option_of(name)} {most}" if name else command
 
 
 def _raised_limit(result: RunFacts) -> tuple[str, str]:
-    """Return the option of the limit that stopped a run, and a value with which it can continue; two empty texts without such a limit."""
-    limit = _LIMIT.match(result.reason or "")
-    if limit is None or result.outcome != "stopped":
+    """Return the limit that stopped a run, and a value with which it can continue; two empty texts without such a limit."""
+    limit = result.limit
+    if limit is None or limit.setting == "max_time_s":  # which is anew in each sitting
         return "", ""
-    option, account = limit["option"], result.account
-    if limit["unkept"]:
-        return option, NO_LIMIT
-    used = {
-        "--max-calls": account.calls_at_most,
-        "--max-tokens": account.tokens_at_most,
-        "--max-cost": account.bound_usd or 0.0,
-    }[option]
-    texts = [limit[name] or "0" for name in ("value", "passed", "left", "next")]
-    value, *amounts = [Decimal(text.replace(",", "")) for text in texts]
-    passed, left, following = amounts
-    most = 2 * max(value + passed, value - left + following, Decimal(f"{used:f}"))
-    return option, f"{most.normalize():f}"
+    if not limit.enough:
+        return limit.setting, NO_LIMIT
+    most = 2 * max(limit.enough, result.account.used_at_most[limit.setting])
+    return limit.setting, f"{Decimal(str(round(most, USD_DIGITS))).normalize():f}"
 
 
 def resume_command(run_id: str, runs_dir: Path) -> str:

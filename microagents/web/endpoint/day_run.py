@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from microagents.base.aio import Notifier
 from microagents.base.logs import log
+from microagents.journal.ending import RunEnding
 from microagents.journal.messages import Recall, Record, RecordDecision, Report, Subscribe, put_to_person
 from microagents.replies.persons import Approval
 from microagents.replies.reply_forms import decoder_of, encode_reply
@@ -51,7 +52,7 @@ class DayRun(Struct, eq=False, kw_only=True):
             while self.open:
                 await self.changed.wait()
             await self.runtime.flush()
-            await self.runtime.messenger.ask(End(outcome="completed", reason=None, result=b"null"))
+            await self.runtime.messenger.ask(End(ending=RunEnding(outcome="completed", result="null")))
         finally:
             await self.runtime.__aexit__(None, None, None)
 
