@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import structs
 
+from microagents.base.errors import Unwritable
 from microagents.elections.election import NO_FACTS, Ballot, Flagged, Rejected, SampleFacts
-from microagents.elections.red_flags import UNVERIFIED
 from microagents.journal.messages import Recalled, RecordDecision, RecordReply, RecordSample
 from microagents.journal.statements import ID_OF_PLACE, LAST_PLACE, one
 from microagents.journal.tables import (
@@ -126,32 +126,33 @@ def key_range(place_id: int) -> tuple[int, int]:
 
 
 def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) -> str | None:
-    """Ballots as a JSON array in launch order; None if all of them are votes for the decided value.
-
-    An entry is ``true`` for the decided value, a string for a red flag, an array of the flag and facts for one that has some, an array
-    for a reply with more than its value (``true`` for the decided one), and any other JSON for a different reply.
-    """
-    entries = [_encode_entry(each, value) for each in ballots]
+    """Ballots as a JSON array in launch order, without their turns; None if all of them are votes for the decided value."""
+    entries = []
+    for each in ballots:
+        counted = each
+        if isinstance(each, Ballot) and each.facts.turn is not None:
+            counted = structs.replace(each, facts=structs.replace(each.facts, turn=None))
+        entries.append(written_entry(counted, value))
     if value is not None and all(entry == "true" for entry in entries):
         return None
     return "[" + ",".join(entries) + "]"
 
 
-def _encode_entry(ballot: Ballot | Flagged, value: bytes | None) -> str:
+def written_entry(ballot: Ballot | Flagged, decided: bytes | None = None) -> str:
+    """Write a ballot or a flagged sample as JSON.
+
+    An entry is ``true`` for the decided value, a string for a red flag, an array of the flag and facts for one that has some, an array
+    for a reply with more than its value (``true`` for the decided one), and any other JSON for a different reply. This is unambiguous: a
+    reply is a struct, so its JSON is neither `true` nor a string nor an array.
+    """
+    if isinstance(ballot, Flagged) and ballot.facts:
+        return _array_of(ballot.flag, ballot.facts)
     if isinstance(ballot, Flagged):
-        return _written_flag(ballot) or msgspec.json.encode(ballot.flag).decode()
-    # Unambiguous: a reply is a struct, so its JSON is neither `true` nor a string nor an array.
-    written, facts = b"true" if ballot.value == value else ballot.value, ballot.facts
-    if facts.turn is not None:
-        facts = structs.replace(facts, turn=None)
-    return written_ballot(structs.replace(ballot, value=written, facts=facts))
-
-
-def written_ballot(ballot: Ballot) -> str:
-    """A ballot as JSON: its reply, or an array of the reply and more of it, as `_Written` has it."""
+        return _json(ballot.flag)
+    value = b"true" if ballot.value == decided else ballot.value
     if not (ballot.shares or ballot.facts):
-        return ballot.value.decode()
-    return _array_of(msgspec.Raw(ballot.value), ballot.shares, ballot.facts)
+        return value.decode()
+    return _array_of(msgspec.Raw(value), ballot.shares, ballot.facts)
 
 
 def _array_of(*parts: object) -> str:
@@ -159,36 +160,14 @@ def _array_of(*parts: object) -> str:
     kept = list(parts)
     while not kept[-1]:
         kept.pop()
-    return msgspec.json.encode(kept).decode()
+    return _json(kept)
 
 
-def read_ballot(seq: int, written: bytes, cost_usd: float | None = None, *, winner: bytes | None = None) -> Ballot:
-    """A ballot from its JSON; ``true`` is the decided value.
-
-    Raises:
-        msgspec.MsgspecError: the row contains values that this program never writes.
-    """
-    read = _written.decode(written) if written.startswith(b"[") else _Written(msgspec.Raw(written))
-    value = bytes(read.value)
-    return Ballot(
-        seq=seq,
-        value=winner if value == b"true" and winner is not None else value,
-        cost_usd=cost_usd,
-        shares=read.shares,
-        facts=read.facts,
-    )
-
-
-_entries = msgspec.json.Decoder(list[msgspec.Raw])
-
-
-class _Written(msgspec.Struct, array_like=True):
-    value: msgspec.Raw
-    shares: dict[str, float] = {}
-    facts: SampleFacts = NO_FACTS
-
-
-_written = msgspec.json.Decoder(_Written)
+def _json(value: object) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        raise Unwritable("a sample", "a text of it is not UTF-8") from None
 
 
 class _WrittenFlag(msgspec.Struct, array_like=True):
@@ -196,21 +175,34 @@ class _WrittenFlag(msgspec.Struct, array_like=True):
     facts: SampleFacts = NO_FACTS
 
 
-def _written_flag(flagged: Flagged) -> str | None:
-    """Write an array of the name of a flag and its facts, as `_WrittenFlag` has it; None without facts."""
-    if not flagged.facts:
-        return None
-    return _array_of(flagged.flag, flagged.facts)
+class _WrittenReply(msgspec.Struct, array_like=True):
+    value: msgspec.Raw
+    shares: dict[str, float] = {}
+    facts: SampleFacts = NO_FACTS
 
 
-def read_flag(seq: int, flag: str, written: str | None, cost_usd: float | None) -> Flagged:
-    """Return a flagged sample from its row.
+_entries = msgspec.json.Decoder(list[msgspec.Raw])
+_reply = msgspec.json.Decoder(_WrittenReply)
+
+
+def read_entry(
+    seq: int, entry: bytes, *, cost_usd: float | None = None, decided: bytes | None = None
+) -> Ballot | Flagged:
+    """Return a sample from its entry.
 
     Raises:
-        msgspec.MsgspecError: the row contains values that this program never writes.
+        msgspec.MsgspecError: the entry is none that this program writes.
     """
-    facts = NO_FACTS if written is None else msgspec.json.decode(written, type=_WrittenFlag).facts
-    return Flagged(seq=seq, flag=flag, cost_usd=cost_usd, facts=facts)
+    if entry.startswith(b'"'):
+        return Flagged(seq=seq, flag=msgspec.json.decode(entry, type=str), cost_usd=cost_usd)
+    if entry.startswith(b'["'):
+        read = msgspec.json.decode(entry, type=_WrittenFlag)
+        return Flagged(seq=seq, flag=read.flag, cost_usd=cost_usd, facts=read.facts)
+    reply = _reply.decode(entry) if entry.startswith(b"[") else _WrittenReply(msgspec.Raw(entry))
+    value = bytes(reply.value)
+    if value == b"true" and decided is not None:
+        value = decided
+    return Ballot(seq=seq, value=value, cost_usd=cost_usd, shares=reply.shares, facts=reply.facts)
 
 
 def recalled(row: DecidedRow) -> Recalled:
@@ -224,7 +216,7 @@ def recalled(row: DecidedRow) -> Recalled:
         entries = [b"true"] * row.counted
     else:
         entries = [bytes(each) for each in _entries.decode(row.ballots)]
-    decoded = tuple(_decode_entry(seq, entry, winner) for seq, entry in enumerate(entries))
+    decoded = tuple(read_entry(seq, entry, decided=winner) for seq, entry in enumerate(entries))
     return Recalled(
         question_digest=row.fork,
         outcome=OUTCOMES[row.outcome],
@@ -233,15 +225,6 @@ def recalled(row: DecidedRow) -> Recalled:
         cost_usd=row.cost_usd,
         after_ms=row.after_ms,
     )
-
-
-def _decode_entry(seq: int, entry: bytes, winner: bytes | None) -> Ballot | Flagged:
-    if entry.startswith(b'"'):
-        return Flagged(seq=seq, flag=msgspec.json.decode(entry, type=str))
-    if entry.startswith(b'["'):
-        read = msgspec.json.decode(entry, type=_WrittenFlag)
-        return Flagged(seq=seq, flag=read.flag, facts=read.facts)
-    return read_ballot(seq, entry, winner=winner)
 
 
 def reply_row(key: int, record: RecordReply) -> ReplyRow:
@@ -270,23 +253,14 @@ def decision_row(key: int, record: RecordDecision, after_ms: int) -> DecidedRow:
 
 def sample_row(key: int, record: RecordSample) -> SampleRow:
     """Return the row of a paid sample."""
-    ballot = record.ballot
-    row = SampleRow(
-        key=key,
-        fork=record.id.election.question_digest,
-        seq=ballot.seq,
-        value=None,
-        flag=None,
-        cost_usd=_amount(ballot.cost_usd),
-    )
+    ballot, seq = record.ballot, record.ballot.seq
     if isinstance(ballot, Rejected):  # each rejected reply has a row, with the cost so far
-        row.seq += len(ballot.replies) * REJECTED_SEQ
-        row.value, row.flag = msgspec.json.encode(ballot.replies[-1]).decode(), UNVERIFIED
-    elif isinstance(ballot, Flagged):
-        row.value, row.flag = _written_flag(ballot), ballot.flag
+        seq += len(ballot.replies) * REJECTED_SEQ
+        value = msgspec.json.encode(ballot.replies[-1]).decode()
     else:
-        row.value = written_ballot(ballot)
-    return row
+        value = written_entry(ballot)
+    fork, cost_usd = record.id.election.question_digest, _amount(ballot.cost_usd)
+    return SampleRow(key=key, fork=fork, seq=seq, value=value, cost_usd=cost_usd)
 
 
 def _amount(cost_usd: float | None) -> float | None:

@@ -153,12 +153,6 @@ class RecordCalls(CallSums, kw_only=True, tag=True):
         self.ended += later.ended
 
 
-class RecordBatch(Struct, frozen=True, kw_only=True, tag=True):
-    """A batch of samples, or its change."""
-
-    batch: SampleBatch
-
-
 class KeepBatch(Request[int], frozen=True, kw_only=True):
     """Record a batch, or its change. The reply is its number, once it is durable."""
 
@@ -290,8 +284,8 @@ class InputEnding(Struct, frozen=True, kw_only=True, tag=True):
     """Result of the input, as JSON."""
     traceback: str = ""
     """Traceback of a user's code; empty if it did not raise."""
-    is_shared: bool = False
-    """Whether it is the ending of an earlier row that asks the same question. The journal keeps only the number of these."""
+    same_as: int | None = None
+    """The earlier row that asks the same question, and whose result this is; None for a result of its own."""
 
 
 class Load(Struct, frozen=True, kw_only=True):
@@ -360,13 +354,12 @@ Entry = (
     | RecordLoads
     | ReplicaEnded
     | RecordOutage
-    | RecordBatch
     | TracedElection
 )
 """A fact about a run, on its way to its record. Its sum, if it has one, stands in `Books`."""
 
 
-Written = Entry | Lost | Mark | CallsOver
+Written = Entry | SampleBatch | Lost | Mark | CallsOver
 """A part of the journal. The keeper writes them in the order of their arrival."""
 
 

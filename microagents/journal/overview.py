@@ -111,9 +111,9 @@ def read_row_elections(rows: Rows) -> Iterator[tuple[int, Recalled | None]]:
         yield number, None
 
 
-def read_equal_inputs(rows: Rows, words: str) -> list[tuple[int, int]]:
-    """Return the inputs whose reason begins with some words, and the number of the input that follows them."""
-    return _pairs.decode(one(rows.db, EQUAL_INPUTS, (words,)))
+def read_equal_inputs(rows: Rows) -> list[tuple[int, int]]:
+    """Return the inputs that took the result of an earlier one, each with the number of that."""
+    return _pairs.decode(one(rows.db, EQUAL_INPUTS))
 
 
 def read_rows_with(rows: Rows, text: str, first_row: str) -> list[int]:

@@ -21,8 +21,7 @@ from microagents.journal.encoding import (
     key_range,
     path_range,
     place_of,
-    read_ballot,
-    read_flag,
+    read_entry,
     recalled,
 )
 from microagents.journal.experiment import Experiment, RunRecord, options_of
@@ -151,16 +150,12 @@ def read_open_elections(rows: Rows, path: str | None = None) -> list[OpenElectio
     found: dict[tuple[int, bytes], tuple[list[Ballot | Flagged], dict[int, Rejected]]] = {}
     for row in samples:
         ballots, rejected = found.setdefault((row.key, row.fork), ([], {}))
-        seq, written = row.seq % REJECTED_SEQ, row.value
-        if row.flag is not None and row.seq == seq:
-            ballots.append(read_flag(seq, row.flag, written, row.cost_usd))
-        elif written is None:
-            raise ValueError(f"sample {seq} of an election has no value")
-        elif row.flag is None:
-            ballots.append(read_ballot(seq, written.encode(), row.cost_usd))
+        seq = row.seq % REJECTED_SEQ
+        if row.seq == seq:
+            ballots.append(read_entry(seq, row.value.encode(), cost_usd=row.cost_usd))
         else:
             before = rejected[seq].replies if seq in rejected else ()
-            reply = msgspec.json.decode(written, type=Rejection)
+            reply = msgspec.json.decode(row.value, type=Rejection)
             rejected[seq] = Rejected(seq=seq, replies=(*before, reply), cost_usd=row.cost_usd)
     if not found:
         return []
@@ -231,7 +226,14 @@ def ending_of(row: InputRow) -> InputEnding | None:
     encoded = None if row.result is None else row.result.encode()
     if encoded is not None:
         msgspec.json.decode(encoded)
-    return InputEnding(input=row.input, outcome=row.outcome, reason=row.reason, result=encoded, traceback=row.traceback)
+    return InputEnding(
+        input=row.input,
+        outcome=row.outcome,
+        reason=row.reason,
+        same_as=row.same_as,
+        result=encoded,
+        traceback=row.traceback,
+    )
 
 
 def checkpoint_of(row: InputRow) -> Checkpoint | None:

@@ -228,10 +228,10 @@ class Reader:
         with self._reading():
             yield from read_row_elections(self._rows)
 
-    def equal_inputs(self, words: str) -> list[tuple[int, int]]:
-        """Return the inputs whose reason begins with some words, and the input that these name."""
+    def equal_inputs(self) -> list[tuple[int, int]]:
+        """Return the inputs that took the result of an earlier one, each with the number of that."""
         with self._reading():
-            return read_equal_inputs(self._rows, words)
+            return read_equal_inputs(self._rows)
 
     def rows_with(self, text: str) -> list[int]:
         """Return the inputs with a text in their row, their reply or their reason."""

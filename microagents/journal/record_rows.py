@@ -14,7 +14,6 @@ from microagents.journal.encoding import Places, decision_row, reply_row, sample
 from microagents.journal.messages import (
     ENDED_AS,
     InputEnding,
-    RecordBatch,
     RecordDecision,
     RecordFile,
     RecordProgress,
@@ -88,7 +87,7 @@ class RecordRows:
         """Give an input other options, with the next commit. It has not ended then."""
         row = self._changing(number)
         row.options = options
-        row.outcome = row.reason = row.result = row.ended_at = None
+        row.outcome = row.reason = row.same_as = row.result = row.ended_at = None
         row.traceback = ""
 
     def _changing(self, number: int) -> InputRow:
@@ -101,9 +100,10 @@ class RecordRows:
 
     def _end_input(self, record: InputEnding) -> None:
         row = self._changing(record.input)
-        if record.is_shared and record.outcome == "completed" != row.outcome:
+        if record.same_as is not None and row.outcome != "completed":
             self._books.totals.account.shared += 1
         row.outcome, row.reason, row.traceback = record.outcome, record.reason, record.traceback
+        row.same_as = record.same_as
         row.result = None if record.result is None else record.result.decode()
         row.ended_at = now()
 
@@ -141,8 +141,8 @@ class RecordRows:
                     row.total = None if record.total is None else min(record.total, MAX_TOTAL)
                 case InputEnding():
                     self._end_input(record)
-                case RecordBatch():
-                    self._write_batch(record.batch)
+                case SampleBatch():
+                    self._write_batch(record)
                 case _:
                     self._books.add(record)
         paths = [sample.id.election.path for sample in samples]

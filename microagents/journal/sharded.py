@@ -169,9 +169,9 @@ class ShardedReader(Reader):
         for each in self._shards():
             yield from each.row_elections()
 
-    def equal_inputs(self, words: str) -> list[tuple[int, int]]:
-        """Return the inputs whose reason begins with some words, and the input that these name."""
-        return sorted(pair for each in self._shards() for pair in each.equal_inputs(words))
+    def equal_inputs(self) -> list[tuple[int, int]]:
+        """Return the inputs that took the result of an earlier one, each with the number of that."""
+        return sorted(pair for each in self._shards() for pair in each.equal_inputs())
 
     def rows_with(self, text: str) -> list[int]:
         """Return the inputs with a text in their row, their reply or their reason."""

@@ -107,8 +107,7 @@ _OF_ROWS = (
 ROW_ELECTIONS = f"""SELECT max(key), json_group_array(json_array(CAST(path AS INTEGER), counted, value, ballots))
     FROM (SELECT * {_OF_ROWS} AND ballots IS NOT NULL AND key > ? ORDER BY key LIMIT ?)"""
 AGREEING_ROWS = f"SELECT json_group_array(CAST(path AS INTEGER)) {_OF_ROWS} AND ballots IS NULL"
-EQUAL_INPUTS = """SELECT json_group_array(json_array(input, CAST(substr(reason, length(?1) + 1) AS INTEGER))) FROM input
-    WHERE substr(reason, 1, length(?1)) = ?1"""
+EQUAL_INPUTS = "SELECT json_group_array(json_array(input, same_as)) FROM input WHERE same_as IS NOT NULL"
 _HAS = "EXISTS (SELECT 1 FROM json_each({}) WHERE value LIKE ?1 ESCAPE '!')"
 _ROW = "coalesce(json_extract(options, '$.row'), ?2)"
 ROWS_WITH = f"""SELECT json_group_array(input) FROM (SELECT input FROM input

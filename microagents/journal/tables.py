@@ -10,7 +10,7 @@ from microagents.elections.election import OPEN_OUTCOMES, ElectionOutcome
 from microagents.journal.messages import InputOutcome
 
 APPLICATION_ID = 0x6D61676A
-VERSION = 6
+VERSION = 7
 """Version of the tables. Journals of any other are refused."""
 MAX_COUNTED = 1_000_000
 """A row that claims more counted samples is damaged: reading it would exhaust the memory."""
@@ -82,8 +82,7 @@ class SampleRow(TableRow, kw_only=True):
     key: _Natural
     fork: bytes
     seq: _Natural
-    value: str | None
-    flag: str | None
+    value: str
     cost_usd: _Amount | None
 
 
@@ -130,6 +129,8 @@ class InputRow(TableRow, kw_only=True):
     value: str | None = None
     outcome: InputOutcome | None = None
     reason: str | None = None
+    same_as: _Natural | None = None
+    """The earlier input that asks the same question, and whose result this one took."""
     traceback: str = ""
     result: str | None = None
     ended_at: str | None = None

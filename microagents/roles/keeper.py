@@ -26,7 +26,6 @@ from microagents.journal.messages import (
     Recall,
     Recollection,
     Record,
-    RecordBatch,
     RecordCalls,
     RecordOutage,
     RecordReply,
@@ -268,7 +267,7 @@ class Keeper(Role):
         if not batch.number:
             self._batches += 1
             batch = structs.replace(batch, number=self._batches)
-        self._commits.add((RecordBatch(batch=batch),))
+        self._commits.add((batch,))
         await self._commits.settle()
         return batch.number
 

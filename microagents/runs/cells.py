@@ -20,8 +20,6 @@ from microagents.replies.reply_fields import unvoted_in
 from microagents.replies.turns import canonical
 from microagents.task import Task
 
-SHARED = "asks the same as input "
-"""Beginning of the reason of a row that took the result of an earlier one; the number of that follows."""
 OURS = ("state", "why", "samples", "settled_by", "open")
 """Columns that are neither the input's nor the reply's."""
 
@@ -78,22 +76,19 @@ class TrustColumns:
 
     def votes_of(self, number: int, ending: InputEnding | None) -> RowVotes | None:
         """Return the votes of a row, or of the equal row that it ended like; None before its election ended."""
-        asked, is_shared = number, False
-        if ending is not None and (ending.reason or "").startswith(SHARED):
-            asked, is_shared = int((ending.reason or "").removeprefix(SHARED)), True
-        path = f"{asked}/step/0"
+        same_as = None if ending is None else ending.same_as
+        path = f"{number if same_as is None else same_as}/step/0"
         deciding = self._deciding(path)
         if deciding is None:
             return None
         place, decision = deciding
         votes = self.votes_in(decision)
         settled_by = self._settled_by(path, place, decision, is_certain=bool(votes.unsettled))
-        shown_by = "shared" if is_shared else settled_by
         return structs.replace(
             votes,
             path=place,
             open=votes.unsettled if settled_by is None else [],
-            settled_by=shown_by,
+            settled_by=settled_by if same_as is None else "shared",
             by_person=settled_by == "a person",
         )
 

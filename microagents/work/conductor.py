@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Generic
 
-from msgspec import Struct
-
 from microagents.actors.role import G, T
 from microagents.base.messages import Message, Request
 from microagents.base.plain_values import encode
@@ -15,14 +13,8 @@ from microagents.journal.messages import Recall
 from microagents.work.durable import DurableRole, Work
 
 
-class Conducted(Struct, frozen=True, kw_only=True):
-    """Result of the work on one input, as JSON."""
-
-    value: bytes
-
-
-class Conduct(Request[Conducted], frozen=True, kw_only=True):
-    """Do the whole work on one input."""
+class Conduct(Request[bytes], frozen=True, kw_only=True):
+    """Do the whole work on one input. The reply is its result, as JSON."""
 
     route_by = "input"
     input: int
@@ -44,7 +36,7 @@ class Conductor(DurableRole, Generic[T, G]):
         """
         raise NotImplementedError
 
-    async def conduct_input(self, request: Conduct) -> Conducted:
+    async def conduct_input(self, request: Conduct) -> bytes:
         """Conduct one input.
 
         Raises:
@@ -57,6 +49,6 @@ class Conductor(DurableRole, Generic[T, G]):
             result = await self.conduct(work)
             if (lost := lost_part(result, "result", encode)) is not None:
                 raise unkept(self.conduct, lost)
-            return Conducted(value=encode(result))
+            return encode(result)
         finally:
             work.tell_progress()

@@ -86,7 +86,7 @@ ROWS = "rows of input 0 are missing, or differ from its digest"
             "in the table decision has a value that no run writes",
         ),
         (f"UPDATE decision SET value = CAST(x'22ff22' AS TEXT) WHERE key = {KEY}", "0xff"),
-        ("UPDATE sample SET value = '{\"number\":7}' WHERE flag IS NULL", ROWS),
+        ("UPDATE sample SET value = '{\"number\":7}' WHERE value NOT LIKE '\"%'", ROWS),
         ("UPDATE reply SET seq = seq + 100", ROWS),
         ("UPDATE place SET path = '0/stop'", ROWS),
         ("UPDATE input SET done = done - 1", "the row of 0 in the table input"),

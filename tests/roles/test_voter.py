@@ -347,9 +347,9 @@ async def test_at_its_cap_an_election_is_undecided_and_its_leader_no_decision(tm
         tmp_path / "script", [a_line(seq, word, path="0/line/7") for seq, word in enumerate(says("ab.aa"))]
     )
     async with voting(Deployment(role=Solver), model=model, strategy=AskOnce(max_draws=5, goes_on=True)) as messenger:
-        conducted = await messenger.ask(Conduct(input=0))
+        result = await messenger.ask(Conduct(input=0))
         account = await messenger.ask(Report(when="written"))
-    given = msgspec.json.decode(conducted.value)
+    given = msgspec.json.decode(result)
     assert given == {"value": None, "outcome": "undecided", "decided": False, "flagged": 1}
     assert (account.decided, account.undecided_at, account.calls) == (0, ("0/line/7",), 5)
 

@@ -262,7 +262,7 @@ async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, r
     """Conduct an input. Its failure becomes an ending, unless it concerns the whole run."""
     number = request.input
     try:
-        conducted = await messenger.ask_replica(lane, request)
+        result = await messenger.ask_replica(lane, request)
     except (Aborted, Parked, Refused, Stopped, TakenOver, JournalMismatch, NoHandler, PeerLost):
         raise
     except Undecided as error:
@@ -271,7 +271,7 @@ async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, r
         if isinstance(error, ModelUnavailable) and error.status in REFUSES_ALL:
             raise
         return InputEnding(input=number, outcome="failed", reason=str(error), traceback=error.traceback)
-    return InputEnding(input=number, outcome="completed", result=conducted.value)
+    return InputEnding(input=number, outcome="completed", result=result)
 
 
 async def _end_of_batch(messenger: RoleMessenger, lane: int, batch: str) -> None:
@@ -292,13 +292,13 @@ async def conduct_single_input(messenger: RoleMessenger) -> str:
     recalls = False
     while True:
         try:
-            conducted = await messenger.ask(Conduct(input=0, recalls=recalls))
+            result = await messenger.ask(Conduct(input=0, recalls=recalls))
         except Undecided:
             if not await _inputs_that_go_on(messenger):
                 raise
         else:
             if not await _decided_inputs(messenger):
-                return conducted.value.decode()
+                return result.decode()
         recalls = True  # what was unknown is known meanwhile, so the work continues from there
 
 

@@ -12,7 +12,6 @@ from microagents.base.errors import MicroagentsError
 from microagents.base.user_code import called
 from microagents.journal.messages import InputEnding
 from microagents.replies.chat import Prompt
-from microagents.runs.cells import SHARED
 from microagents.runs.plan import RunPlan
 from microagents.runs.spool import temporary_table, writing_temporary
 from microagents.systems.chains.row_task import RowTask
@@ -37,10 +36,10 @@ def questions_of(tasks: Sequence[Task]) -> int:
 
 def shared_ending(ending: InputEnding, other: int) -> InputEnding:
     """Return the ending of a row as the ending of another one."""
-    reason = ending.reason
-    if ending.outcome == "completed":
-        reason = f"{SHARED}{ending.input}"
-    return structs.replace(ending, input=other, reason=reason, is_shared=True)
+    if ending.outcome != "completed":
+        return structs.replace(ending, input=other)
+    first = ending.input
+    return structs.replace(ending, input=other, reason=f"asks the same as input {first}", same_as=first)
 
 
 class SharedQuestions:

@@ -17,7 +17,7 @@ from microagents.elections.election import ESCALATED
 from microagents.journal.reading import Reader
 from microagents.journal.requests import PersonDecision
 from microagents.replies.reply_fields import fields_of
-from microagents.runs.cells import SHARED, RowVotes, TrustColumns
+from microagents.runs.cells import RowVotes, TrustColumns
 from microagents.runs.judging import judged
 from microagents.runs.settings import validated
 from microagents.systems.chains.row_task import RowTask
@@ -122,7 +122,7 @@ def row_agreements(reader: Reader) -> bytes:
             votes = trusted.votes_in(decision)
             shares = [own / given for own, given in votes.agreement.values()]
             least[number], flagged[number] = min(shares, default=0.0), votes.flagged > 0
-    for number, asked in reader.equal_inputs(SHARED):
+    for number, asked in reader.equal_inputs():
         if 0 <= asked < inputs and 0 <= number < inputs:
             least[number], flagged[number] = least[asked], flagged[asked]
     return least.tobytes() + flagged.tobytes()

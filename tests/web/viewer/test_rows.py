@@ -219,7 +219,7 @@ def test_a_journal_with_other_values_than_a_run_writes_is_refused_in_a_sentence(
         "UPDATE decision SET ballots = '[[1]]', counted = 1",
         "UPDATE input SET options = '{\"row\": 3}'",
         "UPDATE input SET result = '[1]'",
-        "UPDATE input SET reason = 'asks the same as input 99'",
+        "UPDATE input SET same_as = 99",
         "UPDATE place SET path = '99/step' WHERE path = '1/step'",
     ):
         before = Path("runs/r.sqlite").read_bytes()
