@@ -51,7 +51,7 @@ def keep_stdout() -> None:
     os.close(nowhere)
     os.register_at_fork(after_in_child=partial(os.dup2, 2, kept))
     encoding, errors = getattr(before, "encoding", None), getattr(before, "errors", None)
-    sys.stdout = os.fdopen(kept, "w", encoding=encoding, errors=errors)
+    sys.stdout = os.fdopen(kept, "w", encoding=encoding, errors=errors, closefd=False)
 
 
 def printable(text: str) -> str:

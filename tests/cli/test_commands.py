@@ -149,6 +149,12 @@ def test_a_seed_repeats_every_ballot_in_every_process_and_another_seed_draws_oth
         assert len(here[digest]) == 64
 
 
+@pytest.mark.slow
+def test_a_command_whose_warnings_are_errors_says_nothing_more() -> None:
+    ran = installed("run", "hanoi", "-o", "disks=3", env={"PYTHONWARNINGS": "error"})
+    assert (ran.code, ran.err) == (COMPLETED, "")
+
+
 def test_a_person_is_told_that_the_model_is_simulated() -> None:
     ran = microagents("run", "hanoi", "-o", "disks=3")
     assert (ran.code, ran.err) == (COMPLETED, "")
