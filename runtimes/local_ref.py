@@ -11,8 +11,8 @@ from types import UnionType
 from typing import Any, get_args
 
 from microagents.actors.role import Role, is_eager, is_plain
-from microagents.base.aio import Notifier, TaskScope, is_cancelled
-from microagents.base.errors import PASSING, MicroagentsError, RoleFailed
+from microagents.base.aio import Notifier, TaskScope, is_cancellation
+from microagents.base.errors import MicroagentsError, RoleFailed
 from microagents.base.messages import Message, R, Request, Stream, reply_type
 from microagents.base.user_code import role_failed
 from microagents.journal.messages import Load
@@ -76,7 +76,7 @@ class LocalRef:
                     if expected is not None and not isinstance(item, expected):
                         raise self._mistyped(request, item, expected)  # noqa: TRY301 - passes as a MicroagentsError
                     yield item
-        except (MicroagentsError, *PASSING):
+        except (MicroagentsError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
             raise self._failed(request, error) from error
@@ -122,7 +122,7 @@ class LocalRef:
         end = self._shown(request) if self._is_due else None
         try:
             reply: R = await handler(request)
-        except (MicroagentsError, *PASSING):
+        except (MicroagentsError, KeyboardInterrupt):
             raise
         except BaseException as error:
             raise self._failed(request, error) from error
@@ -145,7 +145,7 @@ class LocalRef:
         handler, expected = self._handlers[type(request)]
         try:
             reply: R = handler(request)
-        except (MicroagentsError, *PASSING):
+        except (MicroagentsError, KeyboardInterrupt):
             raise
         except BaseException as error:  # it waits for nothing, so no cancellation is the caller's
             raise role_failed(self.name, type(request).__name__, error) from error
@@ -160,7 +160,7 @@ class LocalRef:
 
     def _failed(self, request: Message, error: BaseException) -> BaseException:
         """Return the error for the caller: a cancellation of the caller's own task as it is, any other error as a failure of the role."""
-        if isinstance(error, asyncio.CancelledError) and is_cancelled():
+        if is_cancellation(error):
             return error
         return role_failed(self.name, type(request).__name__, error)
 

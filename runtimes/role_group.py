@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import structs
 
 from microagents.actors.role import Context, Deployment, Role, asked_by, check_graph
-from microagents.base.aio import is_cancelled, loop_has_threads
-from microagents.base.errors import MicroagentsError
+from microagents.base.aio import is_cancellation, loop_has_threads
+from microagents.base.errors import OWN_FAILURES, MicroagentsError
 from microagents.base.logs import log
 from microagents.base.messages import Message
 from microagents.base.user_code import role_failed
@@ -85,7 +85,7 @@ class RoleGroup:
             built = role(structs.replace(context, name=name, options=deployment.options), messenger)
         except MicroagentsError:
             raise
-        except (Exception, SystemExit) as error:
+        except OWN_FAILURES as error:
             raise role_failed(name, "building it", error) from error
         self._roles[name] = built
         self._dispatcher.host(name, built)
@@ -124,7 +124,7 @@ class RoleGroup:
             await self._roles[name].start()
         except MicroagentsError:
             raise
-        except (Exception, SystemExit) as error:
+        except OWN_FAILURES as error:
             raise role_failed(name, "start", error) from error
         if self._begun == [name] and self._reporter is not None and loop_has_threads():
             self._dispatcher.report_loads(self._reporter)
@@ -137,8 +137,8 @@ class RoleGroup:
         try:
             async with asyncio.timeout(STOP_S):
                 await self._roles[name].stop()
-        except (Exception, asyncio.CancelledError, SystemExit) as error:
+        except OWN_FAILURES as error:
             log().warning("a role did not stop cleanly", role=type(self._roles[name]).__name__, error=repr(error))
             # A role may also await a future that was cancelled, which is its failure; only the caller's own cancellation is passed on.
-            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+            if is_cancellation(error):
                 raise

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from microagents.base.errors import InvalidDefinition, InvalidUsage
+from microagents.base.errors import OWN_FAILURES, InvalidDefinition, InvalidUsage
 from microagents.base.messages import address_of
 from microagents.base.trust import check_import
 from microagents.base.user_code import described
@@ -121,7 +121,7 @@ class Registry(Struct, frozen=True, kw_only=True):
             return import_module(where)
         except InvalidDefinition as error:
             raise InvalidUsage(f"{self.kind} {name!r}: {error}") from None
-        except (Exception, SystemExit) as error:  # a user's file may raise anything while it is imported
+        except OWN_FAILURES as error:  # a user's file may raise anything while it is imported
             raise InvalidUsage(f"{self.kind} {name!r} cannot be imported: {described(error)}") from error
 
 

@@ -46,6 +46,11 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+def is_cancellation(error: BaseException) -> bool:
+    """Return whether an error is the cancellation of the current task itself."""
+    return isinstance(error, asyncio.CancelledError) and is_cancelled()
+
+
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in an event loop of its own: in this thread, or in another one if this thread runs a loop, as a notebook does.
 

@@ -7,13 +7,14 @@ that was kept, and the next step for the user.
 from __future__ import annotations
 
 import re
+from asyncio import CancelledError
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Self
 
-PASSING = (KeyboardInterrupt, GeneratorExit)
-"""What is never turned into another error: it ends the process, or a coroutine that nobody waits for."""
+OWN_FAILURES = (Exception, CancelledError, SystemExit, GeneratorExit)
+"""Errors by which a user's code fails: `sys.exit` in it ends no program, and a cancellation may be of a future that it awaits."""
 
 
 def in_own_words(said: str) -> str:

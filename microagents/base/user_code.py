@@ -12,8 +12,8 @@ from pathlib import Path
 from types import CodeType, FrameType, NoneType
 from typing import Any
 
-from microagents.base.aio import is_cancelled
-from microagents.base.errors import Aborted, MicroagentsError, RoleFailed, TaskFailed
+from microagents.base.aio import is_cancellation
+from microagents.base.errors import OWN_FAILURES, Aborted, MicroagentsError, RoleFailed, TaskFailed
 from microagents.base.plain_values import in_python
 
 TRACEBACK = "Traceback (most recent call last):\n"
@@ -48,7 +48,7 @@ def called(method: Callable[..., Any], *given: object, gives: Any = object, at: 
         result = standing_in(in_python(method(*map(_for_user, given))), gives)
     except MicroagentsError:
         raise
-    except (Exception, asyncio.CancelledError, SystemExit) as error:
+    except OWN_FAILURES as error:
         raise _raised(method, error, at) from error
     if isinstance(result, gives):
         return result
@@ -67,8 +67,8 @@ async def called_aside(method: Callable[..., Any], *given: object) -> Any:
         return await method(*map(_for_user, given))
     except MicroagentsError:
         raise
-    except (Exception, asyncio.CancelledError, SystemExit) as error:
-        if isinstance(error, asyncio.CancelledError) and is_cancelled():
+    except OWN_FAILURES as error:
+        if is_cancellation(error):
             raise
         raise _raised(method, error, "") from error
 
@@ -92,7 +92,7 @@ def unkept(method: Callable[..., Any], lost: str, at: int | str = "") -> TaskFai
 
 def role_failed(role: str, message: str, error: BaseException) -> RoleFailed:
     """Build the error of a role whose handler raised: it names the innermost line of the user's code."""
-    if isinstance(error, (Exception, asyncio.CancelledError, SystemExit)):
+    if isinstance(error, OWN_FAILURES):
         kind = RoleFailed
     else:
         kind = Aborted

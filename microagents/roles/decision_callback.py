@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from microagents.base.aio import Notifier, is_cancelled
-from microagents.base.errors import PASSING, Aborted, TaskFailed
+from microagents.base.aio import Notifier, is_cancellation
+from microagents.base.errors import Aborted, TaskFailed
 from microagents.base.user_code import role_failed
 from microagents.elections.election import OPEN_OUTCOMES
 from microagents.journal.messages import RecordDecision, RecordedDecision, recorded_decision
@@ -61,10 +61,10 @@ class DecisionCallback:
                         if called is not None:
                             await called
                     self._waiting.popleft()
-            except (SystemExit, *PASSING):
+            except KeyboardInterrupt:
                 raise
             except BaseException as error:  # a caller's code may raise anything
-                if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                if is_cancellation(error):
                     raise
                 self._on_decision = None
                 self._waiting.clear()

@@ -14,8 +14,8 @@ from msgspec import Struct, field, structs
 
 from microagents.actors.role import Context, Messenger
 from microagents.base import exits
-from microagents.base.aio import TaskScope, is_cancelled, loop_has_threads, retrieve_exception
-from microagents.base.errors import NotSent, TaskFailed
+from microagents.base.aio import TaskScope, is_cancellation, loop_has_threads, retrieve_exception
+from microagents.base.errors import OWN_FAILURES, NotSent, TaskFailed
 from microagents.base.logs import log
 from microagents.base.messages import Message, Request
 from microagents.base.processes import ProcessIdentity
@@ -206,8 +206,8 @@ class Executor(DurableRole):
         question = CustomerQuestion(path=work.path_of(request.at), text=request.arguments["text"])
         try:
             given = await _asked(self._on_ask, question)
-        except (Exception, asyncio.CancelledError, SystemExit) as error:  # a caller's code may raise anything
-            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+        except OWN_FAILURES as error:  # a caller's code may raise anything
+            if is_cancellation(error):
                 raise
             raise TaskFailed("on_ask()", f"raised {error!r}", traceback_of(error)) from error
         if given is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from microagents.base.aio import CLOSE_S, Notifier, begin, wait_to_end
-from microagents.base.errors import PASSING, MicroagentsError, NotSent, Parked
+from microagents.base.errors import MicroagentsError, NotSent, Parked
 from microagents.base.logs import log
 from microagents.base.messages import resolve
 from microagents.base.user_code import described, role_failed
@@ -302,7 +302,7 @@ class RunningElection:
         except MicroagentsError as error:
             self.close_count(error)
             return
-        except (asyncio.CancelledError, *PASSING):
+        except (asyncio.CancelledError, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - any error must fail the election, not leave its followers waiting
             log().error("a draw failed", path=self.id.path, seq=seq, error=described(error))
@@ -346,7 +346,7 @@ class RunningElection:
             self._count_arrived()
             if self._count.is_over:
                 self._conclude()
-        except PASSING:
+        except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - as in `_draw`
             self.close_count(error if isinstance(error, MicroagentsError) else role_failed("Voter", "Elect", error))

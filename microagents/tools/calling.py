@@ -13,7 +13,8 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct, structs
 
-from microagents.base.aio import is_cancelled, loop_has_threads, retrieve_exception
+from microagents.base.aio import is_cancellation, loop_has_threads, retrieve_exception
+from microagents.base.errors import OWN_FAILURES
 from microagents.base.foreign_text import bounded
 from microagents.base.user_code import described
 from microagents.tools.mcp_connections import KEY_NAME, RUN_NAME, McpConnections
@@ -93,8 +94,8 @@ class Tools:
             returned = await self._within(timeout_s, tool, function.function, **given)
             if inspect.isawaitable(returned):  # of an async function inside a plain one
                 returned = await self._within(timeout_s, tool, _awaited, returned)
-        except (Exception, asyncio.CancelledError, SystemExit) as error:
-            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+        except OWN_FAILURES as error:
+            if is_cancellation(error):
                 raise
             # How far a destructive call came that raised is unknown, except after the errors raised before it does anything.
             is_unknown = isinstance(error, TimeoutError) or acts
@@ -114,8 +115,8 @@ class Tools:
         assert lookup is not None
         try:
             found = await self._within(timeout_s, f"the look-up of {tool}", lookup, key)
-        except (Exception, asyncio.CancelledError, SystemExit) as error:
-            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+        except OWN_FAILURES as error:
+            if is_cancellation(error):
                 raise
             return None
         if found is None:

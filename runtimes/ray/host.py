@@ -17,7 +17,7 @@ import structlog
 
 from microagents.actors.role import Role
 from microagents.base import interrupts
-from microagents.base.errors import MicroagentsError
+from microagents.base.errors import OWN_FAILURES, MicroagentsError
 from microagents.base.messages import Message
 from microagents.base.user_code import extend_import_path, role_failed
 from microagents.runtimes import wire
@@ -170,7 +170,7 @@ async def _error_of(replica: str, doing: str, work: Awaitable[None]) -> bytes | 
         await work
     except MicroagentsError as error:
         return encode_error(error)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything
+    except OWN_FAILURES as error:
         return encode_error(role_failed(replica, doing, error))
     return None
 

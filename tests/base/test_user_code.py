@@ -108,6 +108,16 @@ def failure(old: str, new: str) -> str:
             "Dates.done raised AttributeError(\"'Page' object has no attribute 'nr'\") at step 0 (dates.py:24)",
         ),
         ("return Prompt(user=", "return str(", "Dates.prompt must give a Prompt, not 'Day 0' at step 0 (dates.py:26)"),
+        (
+            "return Page(state.number + 1)",
+            "raise GeneratorExit",
+            "Dates.advance raised GeneratorExit() at step 0 (dates.py:30)",
+        ),
+        (
+            "return Answer(day=int(prompt.user[4:]))",
+            "raise SystemExit(3)",
+            "Dates.expert raised SystemExit(3) (dates.py:36)",
+        ),
         ("return Page(state.number + 1)", "pass", "Dates.advance must give a Page, not None at step 0 (dates.py:29)"),
         (
             "return reply.day ==",

@@ -54,16 +54,37 @@ async def test_a_sample_of_no_use_ends_the_run_with_the_name_of_its_provider(giv
         await run(Drift(length=1), models=Giving(given), runs_dir=None)
 
 
-@pytest.mark.parametrize(
-    ("error", "shown"), [(LookupError("gone"), "LookupError: gone"), (TimeoutError(), "TimeoutError")]
-)
-async def test_an_error_of_a_models_own_code_names_the_model_and_the_line(error: Exception, shown: str) -> None:
+ERRORS = {
+    "LookupError: gone": LookupError("gone"),
+    "TimeoutError": TimeoutError(),
+    "SystemExit: 3": SystemExit(3),
+    "GeneratorExit": GeneratorExit(),
+    "CancelledError": asyncio.CancelledError(),
+}
+
+
+@pytest.mark.parametrize("runtime", ["local", "linked"])
+@pytest.mark.parametrize("shown", ERRORS)
+async def test_an_error_of_a_models_own_code_names_the_model_and_the_line(shown: str, runtime: Any) -> None:
     async def broken(call: Call) -> str:  # noqa: ARG001 - it is asked once
-        raise error
+        await asyncio.sleep(0)
+        raise ERRORS[shown]
 
     said = rf"^the model \S+broken raised {shown} in \S+broken \(test_own_models.py:\d+\)$"
     with pytest.raises(TaskFailed, match=said):
-        await run(Drift(length=1), models=broken, runs_dir=None)
+        async with asyncio.timeout(10):
+            await run(Drift(length=1), models=broken, runs_dir=None, runtime=runtime)
+
+
+@pytest.mark.parametrize("shown", ERRORS)
+async def test_an_error_of_a_models_plain_method_names_the_model(shown: str) -> None:
+    class Broken(Model):
+        def complete(self, call: Call) -> Any:  # noqa: ARG002 - it is asked once
+            raise ERRORS[shown]
+
+    with pytest.raises(TaskFailed, match=rf"^the model \S+Broken raised {shown} in "):
+        async with asyncio.timeout(10):
+            await run(Drift(length=1), models=Broken(), runs_dir=None)
 
 
 class Stating(Giving):

@@ -110,12 +110,16 @@ async def test_a_decision_tells_how_it_was_settled_and_a_resumed_run_tells_only_
     assert [*led.decisions()] == [*inspect_run(tmp_path, "a").decisions()] == told
 
 
-@pytest.mark.parametrize(("length", "runs_dir"), [(1, "runs"), (500, None)])
-async def test_what_the_callback_raises_ends_the_run(length: int, runs_dir: str | None) -> None:
+@pytest.mark.parametrize(
+    ("length", "runs_dir", "error"), [(1, "runs", KeyError), (500, None, SystemExit), (1, None, GeneratorExit)]
+)
+async def test_what_the_callback_raises_ends_the_run(
+    length: int, runs_dir: str | None, error: type[BaseException]
+) -> None:
     def tell(decision: RecordedDecision) -> None:
-        raise KeyError(decision.path)
+        raise error(decision.path)
 
-    with pytest.raises(TaskFailed, match=r"on_decision\(\) raised KeyError\('0/step/0'\)"):
+    with pytest.raises(TaskFailed, match=rf"on_decision\(\) raised {error.__name__}\('0/step/0'\)"):
         await run(Drift(length=length), models="sim:perfect", on_decision=tell, runs_dir=runs_dir)
 
 

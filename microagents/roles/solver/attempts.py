@@ -9,7 +9,8 @@ from typing import TypeVar
 from msgspec import structs
 
 from microagents.actors.role import Context
-from microagents.base.errors import MicroagentsError, ModelUnavailable, TaskFailed
+from microagents.base.aio import is_cancellation
+from microagents.base.errors import OWN_FAILURES, MicroagentsError, ModelUnavailable, TaskFailed
 from microagents.base.user_code import described, traceback_of
 from microagents.journal.digests import in_order
 from microagents.models.model import Call, as_taken, checked_samples, keyed_by_sample
@@ -91,14 +92,11 @@ class Attempts:
         backend.health.in_flight += 1
         try:
             with keyed_by_sample(call, self._run_id):
-                reply: Awaitable[Sample | Sequence[Sample]]
-                if call.samples == 1:
-                    reply = backend.model.complete(as_taken(call, backend.model))
-                else:
-                    reply = backend.model.complete_several(as_taken(call, backend.model))
+                ask: Callable[[Call], Awaitable[Sample | Sequence[Sample]]]
+                ask = backend.model.complete if call.samples == 1 else backend.model.complete_several
+                reply = _given(ask, as_taken(call, backend.model), backend.spec)
                 if call.traceparent:
                     reply = in_trace(call.traceparent, reply)
-                reply = _given(reply, backend.spec)
                 given = await (reply if sent is None else self._until_halted(reply))
             samples = checked_samples(given, call.samples, type(backend.model).__name__)
             attempt.usage = samples[0].usage if len(samples) == 1 else usage_of_all(samples)
@@ -194,15 +192,17 @@ class Halted(Unsent):
     """A pause cancelled a call in flight, which is sent again after it."""
 
 
-async def _given(reply: Awaitable[T], model: str) -> T:
-    """Await a reply.
+async def _given(ask: Callable[[Call], Awaitable[T]], call: Call, model: str) -> T:
+    """Await the reply to a call.
 
     Raises:
         TaskFailed: the model's own code raised an error that is none of this package.
     """
     try:
-        return await reply
+        return await ask(call)
     except MicroagentsError:
         raise
-    except Exception as error:
+    except OWN_FAILURES as error:
+        if is_cancellation(error):
+            raise
         raise TaskFailed(f"the model {model}", f"raised {described(error)}", traceback_of(error)) from error

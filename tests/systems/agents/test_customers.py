@@ -187,13 +187,19 @@ def test_a_plain_callback_that_never_returns_holds_neither_an_interrupted_run_no
 
 @pytest.mark.parametrize(
     ("answer", "why"),
-    [(7, "gave no answer to .*: Expected `str`, got `int`"), ("", "is blank"), (RuntimeError("gone"), "gone")],
+    [
+        (7, "gave no answer to .*: Expected `str`, got `int`"),
+        ("", "is blank"),
+        (RuntimeError("gone"), "gone"),
+        (SystemExit(3), "SystemExit"),
+        (GeneratorExit(), "GeneratorExit"),
+    ],
 )
 def test_a_callback_that_gives_no_answer_fails_its_input_alone(answer: Any, why: str) -> None:
     async def on_ask(question: CustomerQuestion) -> Any:
         if question.path.startswith("1/"):
             return "order 7"
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
