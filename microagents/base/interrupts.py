@@ -1,4 +1,4 @@
-"""Signals that end a process: Ctrl-C while the modules of the command are imported, and those that a forked child gets."""
+"""Signals that end a process: Ctrl-C while the modules of the command are imported, and the ones of a forked child."""
 
 from __future__ import annotations
 

@@ -9,9 +9,10 @@ from hashlib import blake2b
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, structs
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.logs import log
 from microagents.models.http.replies import UNREADABLE, decode, object_in
 from microagents.models.model import TEMPLATE_TOKENS
 from microagents.web.endpoint.wires import CHAT, MESSAGES, RESPONSES, Wire
@@ -243,14 +244,28 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
             found = {}
         return [object_in(each) for each in (found if isinstance(found, list | tuple) else (found,))]
 
-    @property
-    def unbounded(self) -> str | None:
-        """Name of a field or of the type of a tool by which its cost has no bound; None for none."""
+    def under_cap(self) -> ForwardedRequest:
+        """Return the request without the tools that its provider runs, whose cost no body shows.
+
+        Raises:
+            InvalidUsage: it has no others, or a field that adds to its cost, too.
+        """
         names = [name for name in _UNBOUNDED if bytes(self.fields.get(name, NULL)) not in _HARMLESS]
         if b"compact" in bytes(self.fields.get("context_management", NULL)):
             names.append("context_management")
-        names += [str(each.get("type", "a tool without a type")) for each in self.tools if _is_hosted(each)]
-        return next(iter(names), None)
+        hosted = [str(each.get("type", "a tool without a type")) for each in self.tools if _is_hosted(each)]
+        if len(hosted) == len(self.tools):
+            names += hosted
+        if names:
+            raise InvalidUsage(
+                f"{names[0]} is not served under a cap of cost: the provider adds tokens or fees that no request shows; leave it out, or "
+                "ask the operator for access without a cap"
+            )
+        if not hosted:
+            return self
+        log().info("left out under the cap: the provider runs it, at a cost that no request shows", tools=hosted)
+        kept = [each for each in self.tools if not _is_hosted(each)]
+        return structs.replace(self, fields={**self.fields, "tools": Raw(msgspec.json.encode(kept))})
 
     @cached_property
     def properties(self) -> Mapping[str, Mapping[str, Any]]:

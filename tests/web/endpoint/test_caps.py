@@ -235,7 +235,7 @@ UNBOUNDED: list[tuple[str, str, dict[str, Any]]] = [
     ("service_tier", "chat/completions", {"service_tier": "priority"}),
     ("a tool without a type", "chat/completions", {"tools": [{"google_search": {}}]}),
     ("prompt", "responses", {"prompt": {"id": "pmpt_1"}}),
-    ("web_search", "responses", {"tools": [{"type": "function", "name": "f"}, {"type": "web_search"}]}),
+    ("web_search", "responses", {"tools": [{"type": "web_search"}]}),
     ("mcp", "responses", {"tools": [{"type": "mcp", "server_url": "https://models.example"}]}),
     ("shell", "responses", {"tools": [{"type": "shell", "environment": {"type": "container_auto"}}]}),
     ("context_management", "responses", {"context_management": [{"type": "compaction"}]}),
@@ -257,6 +257,17 @@ async def test_a_request_whose_cost_no_body_bounds_is_refused_under_a_cap_by_nam
         assert reply["error"]["type"] == "invalid_request_error"
     async with voted(saying("x"), option=DEAR) as (double, served):
         assert (await posted(served, path, body))[0] == 200
+
+
+async def test_a_tool_that_the_provider_runs_is_left_out_beside_those_of_the_client_under_a_cap() -> None:
+    tools = [{"type": "function", "name": "f", "parameters": {}}, {"type": "web_search", "external_web_access": False}]
+    body = {**SHORT, "input": "x", "max_output_tokens": 10, "tools": tools}
+    async with voted(saying("x"), option=DEAR, limit=CostLimit(5.0)) as (double, served):
+        assert (await posted(served, "responses", body))[0] == 200
+        assert all(json.loads(each.body)["tools"] == tools[:1] for each in double.requests)
+    async with voted(saying("x"), option=DEAR) as (double, served):
+        assert (await posted(served, "responses", body))[0] == 200
+        assert all(json.loads(each.body)["tools"] == tools for each in double.requests)
 
 
 async def test_tools_that_clients_run_are_served_under_a_cap() -> None:
