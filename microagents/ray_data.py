@@ -65,7 +65,7 @@ class Elected:
 
     def __init__(
         self,
-        task: type[RowTask[Any]],
+        task: type[RowTask],
         *,
         models: Models,
         output: str,
@@ -111,7 +111,7 @@ class Elected:
 
 def elect(
     dataset: Any,
-    task: type[RowTask[Any]] | str,
+    task: type[RowTask] | str,
     *,
     models: Models,
     output: str | Path,
@@ -156,7 +156,7 @@ def elect(
     return map_in_actors(dataset, Elected, arguments, batch_size=batch_size, actors=actors, num_cpus=num_cpus)
 
 
-def _checked_task(task: type[RowTask[Any]] | str) -> type[RowTask[Any]]:
+def _checked_task(task: type[RowTask] | str) -> type[RowTask]:
     kind: Any = TASKS.find(task, RowTask) if isinstance(task, str) else task
     if not (isinstance(kind, type) and issubclass(kind, RowTask)):
         raise InvalidUsage(
@@ -183,7 +183,7 @@ def _checked_output(output: str | Path) -> Path:
 
 
 def _check_first_row(
-    dataset: Any, kind: type[RowTask[Any]], columns: Sequence[str] | None, models: Models, given: Mapping[str, Any]
+    dataset: Any, kind: type[RowTask], columns: Sequence[str] | None, models: Models, given: Mapping[str, Any]
 ) -> None:
     """Try the prompt of the first row, and the arguments of its run, before actors start."""
     if not hasattr(dataset, "select_columns") or isinstance(columns, str):
@@ -212,7 +212,7 @@ def _check_first_row(
         raise
 
 
-def _arrow_fields(kind: type[RowTask[Any]]) -> dict[str, tuple[Any, Callable[[Any], Any]]]:
+def _arrow_fields(kind: type[RowTask]) -> dict[str, tuple[Any, Callable[[Any], Any]]]:
     """Return Arrow's type for each column of a result, and the function that makes its value from JSON."""
     import pyarrow as pa  # noqa: PLC0415
 

@@ -29,8 +29,8 @@ from microagents.replies.rollouts import Rollout, default_rollout_prompt
 from microagents.replies.trajectories import Trajectory
 from microagents.tools.toolbox import GivenTool, Toolbox
 
-S = TypeVar("S")
-A = TypeVar("A", bound=Reply | BaseModel)
+S = TypeVar("S", default=Any)
+A = TypeVar("A", bound=Reply | BaseModel, default=Any)
 """The reply of a model: a reply class, or a model of pydantic."""
 V = TypeVar("V", default=Any)
 """The result of a task: `Result.value`."""
@@ -296,7 +296,7 @@ class ChainTask(Task[R], Generic[S, A, R]):
     """
 
     required_methods: ClassVar[tuple[str, ...]] = ("start", "done", "prompt", "advance")
-    oracle_judges_result: ClassVar[bool] = True
+    oracle_judges_result = True
 
     @classmethod
     def reply_type(cls) -> type[Reply]:
@@ -418,7 +418,7 @@ class ChainTask(Task[R], Generic[S, A, R]):
 
 
 @lru_cache(maxsize=256)
-def chain_types(task: type[ChainTask[Any, Any]]) -> tuple[type[Struct], type[Reply]]:
+def chain_types(task: type[ChainTask]) -> tuple[type[Struct], type[Reply]]:
     """Read the state and reply types that ``class Mine(ChainTask[State, Answer])`` names.
 
     Raises:
@@ -428,7 +428,7 @@ def chain_types(task: type[ChainTask[Any, Any]]) -> tuple[type[Struct], type[Rep
     return state, reply_named(task, reply)
 
 
-def state_class(task: type[ChainTask[Any, Any]]) -> type:
+def state_class(task: type[ChainTask]) -> type:
     """Return the class of which the states of a task are instances: ``list`` for ``list[int]``; ``object`` for a union, or ``Any``.
 
     So it is for a typed dict, which has no instances, and for ``float``, of which whole numbers are values.
@@ -533,13 +533,13 @@ async def feedback_on(task: Task, reply: Reply, state: bytes) -> str | None:
     return feedback[:MAX_FEEDBACK_CHARS]
 
 
-def _takes_state(kind: type[ChainTask[Any, Any]]) -> bool:
+def _takes_state(kind: type[ChainTask]) -> bool:
     """Return whether its ``flag`` takes the state beside the reply."""
     return _parameters(kind.flag) > len(("self", "reply"))
 
 
 @lru_cache(maxsize=256)
-def _state_decoder(kind: type[ChainTask[Any, Any]]) -> msgspec.json.Decoder[Struct]:
+def _state_decoder(kind: type[ChainTask]) -> msgspec.json.Decoder[Struct]:
     return msgspec.json.Decoder(chain_types(kind)[0], dec_hook=read_by_pydantic)
 
 

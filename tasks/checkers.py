@@ -7,7 +7,7 @@ import re
 from itertools import pairwise
 from operator import itemgetter
 from random import Random
-from typing import Annotated, ClassVar, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 from msgspec import Meta, Struct
 from pydantic import Field
@@ -54,7 +54,7 @@ class CheckersResult(TypedDict):
 class Checkers(ChainTask[Board, CheckersStep, CheckersResult]):
     """Exchange n red and n blue checkers in a row with one empty cell, by slides and jumps that go only forward."""
 
-    sampling: ClassVar[Sampling] = Sampling(max_output_tokens=4096, flag_above_tokens=2048)
+    sampling = Sampling(max_output_tokens=4096, flag_above_tokens=2048)
 
     n: Annotated[int, Field(ge=1, le=MAX_N)] = 5
     """Checkers of each colour; they take (n + 1)^2 - 1 moves."""

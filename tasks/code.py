@@ -6,7 +6,7 @@ import ast
 import warnings
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
@@ -38,10 +38,8 @@ class Code(Problem[Program]):
     """Write a function. It is right if it passes every assertion, in a confined process. The simulated model cannot write one."""
 
     model_config = ConfigDict(extra="ignore")
-    sampling: ClassVar[Sampling] = Sampling(
-        first_temperature=0.5, temperature=0.5, max_output_tokens=4096, flag_above_tokens=None
-    )
-    default_strategy: ClassVar[str] = "single-shot"
+    sampling = Sampling(first_temperature=0.5, temperature=0.5, max_output_tokens=4096, flag_above_tokens=None)
+    default_strategy = "single-shot"
 
     text: Annotated[
         str, Field(min_length=1, max_length=100_000, pattern=r"\S", validation_alias=AliasChoices("text", "prompt"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
@@ -24,7 +24,7 @@ class Outcome(Reply, frozen=True):
 class Goal(Problem[Outcome]):
     """Reach a goal in steps. It needs a real model: ``--model``."""
 
-    default_strategy: ClassVar[str] = "swarm"
+    default_strategy = "swarm"
 
     goal: Annotated[GivenText, Field(max_length=MAX_CHARS)]
     """The goal; goal=@FILE reads it from a file."""

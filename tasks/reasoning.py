@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -65,7 +65,7 @@ class PublicQuestion(Problem[A]):
     """A question of a collection. Fields of its line that are not needed are left out."""
 
     model_config = ConfigDict(extra="ignore")
-    default_strategy: ClassVar[str] = "self-consistency"
+    default_strategy = "self-consistency"
 
 
 class Gsm8k(PublicQuestion[Number]):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import exp
 from random import Random
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 import msgspec
 from msgspec import Struct
@@ -190,7 +190,7 @@ class WordProblem(WrittenProblem[Total]):
     a real model.
     """
 
-    default_strategy: ClassVar[str] = "aot"
+    default_strategy = "aot"
 
     depth: Annotated[int, Field(ge=1, le=7)] | None = None
     """Number of steps that build on each other; from 2 to 5, by the instance, if not given."""

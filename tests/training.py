@@ -65,7 +65,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
     vocabulary: Vocabulary
     trained_on: str
-    tasks: tuple[ChainTask | Addition, ...]  # type: ignore[type-arg]
+    tasks: tuple[ChainTask | Addition, ...]
     seed: int = 1
     width: int = 64
     layers: int = 3
@@ -119,7 +119,7 @@ RECIPES = {
 }
 
 
-def pairs(task: ChainTask | Addition) -> Iterator[tuple[Prompt, str]]:  # type: ignore[type-arg]
+def pairs(task: ChainTask | Addition) -> Iterator[tuple[Prompt, str]]:
     """Each state of the right way: its prompt, and the expert's reply; or random sums."""
     if isinstance(task, Addition):
         yield from task.pairs()
@@ -130,7 +130,7 @@ def pairs(task: ChainTask | Addition) -> Iterator[tuple[Prompt, str]]:  # type: 
         yield task.prompt(state), write(reply)
 
 
-def rollouts(task: ChainTask, horizon: int) -> Iterator[tuple[Prompt, str]]:  # type: ignore[type-arg]
+def rollouts(task: ChainTask, horizon: int) -> Iterator[tuple[Prompt, str]]:
     """Each state of the right way: the prompt of a rollout, and the steps of the expert."""
     walk, kind = [*states(task)], rollout_of(chain_types(type(task))[1], horizon)
     steps = [task.oracle(state) for state in walk]
@@ -289,7 +289,7 @@ def write_card(name: str, card: Card) -> None:
     (WEIGHTS / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=1))
 
 
-def size_of(task: ChainTask | Addition) -> str:  # type: ignore[type-arg]
+def size_of(task: ChainTask | Addition) -> str:
     """Name the size of a task by its option."""
     match task:
         case Hanoi():

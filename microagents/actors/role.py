@@ -10,10 +10,11 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Container, Coroutine, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Protocol, get_args, get_type_hints
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+from typing_extensions import TypeVar
 
 from microagents.actors.ranges import OneOrMore
 from microagents.actors.sent_messages import sent_by
@@ -28,8 +29,8 @@ from microagents.task import ChainTask, Task
 
 OWN_PACKAGE = f"{__name__.partition('.')[0]}."
 """Roles in it list what they send; a test compares them."""
-T = TypeVar("T", bound=Task)
-G = TypeVar("G", bound="Strategy")
+T = TypeVar("T", bound=Task, default=Any)
+G = TypeVar("G", bound="Strategy", default=Any)
 H = TypeVar("H", bound=Callable[..., Any])
 V = TypeVar("V")
 

@@ -98,7 +98,7 @@ class Promising(Struct, frozen=True, kw_only=True, dict=True):
         asked = (self.rows.digest, self.wanted, self.models, self.options.typed, self.changed["seed"])
         return self.run_id or f"{type(self.given.first).__name__.lower()}-{short_digest(asked)}"
 
-    def labels_run(self, before: Sequence[Sequence[RowTask[Any]]]) -> str:
+    def labels_run(self, before: Sequence[Sequence[RowTask]]) -> str:
         """Name the run that asks both models about the labelled rows after earlier ones."""
         return f"{self.name}-labels-{sum(map(len, before))}"
 
@@ -194,16 +194,16 @@ def _end(text: str) -> NoReturn:
     raise typer.Exit(EXIT_CODES["undecided"])
 
 
-def _asked_before(asked: Promising) -> list[Sequence[RowTask[Any]]]:
+def _asked_before(asked: Promising) -> list[Sequence[RowTask]]:
     """Return the labelled rows that both models were asked about, with their labels then, by run."""
-    runs: list[Sequence[RowTask[Any]]] = []
+    runs: list[Sequence[RowTask]] = []
     while not holds_nothing(journal_of(asked.runs_dir, asked.labels_run(runs))):
         with reader_of(asked.runs_dir, asked.labels_run(runs)) as reader:
             runs.append(plan_of(reader, whole=True).tasks)  # type: ignore[arg-type]  # rows, as they were begun
     return runs
 
 
-def _name_changes(asked: Promising, before: list[Sequence[RowTask[Any]]]) -> None:
+def _name_changes(asked: Promising, before: list[Sequence[RowTask]]) -> None:
     """Say which labels have changed, or are gone, since both models were asked about their rows."""
     changed, removed = asked.rows.changes(chain.from_iterable(before))
     asked_with = "since both models were asked, and"
@@ -215,9 +215,7 @@ def _name_changes(asked: Promising, before: list[Sequence[RowTask[Any]]]) -> Non
         )
 
 
-def _through_cascade(
-    asked: Promising, labelled: list[RowTask[Any]], before: list[Sequence[RowTask[Any]]]
-) -> list[LabelledRow]:
+def _through_cascade(asked: Promising, labelled: list[RowTask], before: list[Sequence[RowTask]]) -> list[LabelledRow]:
     """Ask both models about the labelled rows. Rows that were labelled later are a run of their own, so no earlier one changes.
 
     Raises:
@@ -240,7 +238,7 @@ def _through_cascade(
     return found
 
 
-def _ask_both(asked: Promising, name: str, rows: Sequence[RowTask[Any]]) -> None:
+def _ask_both(asked: Promising, name: str, rows: Sequence[RowTask]) -> None:
     settings: Any = {**asked.changed, "output": None, "share": "off", "run_id": name, "runs_dir": asked.runs_dir}
 
     def start(control: RunControl, _: object) -> Coroutine[Any, Any, Result]:

@@ -148,7 +148,7 @@ class Totals(Struct, kw_only=True):
 class AccountRecord(RunPart, frozen=True, kw_only=True):
     """The totals as of a commit."""
 
-    part: ClassVar[str] = "account"
+    part = "account"
     totals: Totals
     wall_s: Annotated[float, Meta(ge=0, le=MAX_WALL_S)]
     """Seconds that the run has taken, over all its sittings."""

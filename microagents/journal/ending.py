@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -25,7 +25,7 @@ class ReachedLimit(Struct, frozen=True, kw_only=True):
 class RunEnding(RunPart, frozen=True, kw_only=True):
     """How the last sitting of a run ended."""
 
-    part: ClassVar[str] = "ending"
+    part = "ending"
     outcome: RunOutcome
     reason: str | None = None
     """Why the run did not complete, in one sentence; None if it did."""

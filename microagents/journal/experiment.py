@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -132,7 +132,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
 class RunRecord(RunPart, frozen=True, kw_only=True):
     """The run, as its user's list of journals knows it."""
 
-    part: ClassVar[str] = "record"
+    part = "record"
     id: str
     version: str
     """Version of microagents."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
@@ -23,7 +23,7 @@ LeaseState = Literal["free", "held", "unclear"]
 class LeaseRecord(RunPart, frozen=True, kw_only=True):
     """The lease as it is recorded."""
 
-    part: ClassVar[str] = "lease"
+    part = "lease"
     epoch: _Number
     holder: ProcessIdentity | None
     renewals: _Number

@@ -39,8 +39,8 @@ class TableRow(Struct, array_like=True, kw_only=True):
 class RunRow(TableRow, kw_only=True):
     """A part of the run."""
 
-    table: ClassVar[str] = "run"
-    constraints: ClassVar[tuple[str, ...]] = ("PRIMARY KEY (part)",)
+    table = "run"
+    constraints = ("PRIMARY KEY (part)",)
     part: str
     content: str
     """JSON."""
@@ -51,8 +51,8 @@ class RunRow(TableRow, kw_only=True):
 class PlaceRow(TableRow, kw_only=True):
     """A place in the work."""
 
-    table: ClassVar[str] = "place"
-    constraints: ClassVar[tuple[str, ...]] = ("PRIMARY KEY (id)", "UNIQUE (path)")
+    table = "place"
+    constraints = ("PRIMARY KEY (id)", "UNIQUE (path)")
     id: Annotated[int, Meta(ge=1, lt=1 << 23)]
     path: str
 
@@ -60,8 +60,8 @@ class PlaceRow(TableRow, kw_only=True):
 class DecidedRow(TableRow, kw_only=True):
     """A decision, or an answer."""
 
-    table: ClassVar[str] = "decision"
-    constraints: ClassVar[tuple[str, ...]] = ("PRIMARY KEY (key)",)
+    table = "decision"
+    constraints = ("PRIMARY KEY (key)",)
     key: _Natural
     fork: bytes
     """Digest of the question."""
@@ -76,9 +76,9 @@ class DecidedRow(TableRow, kw_only=True):
 class SampleRow(TableRow, kw_only=True):
     """A paid sample of an open election."""
 
-    table: ClassVar[str] = "sample"
-    constraints: ClassVar[tuple[str, ...]] = ("PRIMARY KEY (key, fork, seq)",)
-    ending: ClassVar[str] = " WITHOUT ROWID"
+    table = "sample"
+    constraints = ("PRIMARY KEY (key, fork, seq)",)
+    ending = " WITHOUT ROWID"
     key: _Natural
     fork: bytes
     seq: _Natural
@@ -89,9 +89,9 @@ class SampleRow(TableRow, kw_only=True):
 class ReplyRow(TableRow, kw_only=True):
     """The text of a reply."""
 
-    table: ClassVar[str] = "reply"
-    constraints: ClassVar[tuple[str, ...]] = ("PRIMARY KEY (key, fork, seq)",)
-    ending: ClassVar[str] = " WITHOUT ROWID"
+    table = "reply"
+    constraints = ("PRIMARY KEY (key, fork, seq)",)
+    ending = " WITHOUT ROWID"
     key: _Natural
     fork: bytes
     seq: _Natural
@@ -102,7 +102,7 @@ class ReplyRow(TableRow, kw_only=True):
 class LogRow(TableRow, kw_only=True):
     """A request that the run has taken, or an accepted change."""
 
-    table: ClassVar[str] = "log"
+    table = "log"
     id: str
     kind: str
     place: str
@@ -117,8 +117,8 @@ class LogRow(TableRow, kw_only=True):
 class InputRow(TableRow, kw_only=True):
     """An input: its options, its progress and its ending."""
 
-    table: ClassVar[str] = "input"
-    constraints: ClassVar[tuple[str, ...]] = ("PRIMARY KEY (input)",)
+    table = "input"
+    constraints = ("PRIMARY KEY (input)",)
     input: _Natural
     options: str = "{}"
     done: _Natural = 0

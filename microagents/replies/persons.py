@@ -49,7 +49,7 @@ class Approval(PersonReply, frozen=True):
     text: str = ""
 
     words: ClassVar[tuple[str, ...]] = ("approve", "reject TEXT")
-    question: ClassVar[str] = "may this call be made?"
+    question = "may this call be made?"
 
     @classmethod
     def _said(cls, word: str, text: str) -> Self:
@@ -59,7 +59,7 @@ class Approval(PersonReply, frozen=True):
 class SecondApproval(Approval, frozen=True):
     """A person's answer to a call that is equal to an earlier one."""
 
-    question: ClassVar[str] = "an equal call was made before; may it be made once more?"
+    question = "an equal call was made before; may it be made once more?"
 
 
 class FoundOutcome(PersonReply, frozen=True):
@@ -69,8 +69,8 @@ class FoundOutcome(PersonReply, frozen=True):
     value: Any = None
     """What it returned; of a call that was not made, what the agent gets instead of another try."""
 
-    words: ClassVar[tuple[str, ...]] = ("done VALUE", "not-done")
-    question: ClassVar[str] = "was this call made? Nothing was heard of it"
+    words = ("done VALUE", "not-done")
+    question = "was this call made? Nothing was heard of it"
 
     @classmethod
     def _said(cls, word: str, text: str) -> Self:
@@ -92,8 +92,8 @@ class CustomerAnswer(PersonReply, frozen=True):
 
     text: str
 
-    words: ClassVar[tuple[str, ...]] = ("answer TEXT",)
-    question: ClassVar[str] = "what does the customer answer?"
+    words = ("answer TEXT",)
+    question = "what does the customer answer?"
 
     def __post_init__(self) -> None:
         """Bound the text, which stands in every later prompt and checkpoint."""

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct, field, structs
@@ -17,7 +17,7 @@ from microagents.base import exits
 from microagents.base.aio import TaskScope, is_cancellation, loop_has_threads, retrieve_exception
 from microagents.base.errors import OWN_FAILURES, NotSent, TaskFailed
 from microagents.base.logs import log
-from microagents.base.messages import Message, Request
+from microagents.base.messages import Request
 from microagents.base.processes import ProcessIdentity
 from microagents.base.user_code import traceback_of
 from microagents.elections.admission import PAUSES
@@ -119,7 +119,7 @@ class EndEffects(Request[list[int]], frozen=True, kw_only=True):
 class Executor(DurableRole):
     """Runs functions and the tools of MCP servers, whose connections live here. Keys and other secrets come from its environment."""
 
-    asks: ClassVar[tuple[type[Message], ...]] = (Recall, Record, Subscribe)
+    asks = (Recall, Record, Subscribe)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -199,7 +199,7 @@ class Executor(DurableRole):
             self._effects[path].set_name(f"{spec.name} ({spec.effect}) at {path.partition(MAKING)[0]}")
         return await asyncio.shield(self._effects[path])
 
-    async def _ask_customer(self, work: Work[Any, Any], request: Execute) -> Called:
+    async def _ask_customer(self, work: Work, request: Execute) -> Called:
         """Let the caller ask the customer, and record the answer; a person's counts if it was first."""
         if self._on_ask is None:
             return UNANSWERED
@@ -250,14 +250,14 @@ class Executor(DurableRole):
     def _pending(self) -> list[asyncio.Task[Any]]:
         return [each for each in (*self._effects.values(), *self._late.values()) if each not in self._left]
 
-    async def _kept_outcome(self, work: Work[Any, Any], request: Execute, path: str) -> Called:
+    async def _kept_outcome(self, work: Work, request: Execute, path: str) -> Called:
         if path not in self._kept:
             self._kept[path] = self._scope.start(self._kept_call(work, request, path))
             if len(self._kept) > MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
         return await asyncio.shield(self._kept[path])
 
-    async def _kept_call(self, work: Work[Any, Any], request: Execute, path: str) -> Called:
+    async def _kept_call(self, work: Work, request: Execute, path: str) -> Called:
         """Make a call that only reads, and record its outcome before it is given.
 
         It enters no digest: the samples drawn in vain, and their look-ups, depend on time. So it stands in the journal like the
@@ -273,7 +273,7 @@ class Executor(DurableRole):
         await work.flush()
         return called
 
-    async def _effect(self, work: Work[Any, Any], request: Execute, spec: ToolSpec) -> Called:
+    async def _effect(self, work: Work, request: Execute, spec: ToolSpec) -> Called:
         """Make a call that changes the world, or give its recorded outcome."""
         known = await _recorded(work, f"{request.at}{OUTCOME}")
         if known is not None:
@@ -286,7 +286,7 @@ class Executor(DurableRole):
             await work.record_answer(f"{request.at}{OUTCOME}", called)
         return called
 
-    async def _made_once(self, work: Work[Any, Any], request: Execute, spec: ToolSpec) -> Called:
+    async def _made_once(self, work: Work, request: Execute, spec: ToolSpec) -> Called:
         """Make a destructive call after its intention is durable, and never again if that may do it twice."""
         at, path, place = request.at, work.path_of(request.at), _call_of(work, request)
         unknown = await _recorded(work, f"{at}/unknown")
@@ -317,7 +317,7 @@ class Executor(DurableRole):
             self._late[path].set_name(f"{spec.name} ({spec.effect}) at {place}")
         return called
 
-    async def _make(self, work: Work[Any, Any], request: Execute, spec: ToolSpec) -> Called:
+    async def _make(self, work: Work, request: Execute, spec: ToolSpec) -> Called:
         """Begin a destructive call, unless an earlier making of it has ended after all, or is still under way: persons may err."""
         earlier = self._under_way.get(_call_of(work, request))
         if earlier is not None:
@@ -326,7 +326,7 @@ class Executor(DurableRole):
                 return called
         return await self._begin(work, request, spec)
 
-    async def _begin(self, work: Work[Any, Any], request: Execute, spec: ToolSpec) -> Called:
+    async def _begin(self, work: Work, request: Execute, spec: ToolSpec) -> Called:
         """Begin a destructive call, and wait for its outcome until its time-out. The call itself continues.
 
         It is durable before which process makes the call. A process that has lost the lease cannot record this, so it begins nothing.
@@ -373,7 +373,7 @@ class Executor(DurableRole):
             text="the run ended before it did" if is_left else f"no result within {request.timeout_s:g} s",
         )
 
-    async def _record_late(self, work: Work[Any, Any], request: Execute, call: asyncio.Task[Called]) -> None:
+    async def _record_late(self, work: Work, request: Execute, call: asyncio.Task[Called]) -> None:
         """Record the outcome of a call that ends after its time-out, as a finding about it."""
         await asyncio.wait([call])
         called = call.result()
@@ -383,7 +383,7 @@ class Executor(DurableRole):
             await _record(work, request.at, called, is_asked=True)
             self._ended_late.append(request.input)
 
-    async def _call(self, work: Work[Any, Any], request: Execute, tries: int) -> Called:
+    async def _call(self, work: Work, request: Execute, tries: int) -> Called:
         """Make a call until its outcome is known, at most ``tries`` times."""
         number = 1
         while True:
@@ -393,7 +393,7 @@ class Executor(DurableRole):
             await asyncio.sleep(number * WAIT_S)
             number += 1
 
-    async def _called(self, work: Work[Any, Any], request: Execute, timeout_s: float | None) -> Called:
+    async def _called(self, work: Work, request: Execute, timeout_s: float | None) -> Called:
         called = await self._tools.call(
             work.task.toolbox,
             request.tool,
@@ -408,7 +408,7 @@ class Executor(DurableRole):
             each.forget_source()
         return called
 
-    async def _look_up(self, work: Work[Any, Any], request: Execute) -> LookedUp | None:
+    async def _look_up(self, work: Work, request: Execute) -> LookedUp | None:
         """Ask a tool for the outcome of a call; repeatedly if it knows of none, since a server may still be working on it."""
         number = 1
         while True:
@@ -445,7 +445,7 @@ def _forget(tasks: dict[str, asyncio.Task[Any]], path: str) -> None:
     del tasks[path]
 
 
-def _call_of(work: Work[Any, Any], request: Execute) -> str:
+def _call_of(work: Work, request: Execute) -> str:
     """Return the path of the call that a request makes."""
     return work.path_of(request.at).partition(MAKING)[0]
 
@@ -461,20 +461,20 @@ async def _asked(on_ask: OnAsk, question: CustomerQuestion) -> str | None:
     return given
 
 
-async def _recorded(work: Work[Any, Any], at: str) -> Called | None:
+async def _recorded(work: Work, at: str) -> Called | None:
     found = await work.recorded(at)
     if found is None or found.value is None:
         return None
     return msgspec.json.decode(found.value, type=Called)
 
 
-async def _intend(work: Work[Any, Any], request: Execute, spec: ToolSpec) -> None:
+async def _intend(work: Work, request: Execute, spec: ToolSpec) -> None:
     """Record a call before it is made. If it was begun before, this changes nothing."""
     intention = Intention(tool=request.tool, arguments=request.arguments, effect=spec.effect)
     await work.record_answer(request.at, intention)
 
 
-async def _record(work: Work[Any, Any], at: str, called: Called, *, is_asked: bool) -> None:
+async def _record(work: Work, at: str, called: Called, *, is_asked: bool) -> None:
     """Record the outcome of a call; if a person is asked for it, as the answer."""
     if is_asked:
         found = FoundOutcome(was_made=called.outcome == "done", value=called.text)

@@ -80,6 +80,6 @@ def judged(task: Task, result: Any) -> JudgedRow | None:
     return JudgedRow(is_right, known, () if is_right else wrong_pairs(reply, known))
 
 
-def _may_judge(task: RowTask[Any]) -> bool:
+def _may_judge(task: RowTask) -> bool:
     kind = type(task)
     return bool(task.gold) or kind.oracle is not ChainTask.oracle or kind.correct is not RowTask.correct

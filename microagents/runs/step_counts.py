@@ -17,7 +17,7 @@ MOST_ASKED = 1_000
 """Steps among which the longest prompt is looked for."""
 
 
-def steps_of(task: ChainTask[Any, Any]) -> int | None:
+def steps_of(task: ChainTask) -> int | None:
     """Count the steps of a chain: as it says itself, else by a walk with its oracle, up to `MOST_WALKED`. None if neither knows."""
     total: int | None = called(task.steps, gives=(int, NoneType))
     if total is not None:
@@ -28,7 +28,7 @@ def steps_of(task: ChainTask[Any, Any]) -> int | None:
     return None
 
 
-def longest_prompt(task: ChainTask[Any, Any]) -> int:
+def longest_prompt(task: ChainTask) -> int:
     """Return the bytes of the longest prompt among the first `MOST_ASKED` steps of the right way, or of those that the oracle knows."""
     longest = 0
     for number, state in enumerate(islice(_right_way(task), MOST_ASKED)):
@@ -39,7 +39,7 @@ def longest_prompt(task: ChainTask[Any, Any]) -> int:
     return longest
 
 
-def _right_way(task: ChainTask[Any, Any]) -> Iterator[Any]:
+def _right_way(task: ChainTask) -> Iterator[Any]:
     """Yield the states that the oracle leads to."""
     state = called(task.start)
     for number in count():

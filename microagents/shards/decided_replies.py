@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -25,7 +24,7 @@ Reply = tuple[bytes, str]
 """The key of a question, and the decided reply as JSON."""
 
 
-def question_keys(tasks: Sequence[RowTask[Any]]) -> list[bytes]:
+def question_keys(tasks: Sequence[RowTask]) -> list[bytes]:
     """Return the digest of the question of each row; of a row that cannot be asked, the digest of its columns."""
     questions = SharedQuestions(tasks)
     keys = []
@@ -48,7 +47,7 @@ class DecidedReplies:
         kind: the class of its rows.
     """
 
-    def __init__(self, folder: Path, kind: type[RowTask[Any]]) -> None:
+    def __init__(self, folder: Path, kind: type[RowTask]) -> None:
         self._folder, self._kind = folder, kind
         self._seen: set[str] = set()
         """Names of the files that were read."""

@@ -58,7 +58,7 @@ class RowElections:
         given: keywords of `run`; ``max_calls`` and ``max_cost_usd`` bound all runs of the output together.
     """
 
-    def __init__(self, kind: type[RowTask[Any]], models: Models, output: Path, given: Mapping[str, Any]) -> None:
+    def __init__(self, kind: type[RowTask], models: Models, output: Path, given: Mapping[str, Any]) -> None:
         self._kind, self._models, self._output = kind, models, output
         caps = {name: given.get(name) for name in NO_LIMITS}
         self._given = {name: value for name, value in given.items() if name not in caps}
@@ -70,7 +70,7 @@ class RowElections:
         """Decide rows, and return how each ended, in their order. Rows that ask the same question are asked once."""
         tasks = self._kind.rows(rows)
         keys = question_keys(tasks)
-        firsts = dict[bytes, RowTask[Any]]()
+        firsts = dict[bytes, RowTask]()
         for key, task in zip(keys, tasks, strict=True):
             firsts.setdefault(key, task)
         try:
@@ -79,7 +79,7 @@ class RowElections:
             endings = dict.fromkeys(firsts, RowEnding("not done", f"{error}; all decisions so far are kept"))
         return [endings[key] for key in keys]
 
-    def _endings(self, keys: Sequence[bytes], tasks: Sequence[RowTask[Any]]) -> dict[bytes, RowEnding]:
+    def _endings(self, keys: Sequence[bytes], tasks: Sequence[RowTask]) -> dict[bytes, RowEnding]:
         replies = self._opened(tasks)
         decided = replies.of(keys)
         found = dict[bytes, RowEnding]()
@@ -95,7 +95,7 @@ class RowElections:
                     replies.keep(run, [(key, each.reply) for key, each in found.items() if each.reply is not None])
         return found | {key: RowEnding("decided", None, reply) for key, reply in decided.items()}
 
-    def _opened(self, tasks: Sequence[RowTask[Any]]) -> DecidedReplies:
+    def _opened(self, tasks: Sequence[RowTask]) -> DecidedReplies:
         """Open the folder of the runs with the terms of the first batch."""
         if self._replies is None:
             self._folder = self._output / terms_digest(
@@ -105,7 +105,7 @@ class RowElections:
             self._replies = DecidedReplies(self._folder, self._kind)
         return self._replies
 
-    def _run(self, run: str, tasks: Sequence[RowTask[Any]], numbers: Sequence[int]) -> dict[int, RowEnding]:
+    def _run(self, run: str, tasks: Sequence[RowTask], numbers: Sequence[int]) -> dict[int, RowEnding]:
         """Conduct some rows of a batch to their end; returns it by their number."""
         sitting = self._sittings.hold(f"{self._folder.name}/{run}", partial(self._sit, run, tasks, numbers))
         endings, flagged = {}, set[int]()
@@ -126,9 +126,7 @@ class RowElections:
                 found[number] = RowEnding(state, ending.reason, ending.result.decode())
         return found
 
-    def _sit(
-        self, run: str, tasks: Sequence[RowTask[Any]], numbers: Sequence[int], limits: dict[str, Any]
-    ) -> RunEnding:
+    def _sit(self, run: str, tasks: Sequence[RowTask], numbers: Sequence[int], limits: dict[str, Any]) -> RunEnding:
         """Hold one sitting of a run; returns how it ended."""
         only = numbers if len(numbers) < len(tasks) else None
         named: dict[str, Any] = {**self._given, **NO_LIMITS, **limits}

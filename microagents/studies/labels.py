@@ -9,7 +9,6 @@ from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import msgspec
 
@@ -40,7 +39,7 @@ class DrawnRows:
         source: name of their file in messages.
     """
 
-    def __init__(self, rows: Sequence[RowTask[Any]], source: str) -> None:
+    def __init__(self, rows: Sequence[RowTask], source: str) -> None:
         self.rows, self.source, self.gold = rows, source, list(rows[0].gold)
         digests = [blake2b(msgspec.json.encode(each.start()), digest_size=6).hexdigest() for each in rows]
         self._marks = [f"row{number}_{each}" for number, each in enumerate(digests, 1)]
@@ -102,7 +101,7 @@ class DrawnRows:
             raise InvalidUsage(f"a label needs a value for {', '.join(self.gold)}; nothing was kept")
         self._cells[number] = given
 
-    def _labelled(self, number: int) -> RowTask[Any]:
+    def _labelled(self, number: int) -> RowTask:
         """Return a row with its label from the file, if it has one there.
 
         Raises:
@@ -113,12 +112,12 @@ class DrawnRows:
             return task
         return _with_row(task, task.row | self._cells[number], f"the label of {self._marks[number]}")
 
-    def labelled(self, most: int) -> list[RowTask[Any]]:
+    def labelled(self, most: int) -> list[RowTask]:
         """Return the first rows of the order, with labels, up to the first that lacks one, and at most so many."""
         drawn = map(self._labelled, self.order[: max(most, len(self._cells))])
         return list(takewhile(lambda task: task.judging_columns == self.gold, drawn))
 
-    def changes(self, asked: Iterable[RowTask[Any]]) -> tuple[list[str], list[str]]:
+    def changes(self, asked: Iterable[RowTask]) -> tuple[list[str], list[str]]:
         """Compare labels with those that rows had when they were asked.
 
         Args:
@@ -194,10 +193,10 @@ class LabelQueue(RowQueue):
         return f"{done:,} of {counted(self._count, 'row')} labelled in {self._file}"
 
 
-def _gold_of(task: RowTask[Any]) -> str:
+def _gold_of(task: RowTask) -> str:
     return ", ".join(str(task.row.get(name)) for name in task.gold)
 
 
-def _with_row(task: RowTask[Any], row: Row, subject: str) -> RowTask[Any]:
+def _with_row(task: RowTask, row: Row, subject: str) -> RowTask:
     options = {name: getattr(task, name) for name in type(task).model_fields}
     return validated(type(task), subject, {**options, "row": row})

@@ -229,7 +229,7 @@ def model_measured(runs_dir: Path, run_id: str, task: Task) -> ModelMeasurement:
 
 
 def _check(
-    chain: ChainTask[Any, Any] | None,
+    chain: ChainTask | None,
     models: Sequence[OneModel],
     *,
     states: States | None,
@@ -254,7 +254,7 @@ def _check(
         raise InvalidUsage(f"{name} has no oracle, so rollouts cannot be judged")
 
 
-def _trials(task: AgentTask[Any], wanted: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[list[Task], Act]:
+def _trials(task: AgentTask, wanted: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[list[Task], Act]:
     if "draws" in wanted:
         raise InvalidUsage("an agent's actions are voted on as in a run; leave out --repeat, and give --steps trials")
     check_judged(task)

@@ -10,7 +10,7 @@ from functools import cached_property
 from hashlib import blake2b
 from heapq import nsmallest
 from types import NoneType
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from msgspec import Raw, Struct, json, structs
 from pydantic import BaseModel, ConfigDict, Field
@@ -136,7 +136,7 @@ class GivenState(BaseModel):
 class MeasuringConductor(ChainConductor["Measuring"]):
     """Draws the samples."""
 
-    async def conduct(self, work: Work[ChainTask[Any, Any], Measuring]) -> Measured:
+    async def conduct(self, work: Work[ChainTask, Measuring]) -> Measured:
         """Sample the chosen steps side by side, at most ``window`` at a time; of many inputs the only question of each."""
         strategy, of_inputs = work.strategy, work.strategy.numbers
         if is_problem(work):
@@ -173,9 +173,9 @@ class Measuring(Strategy):
 
     solves = (ChainTask, Problem)
     conductor = MeasuringConductor
-    changes_no_decision: ClassVar = ("window",)
-    measures_masses: ClassVar = True
-    asks_at_once: ClassVar = True
+    changes_no_decision = ("window",)
+    measures_masses = True
+    asks_at_once = True
 
     steps: OneToMillion = 1_000
     """Number of steps that are sampled, at most all of the task."""

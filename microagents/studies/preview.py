@@ -176,7 +176,7 @@ class PreviewSolver(Solver):
 class StepConductor(ChainConductor[Strategy]):
     """Holds the election of one step. The oracle does the steps before it."""
 
-    async def conduct(self, work: Work[ChainTask[Any, Any], Strategy]) -> None:
+    async def conduct(self, work: Work[ChainTask, Strategy]) -> None:
         """Hold the election of the step, and note the oracle's verdict on the vote."""
         kind, task, wanted = work.strategy.conductor, work.task, self.context.settings["step"]
         chain = (kind(self.context, self._messenger) if issubclass(kind, ChainConductor) else self).chain(work)

@@ -96,7 +96,7 @@ class PromisePlan(Struct, frozen=True, kw_only=True):
         )
 
 
-def least_open(measured: ModelMeasurement, rows: Sequence[RowTask[Any]], k: int, wrong_at_most: float) -> float | None:
+def least_open(measured: ModelMeasurement, rows: Sequence[RowTask], k: int, wrong_at_most: float) -> float | None:
     """Return the least share of rows that must stay open, by a measurement of the strong model; None if nothing judges its replies.
 
     It is the share that the votes leave open, and the share that they decide wrongly less the promised one.
@@ -139,7 +139,7 @@ class KeptPromise(Struct, frozen=True, kw_only=True):
         return f"{self.wanted}, {condition}; {found.lost:,} of these are wrong"
 
 
-def labelled_rows(reader: Reader, labelled: Sequence[RowTask[Any]]) -> Iterator[LabelledRow]:
+def labelled_rows(reader: Reader, labelled: Sequence[RowTask]) -> Iterator[LabelledRow]:
     """Yield the rows of a run in which each row went through the whole cascade, with their scores, judged by their labels.
 
     Args:
@@ -158,7 +158,7 @@ def labelled_rows(reader: Reader, labelled: Sequence[RowTask[Any]]) -> Iterator[
         yield LabelledRow(*scores)
 
 
-def _scored(election: ElectionId, question: Question, found: Recalled | None, task: RowTask[Any]) -> tuple[float, bool]:
+def _scored(election: ElectionId, question: Question, found: Recalled | None, task: RowTask) -> tuple[float, bool]:
     """Return the score of a recorded vote, and whether its reply is right."""
     count = Count(election, question)
     for ballot in () if found is None else found.ballots:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
@@ -50,7 +49,7 @@ class AgentMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         return proportion(self.succeeded, self.trials)
 
 
-def check_judged(task: AgentTask[Any]) -> None:
+def check_judged(task: AgentTask) -> None:
     """Refuse an agent whose trials nothing judges.
 
     Raises:

@@ -36,7 +36,7 @@ class Quorum(Struct, frozen=True, kw_only=True):
     """Time after which the panel continues without the others; at least 1 s."""
 
 
-async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCall], quorum: Quorum) -> list[Any]:
+async def gather_present(work: Work, at: str, calls: Sequence[PanelCall], quorum: Quorum) -> list[Any]:
     """Make durable calls on behalf of the members of a panel, all at the same time; returns their results, None for an absent member's."""
     place, loop = f"{at}/{ABSENT}", asyncio.get_running_loop()
     recorded = await work.recorded(place)
@@ -58,9 +58,7 @@ async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCal
         return [None if call.member in absent else next(replies) for call in calls]
 
 
-async def _absent(
-    work: Work[Any, Any], started: Sequence[tuple[PanelCall, asyncio.Task[Any]]], quorum: Quorum
-) -> list[int]:
+async def _absent(work: Work, started: Sequence[tuple[PanelCall, asyncio.Task[Any]]], quorum: Quorum) -> list[int]:
     """Wait for calls as long as the quorum says; returns the members with a call that has not ended."""
     members = list(dict.fromkeys(call.member for call, _ in started))
     timeout_s: float | None = quorum.absent_after_s

@@ -60,9 +60,7 @@ def named_reply(message: type[Consult[Any, Any]]) -> Any:
     return get_args(reply_type(message))[0]
 
 
-async def consulted(
-    work: Work[Any, Any], request: Consult[Any, A], system: str, choices: Sequence[str] = ()
-) -> tuple[A, ...]:
+async def consulted(work: Work, request: Consult[Any, A], system: str, choices: Sequence[str] = ()) -> tuple[A, ...]:
     """Put a question to models.
 
     Raises:

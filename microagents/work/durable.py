@@ -58,7 +58,7 @@ class DurableRole(Elector):
 
     asks: ClassVar[tuple[type[Message], ...]] = (Record,)
 
-    def work_on(self, request: DurableRequest[Any]) -> Work[Any, Any]:
+    def work_on(self, request: DurableRequest[Any]) -> Work:
         """Return the work on a request. Its places are the request's own and those below it."""
         return Work(self, request.input, recalls=request.recalls, handed=request.handed, within=request.at)
 

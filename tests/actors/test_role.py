@@ -28,12 +28,11 @@ from microagents.actors.role import asked_by, check_graph
 from microagents.actors.sent_messages import sent_by
 from microagents.base.errors import InvalidDefinition, NoHandler
 from microagents.base.messages import Message, Stream, reply_type
-from microagents.replies.reply import A
 from microagents.roles.executor import Executor
 from microagents.roles.keeper import Keeper
 from microagents.runs.driver.execute import runtime_of
 from microagents.systems import Maker
-from microagents.task import S, chain_types
+from microagents.task import A, S, chain_types
 from microagents.tasks.drift import Drift, Onward, Place
 
 every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
@@ -425,11 +424,11 @@ class Same(ChainTask[S, A], Generic[S, A]):
     """One that names nothing."""
 
 
-class Nameless(ChainTask):  # type: ignore[type-arg]
+class Nameless(ChainTask):
     """Named nowhere."""
 
 
-class StillNameless(Same):  # type: ignore[type-arg]
+class StillNameless(Same):
     """Named nowhere, with a base between."""
 
 

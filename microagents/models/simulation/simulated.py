@@ -319,7 +319,7 @@ class SimulatedModel(Model):
     def _task(self, call: Call) -> Task:
         return self._tasks[call.id.election.input].handed(call.handed)
 
-    def _chain(self, call: Call) -> ChainTask[Any, Any]:
+    def _chain(self, call: Call) -> ChainTask:
         task = self._task(call)
         _check_state_in(task)
         assert isinstance(task, ChainTask)

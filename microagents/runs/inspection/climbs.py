@@ -190,7 +190,7 @@ class _Climbs:
             return value
 
 
-def _chain_of(reader: Reader, of_input: int) -> ChainTask[Any, Any] | None:
+def _chain_of(reader: Reader, of_input: int) -> ChainTask | None:
     """Return the task of an input; None if its code is not there, or it has no steps."""
     try:
         task = plan_of(reader).tasks[of_input]

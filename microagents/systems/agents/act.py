@@ -132,7 +132,7 @@ class Acting:
     def __init__(self, chain: ActChain) -> None:
         self._chain = chain
         self._work: Work[Any, Act] = chain.work
-        self._task = cast("AgentTask[Any]", chain.task)
+        self._task = cast("AgentTask", chain.task)
         self._strategy: Act = chain.work.strategy
         self._prose = self._task.prose_in(Action) if self._strategy.votes == "exact" else {}
         # With a margin of 1 the first ballot for a read is its decision.

@@ -62,12 +62,12 @@ class AgentAnswer(Struct, frozen=True, kw_only=True):
 class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
     """Work that a model does through tools. R, which may be left out, is the struct of its result."""
 
-    sampling: ClassVar[Sampling] = Sampling(first_temperature=0.3, temperature=0.7)
-    default_strategy: ClassVar[str] = "act"
-    expert_page: ClassVar[str] = "docs/agents.md"
+    sampling = Sampling(first_temperature=0.3, temperature=0.7)
+    default_strategy = "act"
+    expert_page = "docs/agents.md"
     required_methods: ClassVar[tuple[str, ...]] = ("statement",)
-    progress_unit: ClassVar[str] = "action"
-    oracle_judges_result: ClassVar[bool] = False
+    progress_unit = "action"
+    oracle_judges_result = False
 
     allowed: ClassVar[Mapping[str, Mapping[str, Collection[Any]]]] = {}
     """By tool and argument the allowed values. An action with another value is flagged as ``forbidden``, and never run."""
@@ -116,17 +116,17 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         return tools_below(self.given_tools(), type(self))
 
     @cached_property
-    def _agents(self) -> dict[bytes, AgentTask[Any]]:
+    def _agents(self) -> dict[bytes, AgentTask]:
         return {b"": self}
 
-    def handed(self, calls: bytes) -> AgentTask[Any]:
+    def handed(self, calls: bytes) -> AgentTask:
         """Return the task that hand-offs lead to, by their calls as JSON; itself without one.
 
         Raises:
             InvalidDefinition: its tools, which may depend on its options, would lead back to an agent on the way, or too far.
         """
         if calls not in self._agents:
-            task: AgentTask[Any] = self
+            task: AgentTask = self
             way = [type(self)]
             for call in msgspec.json.decode(calls, type=list[ToolCall]):
                 tool = task.toolbox.functions[call.tool]
@@ -311,7 +311,7 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         return msgspec.convert(state.result, self.result_type())
 
 
-def tools_below(tools: Sequence[GivenTool], *way: type[AgentTask[Any]]) -> list[GivenTool]:
+def tools_below(tools: Sequence[GivenTool], *way: type[AgentTask]) -> list[GivenTool]:
     """List the tools of the agents that tools hand work off to, then these; ``way`` are the agents that lead there.
 
     Raises:
@@ -336,7 +336,7 @@ def tools_below(tools: Sequence[GivenTool], *way: type[AgentTask[Any]]) -> list[
     return [*below, *tools]
 
 
-def _check_way(way: Sequence[type[AgentTask[Any]]]) -> None:
+def _check_way(way: Sequence[type[AgentTask]]) -> None:
     """Refuse a way of hand-offs that leads to an agent on it, or too far."""
     if way[-1] in way[:-1] or len(way) > MAX_HAND_OFFS + 1:
         names = " to ".join(kind.__name__ for kind in way)
@@ -346,7 +346,7 @@ def _check_way(way: Sequence[type[AgentTask[Any]]]) -> None:
         )
 
 
-def _tools_of(agent: type[AgentTask[Any]]) -> Sequence[GivenTool]:
+def _tools_of(agent: type[AgentTask]) -> Sequence[GivenTool]:
     """Return the tools of an agent with its default options; of its class, if it has none or cannot say."""
     try:
         return agent().given_tools()

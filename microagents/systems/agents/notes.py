@@ -76,7 +76,7 @@ class AgentRecord(Struct, kw_only=True):
 class ActionNotes(Struct, kw_only=True):
     """One action of an agent, or the election of one."""
 
-    task: AgentTask[Any]
+    task: AgentTask
     run_id: str
     prose: ProseByTool
     """The arguments of tools that have no vote."""

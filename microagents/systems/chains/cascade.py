@@ -94,11 +94,11 @@ class StrongModel(Struct, frozen=True, kw_only=True):
 class CascadeConductor(MakerConductor):
     """Decides rows, or leaves them open."""
 
-    def chain(self, work: ChainWork[Any]) -> CascadeChain:
+    def chain(self, work: ChainWork) -> CascadeChain:
         """Return the row as a chain of one step."""
         return CascadeChain(work)
 
-    async def conduct(self, work: ChainWork[Any]) -> object:
+    async def conduct(self, work: ChainWork) -> object:
         """Take the row from a model.
 
         Raises:

@@ -43,7 +43,7 @@ MAX_TIMES_LONGER, MAX_MORE_STEPS = 10, 100
 """A chain is endless once it has taken this multiple of its number of steps, plus this number."""
 MAX_PAST = 1_000
 """Number of the last steps that are kept for a ladder; earlier ones would be read from the journal."""
-ChainWork = Work[ChainTask[Any, Any], G]
+ChainWork = Work[ChainTask, G]
 
 
 class ChainStep(Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class Rung(Protocol):
 class Chain:
     """Chain of one input. The cap of draws is by default the strategy's, and temperatures and limits are the task's."""
 
-    def __init__(self, work: ChainWork[Any], *, max_draws: int | None = None, sampling: Sampling | None = None) -> None:
+    def __init__(self, work: ChainWork, *, max_draws: int | None = None, sampling: Sampling | None = None) -> None:
         self.work = work
         self.task = work.task
         self.max_draws = work.strategy.draw_cap if max_draws is None else max_draws
@@ -419,7 +419,7 @@ async def step_by_step(chain: Chain) -> object:
     return chain.result(state)
 
 
-class ChainConductor(Conductor[ChainTask[Any, Any], G]):
+class ChainConductor(Conductor[ChainTask, G]):
     """Base class of conductors that walk chains. `try --one` works with every strategy that has such a conductor."""
 
     def chain(self, work: ChainWork[G]) -> Chain:

@@ -21,7 +21,7 @@ class GroupedChain(Chain):
     The last group may have fewer steps. A task must not verify single replies.
     """
 
-    def __init__(self, work: ChainWork[Any], steps: int) -> None:
+    def __init__(self, work: ChainWork, steps: int) -> None:
         task, own = work.task, work.task.sampling
         if verifies(type(task)):
             raise InvalidUsage(f"{type(task).__name__} verifies single replies; leave -s steps={steps} out")

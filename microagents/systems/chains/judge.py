@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 from msgspec import Raw, Struct
@@ -94,7 +94,7 @@ class Ruling(Reply, frozen=True):
 
 
 async def choice_among(
-    work: Work[Any, Any], at: str, prompt: Prompt, candidates: Sequence[Raw], *, margin: int, max_draws: int
+    work: Work, at: str, prompt: Prompt, candidates: Sequence[Raw], *, margin: int, max_draws: int
 ) -> int | None:
     """Hold a vote on replies to a question, each with a reason for it, unless the judge weighs options.
 
@@ -132,7 +132,7 @@ async def choice_among(
     return labels.index(chosen)
 
 
-async def _reason_for(judging: Work[Any, Any], at: str, prompt: Prompt, reply: Raw) -> str:
+async def _reason_for(judging: Work, at: str, prompt: Prompt, reply: Raw) -> str:
     if judging.weighs:
         return ""
     disputed = Disputed(system=prompt.system, user=prompt.user, reply=reply)

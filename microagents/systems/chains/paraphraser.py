@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from random import Random
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 from msgspec import Struct
@@ -56,7 +56,7 @@ class Paraphrased(Reply, frozen=True):
         return cls(system=right.system, user="")
 
 
-async def paraphrase(work: Work[Any, Any], at: str, prompt: Prompt) -> Prompt | None:
+async def paraphrase(work: Work, at: str, prompt: Prompt) -> Prompt | None:
     """Put a question into other words, by at most `TRIES` draws; None if no try keeps every number and name."""
     given, drawing = prompt.flat, work.with_pool(PARAPHRASER)
     asked = prompt_of(SYSTEM, Wording(system=given.system, user=given.user))

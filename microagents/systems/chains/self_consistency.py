@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from msgspec import structs
 from pydantic import model_validator
@@ -64,7 +64,7 @@ class SelfConsistency(Climbing):
 
     solves = (Problem, ChainTask)
     conductor = SelfConsistencyConductor
-    changes_no_decision: ClassVar = ("speculate",)
+    changes_no_decision = ("speculate",)
 
     samples: OneToTenThousand = 20
     """Number of answers drawn."""

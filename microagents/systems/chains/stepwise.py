@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
@@ -16,7 +16,7 @@ from microagents.systems.chains.speculation import AHEAD, guess_ahead
 class Stepwise(Climbing):
     """Options of a walk along a chain, and of its ladder."""
 
-    changes_no_decision: ClassVar = ("speculate", "hedge")
+    changes_no_decision = ("speculate", "hedge")
 
     max_draws: OneToMillion = 100
     """Cap of an election: after this many samples, flagged ones included, it ends undecided."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 from microagents.replies.chat import Prompt
 from microagents.replies.model_replies import as_reply
@@ -33,8 +33,8 @@ from microagents.task import Task
 class Document(Problem[Text]):
     """A long text with an objective. Its statement is the objective of the whole."""
 
-    default_strategy: ClassVar[str] = "seqcv"
-    progress_unit: ClassVar[str] = "subtask"
+    default_strategy = "seqcv"
+    progress_unit = "subtask"
 
     def subtasks(self) -> Sequence[Part]:
         """Give the graph of subtasks; by default none, and the whole is one subtask."""

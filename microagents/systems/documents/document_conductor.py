@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -73,7 +72,7 @@ SEGMENT_TOKENS = 300
 """Length of a segment that the prompt asks for, in tokens. It cuts nothing off."""
 
 
-DocumentWork = Work[Problem[Any], DocumentStrategy]
+DocumentWork = Work[Problem, DocumentStrategy]
 
 
 class DocumentConductor(ProblemConductor[DocumentStrategy]):

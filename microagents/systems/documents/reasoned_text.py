@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from random import Random
-from typing import Any, Generic
+from typing import Generic
 
 from microagents.replies.data_prompts import prompt_of
 from microagents.replies.parsing import Malformed, parse
@@ -31,7 +31,7 @@ FIRST_STEP = "Take the first step that is still to be taken, and state its resul
 OTHER_STEPS = "Take all other steps, one after the other, and give the answer in the form that is asked for."
 
 
-def objective_of(problem: Problem[Any]) -> str:
+def objective_of(problem: Problem) -> str:
     """Return the objective of a text that solves a problem."""
     return f"{text_of(problem)}\n\n{ENDING}{json_form(answer_type_of(problem))}"
 

@@ -67,7 +67,7 @@ MAX_TRANSITIONS = 100
 MAX_QUESTION_CHARS = 100_000
 """A longer question is refused: every turn would send all of it."""
 
-AotWork = Work[Problem[Any], "Aot"]
+AotWork = Work[Problem, "Aot"]
 
 
 class Reasoned(Direct[ToSolve | ToFollow | ToConclude, Trajectory], frozen=True, kw_only=True):

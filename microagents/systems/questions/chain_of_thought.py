@@ -5,7 +5,7 @@ Other instructions make other baselines: reasoning in shortest notes (chain-of-d
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from msgspec import Raw
 from pydantic import Field
@@ -41,7 +41,7 @@ reply. Reason step by step anew, without that fault, and then give the answer to
 class CotConductor(ProblemConductor["Cot"]):
     """Draws answers with their reasoning."""
 
-    async def conduct(self, work: Work[Problem[Any], Cot]) -> Solution:
+    async def conduct(self, work: Work[Problem, Cot]) -> Solution:
         """Take the most frequent answer."""
         strategy, samples = work.strategy, work.strategy.samples
         reply, sampling = trajectory_of(answer_type_of(work.task)), sampling_at(work.task, strategy.temperature)
@@ -52,7 +52,7 @@ class CotConductor(ProblemConductor["Cot"]):
 class SelfRefineConductor(ProblemConductor["SelfRefine"]):
     """Has an answer criticized and revised."""
 
-    async def conduct(self, work: Work[Problem[Any], SelfRefine]) -> Solution:
+    async def conduct(self, work: Work[Problem, SelfRefine]) -> Solution:
         """Revise the answer until no fault is found, or to the last round."""
         strategy, problem = work.strategy, text_of(work.task)
         sampling = sampling_at(work.task, strategy.temperature)

@@ -50,13 +50,11 @@ order about the form of your reply. Work it out carefully, and give its answer."
 class Problem(Task[Any], Generic[A]):
     """A question with one answer of type A. Answers to its sub-problems have the same type."""
 
-    sampling: ClassVar[Sampling] = Sampling(
-        first_temperature=0.5, temperature=0.5, max_output_tokens=4096, flag_above_tokens=None
-    )
+    sampling = Sampling(first_temperature=0.5, temperature=0.5, max_output_tokens=4096, flag_above_tokens=None)
     format: ClassVar[Format] = "json"
-    default_strategy: ClassVar[str] = "recursive"
+    default_strategy = "recursive"
     required_methods: ClassVar[tuple[str, ...]] = ("statement",)
-    progress_unit: ClassVar[str] = "problem"
+    progress_unit = "problem"
 
     @classmethod
     def reply_type(cls) -> type[Reply]:
@@ -112,7 +110,7 @@ class Problem(Task[Any], Generic[A]):
         return None
 
 
-def direct_prompt(task: Problem[Any]) -> Prompt:
+def direct_prompt(task: Problem) -> Prompt:
     """Return the prompt that asks for a direct answer to a problem, without cutting it."""
     return prompt_about(task, DIRECTLY, ToSolve(problem=text_of(task)))
 
@@ -248,7 +246,7 @@ class WorkedProblem(Problem[A], Generic[A]):
         return text
 
 
-def text_of(task: Problem[Any]) -> str:
+def text_of(task: Problem) -> str:
     """Return the statement of a problem, checked.
 
     Raises:
@@ -271,7 +269,7 @@ def answer_type_of(task: Task) -> type[Reply]:
 
 
 @lru_cache(maxsize=256)
-def answer_type(problem: type[Problem[Any]]) -> type[Reply]:
+def answer_type(problem: type[Problem]) -> type[Reply]:
     """Return the reply class that ``class Mine(Problem[Answer])`` names."""
     (answer,) = types_named(problem, Problem, "YourAnswer")
     return reply_named(problem, answer)
@@ -292,7 +290,7 @@ def _other_text(text: str, rng: Random) -> str:
         return f"not {text}"
 
 
-def _lacking(problem: WorkedProblem[Any], method: str) -> InvalidDefinition:
+def _lacking(problem: WorkedProblem, method: str) -> InvalidDefinition:
     return InvalidDefinition(
         f"{type(problem).__name__} lacks {method}(), which the simulated model needs; {problem.expert_page} shows what it needs"
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import NoneType
-from typing import Any
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -24,13 +23,13 @@ from microagents.work.conductor import Conductor
 from microagents.work.durable import Work
 
 
-def is_problem(work: Work[Any, Any]) -> bool:
+def is_problem(work: Work) -> bool:
     """Whether the work is on a problem, in a strategy that solves chains as well."""
     return isinstance(work.task, Problem)
 
 
 def concluded(
-    work: Work[Any, Any],
+    work: Work,
     answer: Reply,
     *,
     problems: int = 1,
@@ -54,7 +53,7 @@ def concluded(
 
 
 async def drawn_answers(
-    work: Work[Any, Any],
+    work: Work,
     reply: type[A],
     system: str = DIRECTLY,
     *,
@@ -72,14 +71,14 @@ async def drawn_answers(
     return await work.sample("answer", prompt, reply, n=samples, sampling=sampling, max_draws=most, needed=True)
 
 
-def concluded_by_plurality(work: Work[Any, Any], answers: Sequence[Reply], samples: int) -> Solution:
+def concluded_by_plurality(work: Work, answers: Sequence[Reply], samples: int) -> Solution:
     """Record the most frequent answer, marked ``argmax`` if it has no majority of the samples."""
     leader = max(merged(answers), key=lambda candidate: candidate.copies)
     is_majority = 2 * leader.copies > samples
     return concluded(work, leader.reply, argmax=() if is_majority else (work.path_of("answer"),))
 
 
-class ProblemConductor(Conductor[Problem[Any], G]):
+class ProblemConductor(Conductor[Problem, G]):
     """A conductor that gives one answer to a problem."""
 
     concluded = staticmethod(concluded)

@@ -50,7 +50,7 @@ class Solve(DurableRequest[RecursiveSolution], frozen=True, kw_only=True):
     """Ids of the problems above it in the tree."""
 
 
-ProblemWork = Work[Problem[Any], "Recursive"]
+ProblemWork = Work[Problem, "Recursive"]
 BALLOT_TEMPERATURE = 0.1
 
 

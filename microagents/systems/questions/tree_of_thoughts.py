@@ -69,7 +69,7 @@ class TreeConductor(ProblemConductor["TreeOfThoughts"]):
 
     asks = (Discriminate,)
 
-    async def conduct(self, work: Work[Problem[Any], TreeOfThoughts]) -> Solution:
+    async def conduct(self, work: Work[Problem, TreeOfThoughts]) -> Solution:
         """Solve the problem by the thoughts of all trees."""
         work.progress(0)
         strategy = work.strategy

@@ -63,7 +63,7 @@ class AnswerDirectly(Direct[Votable, Raw], frozen=True, kw_only=True):
 class Turns:
     """Takes the turns at a problem by the votes of the work's strategy."""
 
-    def __init__(self, work: Work[Any, Any], at: str, *, temperature: float) -> None:
+    def __init__(self, work: Work, at: str, *, temperature: float) -> None:
         self.task: Problem[Any] = work.task
         self.argmax: list[str] = []
         """Paths of the votes that were decided by plurality."""

@@ -84,7 +84,7 @@ class SwarmSolution(Solution, frozen=True, kw_only=True):
     """Number of loops that were run."""
 
 
-SwarmWork = Work[Problem[Any], "Swarm"]
+SwarmWork = Work[Problem, "Swarm"]
 
 
 class SwarmConductor(ProblemConductor["Swarm"]):

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from msgspec import Struct, json
 from pydantic import Field
 
 import microagents.roles  # noqa: F401 - names the roles of an election
 from microagents.actors.registry import MODELS
-from microagents.actors.role import Deployment, Role, Strategy
+from microagents.actors.role import Deployment, Strategy
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage, ModelUnavailable, Undecided
 from microagents.base.messages import address_of
@@ -28,7 +28,7 @@ from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Response
 from microagents.models.model import Model, ModelSpec
 from microagents.replies.chat import Prompt, Sampling
-from microagents.replies.reply_forms import Format, decoder_of, encode_reply, fingerprint
+from microagents.replies.reply_forms import decoder_of, encode_reply, fingerprint
 from microagents.roles.keeper import Keeper
 from microagents.roles.solver.health import OUT_AFTER_S
 from microagents.runs.driver.deploying import deployments_of
@@ -60,9 +60,9 @@ PROVIDERS = ("openai", "openai-responses", "anthropic")
 class Requests(Task[None]):
     """Requests of clients, each of which is an election."""
 
-    format: ClassVar[Format] = "json"
-    default_strategy: ClassVar[str] = "microagents.web.endpoint.served_elections:Voted"
-    progress_unit: ClassVar[str] = "request"
+    format = "json"
+    default_strategy = "microagents.web.endpoint.served_elections:Voted"
+    progress_unit = "request"
 
 
 class Served(Conductor[Requests, "Voted"]):
@@ -82,8 +82,8 @@ class Served(Conductor[Requests, "Voted"]):
 class Voted(Strategy):
     """One election for each request."""
 
-    solves: ClassVar = (Requests,)
-    conductor: ClassVar[type[Role]] = Served
+    solves = (Requests,)
+    conductor = Served
     k: Annotated[int, Field(ge=1)] = 3
     """Lead of texts, and of the tools without an effect in the policy."""
 
