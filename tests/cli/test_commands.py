@@ -517,9 +517,9 @@ def test_a_task_that_cannot_be_had_is_refused(words: str, said: list[str]) -> No
         (["-s", "k"], ["-s 'k'", "NAME=VALUE"]),
         (["-k", "0"], ["k must be an integer of at least 1, not 0"]),
         (["-s", "rule=loudest"], ["rule must be one of ahead-by, first-to, certify, not 'loudest'"]),
-        (["--model", "sim:gpt-4.1-mni"], ["did you mean sim:gpt-4.1-mini", "sim:o3-mini"]),
-        (["--model", "smi:perfect"], ["'smi:perfect'", "did you mean sim:", "openai, "]),
-        (["--model", "sim:perfect@error=1.5"], ["error must be a share from 0 to 1, not 1.5"]),
+        (["--model", "sim:gpt-4.1-mni"], ["did you mean 'sim:gpt-4.1-mini'", "sim:o3-mini"]),
+        (["--model", "smi:perfect"], ["'smi:perfect'", "did you mean 'sim'", "openai, "]),
+        (["--model", "sim:perfect@error=1.5"], ["error must be less than or equal to 1, not '1.5'"]),
         (["--model", "openai:gpt-6-luna"], ["OPENAI_API_KEY"]),
         (
             ["--model", "scripted:nowhere.jsonl"],

@@ -234,7 +234,10 @@ def test_a_reply_costs_what_its_tokens_cost(spec: str, price_in: float, price_ou
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ("sim:gpt-4.1-mni", r"'gpt-4.1-mni'; did you mean 'gpt-4.1-mini' or 'gpt-4.1-nano'\? known: gpt-4.1-nano"),
+        (
+            "sim:gpt-4.1-mni",
+            r"'sim:gpt-4.1-mni'; did you mean 'sim:gpt-4.1-mini' or 'sim:gpt-4.1-nano'\? known: sim:gpt-4.1-nano",
+        ),
         ("sim:perfect@eror=0.1", r"option of a simulated model called 'eror'; did you mean 'error'\? known: error"),
         ("sim:perfect@error=often", "error must be a valid number, .*not 'often'"),
         ("sim:perfect@error=1.01", "must be less than or equal to 1, not '1.01'"),

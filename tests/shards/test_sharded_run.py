@@ -149,7 +149,7 @@ def test_options_of_one_process_are_refused(given: dict[str, Any], said: str, tm
 
 def test_a_model_that_cannot_be_asked_is_refused_before_inputs_are_dealt(tmp_path: Path) -> None:
     named: Any = {"runs_dir": tmp_path}
-    with pytest.raises(InvalidUsage, match="has no option 'delay'"):
+    with pytest.raises(InvalidUsage, match="no option of a simulated model called 'delay'"):
         run_sync(towns(2), models="sim:perfect@delay=1", shards=2, **named)
     assert list(tmp_path.iterdir()) == []
 

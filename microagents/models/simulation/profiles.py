@@ -68,7 +68,7 @@ def profile_of(spec: ModelSpec) -> Profile:
     """
     base = PROFILES.get(spec.name)
     if base is None:
-        raise InvalidUsage(unknown("simulated model called", spec.name, list(PROFILES)))
+        raise InvalidUsage(unknown("simulated model called", f"sim:{spec.name}", [f"sim:{name}" for name in PROFILES]))
     given: dict[str, object] = {**spec.options}
     if "error" in given:
         given.setdefault("cool_error", None)  # an explicit error rate holds at every temperature
