@@ -9,10 +9,9 @@ from hashlib import blake2b
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Raw, Struct, structs
+from msgspec import Meta, Raw, Struct
 
 from microagents.base.errors import InvalidUsage
-from microagents.base.logs import log
 from microagents.models.http.replies import UNREADABLE, decode, object_in
 from microagents.models.model import TEMPLATE_TOKENS
 from microagents.web.endpoint.wires import CHAT, MESSAGES, RESPONSES, Wire
@@ -30,17 +29,17 @@ _FILE = re.compile(rb'"type"\s*:\s*"(?:(file|input_file|document)|image|image_ur
 """Type of a part with a file or a picture."""
 _STORED = ("previous_response_id", "conversation")
 _UNBOUNDED = (
-    *("web_search_options", "search_parameters", "plugins", "mcp_servers", "prompt", "compaction"),
+    *("web_search_options", "search_parameters", "plugins", "mcp_servers", "prompt"),
     *("models", "fallbacks", "service_tier", "speed", "inference_geo", "audio"),
 )
 """Fields by which a provider adds tokens or fees that no body shows, or charges other prices."""
 _HARMLESS = (b"null", b"[]", *[b'"%s"' % each for each in (b"auto", b"default", b"standard", b"flex", b"global")])
 """Values of these fields by which it does neither."""
-_OF_CLIENT = re.compile(
-    r"(?:function|custom|namespace|local_shell|apply_patch|(?:bash|text_editor|memory|computer|browser)[\w-]*) .*|"
+_SERVED = re.compile(
+    r"(?:function|custom|namespace|local_shell|apply_patch|(?:bash|text_editor|memory|computer|browser|web_search)[\w-]*) .*|"
     r"shell local|tool_search client"
 )
-"""Types and places of tools that clients run."""
+"""Types and places of tools that clients run, and of web search, which coding agents list in each request."""
 _Tokens = Annotated[float, Meta(ge=0, le=1e9)] | None
 
 
@@ -244,28 +243,12 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
             found = {}
         return [object_in(each) for each in (found if isinstance(found, list | tuple) else (found,))]
 
-    def under_cap(self) -> ForwardedRequest:
-        """Return the request without the tools that its provider runs, whose cost no body shows.
-
-        Raises:
-            InvalidUsage: it has no others, or a field that adds to its cost, too.
-        """
+    @property
+    def unbounded(self) -> str | None:
+        """Name of a field or of the type of a tool by which its cost has no bound; None for none."""
         names = [name for name in _UNBOUNDED if bytes(self.fields.get(name, NULL)) not in _HARMLESS]
-        if b"compact" in bytes(self.fields.get("context_management", NULL)):
-            names.append("context_management")
-        hosted = [str(each.get("type", "a tool without a type")) for each in self.tools if _is_hosted(each)]
-        if len(hosted) == len(self.tools):
-            names += hosted
-        if names:
-            raise InvalidUsage(
-                f"{names[0]} is not served under a cap of cost: the provider adds tokens or fees that no request shows; leave it out, or "
-                "ask the operator for access without a cap"
-            )
-        if not hosted:
-            return self
-        log().info("left out under the cap: the provider runs it, at a cost that no request shows", tools=hosted)
-        kept = [each for each in self.tools if not _is_hosted(each)]
-        return structs.replace(self, fields={**self.fields, "tools": Raw(msgspec.json.encode(kept))})
+        names += [str(each.get("type", "a tool without a type")) for each in self.tools if _is_unbounded(each)]
+        return next(iter(names), None)
 
     @cached_property
     def properties(self) -> Mapping[str, Mapping[str, Any]]:
@@ -278,12 +261,12 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         return found
 
 
-def _is_hosted(tool: dict[str, Any]) -> bool:
+def _is_unbounded(tool: dict[str, Any]) -> bool:
     """Whether a provider runs a tool itself, as far as is known."""
     kind, place = tool.get("type"), tool.get("execution") or object_in(tool.get("environment")).get("type")
     if kind is None:
         return tool.keys().isdisjoint(("function", "input_schema"))
-    return _OF_CLIENT.fullmatch(f"{kind} {place}") is None
+    return _SERVED.fullmatch(f"{kind} {place}") is None
 
 
 COUNT_TOKENS = f"{MESSAGES.path}/count_tokens"

@@ -163,8 +163,11 @@ class Serving:
             caller = self._caller(request)
             assert caller is not None
             asked = await self._read(request, caller.name)
-            if self.caps.bound(caller.name):
-                asked = asked.under_cap()
+            if self.caps.bound(caller.name) and asked.unbounded is not None:
+                raise InvalidUsage(
+                    f"{asked.unbounded} is not served under a cap of cost: the provider adds tokens or fees that no request shows; leave "
+                    "it out, or ask the operator for access without a cap"
+                )
             return await self._answered(request, asked, caller.policy)
         finally:
             self._bytes_in_hand -= size

@@ -235,12 +235,11 @@ UNBOUNDED: list[tuple[str, str, dict[str, Any]]] = [
     ("service_tier", "chat/completions", {"service_tier": "priority"}),
     ("a tool without a type", "chat/completions", {"tools": [{"google_search": {}}]}),
     ("prompt", "responses", {"prompt": {"id": "pmpt_1"}}),
-    ("web_search", "responses", {"tools": [{"type": "web_search"}]}),
+    ("file_search", "responses", {"tools": [{"type": "function", "name": "f"}, {"type": "file_search"}]}),
     ("mcp", "responses", {"tools": [{"type": "mcp", "server_url": "https://models.example"}]}),
     ("shell", "responses", {"tools": [{"type": "shell", "environment": {"type": "container_auto"}}]}),
-    ("context_management", "responses", {"context_management": [{"type": "compaction"}]}),
     ("mcp_servers", "messages", {"mcp_servers": [{"type": "url"}]}),
-    ("web_search_20250305", "messages", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
+    ("web_fetch_20250910", "messages", {"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}),
     ("speed", "messages", {"speed": "fast"}),
 ]
 
@@ -259,24 +258,20 @@ async def test_a_request_whose_cost_no_body_bounds_is_refused_under_a_cap_by_nam
         assert (await posted(served, path, body))[0] == 200
 
 
-async def test_a_tool_that_the_provider_runs_is_left_out_beside_those_of_the_client_under_a_cap() -> None:
-    tools = [{"type": "function", "name": "f", "parameters": {}}, {"type": "web_search", "external_web_access": False}]
-    body = {**SHORT, "input": "x", "max_output_tokens": 10, "tools": tools}
-    async with voted(saying("x"), option=DEAR, limit=CostLimit(5.0)) as (double, served):
-        assert (await posted(served, "responses", body))[0] == 200
-        assert all(json.loads(each.body)["tools"] == tools[:1] for each in double.requests)
-    async with voted(saying("x"), option=DEAR) as (double, served):
-        assert (await posted(served, "responses", body))[0] == 200
-        assert all(json.loads(each.body)["tools"] == tools for each in double.requests)
-
-
-async def test_tools_that_clients_run_are_served_under_a_cap() -> None:
-    local = [{"type": "shell", "environment": {"type": "local"}}, {"type": "namespace", "name": "n", "tools": []}]
+async def test_what_coding_agents_send_is_served_whole_under_a_cap() -> None:
+    codex = [
+        {"type": "web_search"},
+        {"type": "namespace", "name": "n"},
+        {"type": "shell", "environment": {"type": "local"}},
+    ]
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
+    cleared = {"edits": [{"type": "compact_20260112"}]}
     fields: dict[str, dict[str, Any]] = {
         "chat/completions": {"tools": TOOLS, "service_tier": "auto", "web_search_options": None},
-        "responses": {"tools": [{"type": "custom", "name": "c"}, *local], "input": "x", "max_output_tokens": 10},
-        "messages": {"tools": [{"name": "f", "input_schema": {}}, {"type": "bash_20250124", "name": "bash"}]},
+        "responses": {"tools": codex, "input": "x", "max_output_tokens": 10},
+        "messages": {"tools": [{"name": "f", "input_schema": {}}, search], "context_management": cleared},
     }
-    async with voted(saying("x"), option=DEAR, limit=CostLimit(50.0)) as (_, served):
+    async with voted(saying("x"), option=DEAR, limit=CostLimit(50.0)) as (double, served):
         for path, more in fields.items():
             assert (await posted(served, path, {**SHORT, **more}))[0] == 200
+            assert json.loads(double.requests[-1].body).items() >= more.items()
