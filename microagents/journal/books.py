@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field, structs
@@ -34,6 +34,7 @@ NO_VOTE = (*OPEN_OUTCOMES, "sampled", "inferred", "once")
 """Outcomes whose valid replies are not counted as votes."""
 
 MAX_WALL_S = 1e300
+K = TypeVar("K", int, str)
 
 
 def is_vote(outcome: str, ballots: Sequence[Ballot | Flagged]) -> bool:
@@ -181,7 +182,7 @@ class Books:
         account.in_flight_by[record.source] = record.in_flight
         for took_s in record.took_s.values():
             for bucket in map(bucket_of, took_s):
-                account.durations[bucket] = account.durations.get(bucket, 0) + 1
+                _count(account.durations, bucket)
 
     def expect(self, cost_usd: float) -> None:
         """Note the expected cost from now on."""
@@ -191,8 +192,7 @@ class Books:
     def _end_replica(self, record: ReplicaEnded) -> None:
         account = self.totals.account
         if record.actor:
-            deaths, name = account.deaths, record.actor.partition("/")[0]
-            deaths[name] = deaths.get(name, 0) + 1
+            _count(account.deaths, record.actor.partition("/")[0])
         account.in_flight_by.pop(record.source, None)
         account.loads.pop(record.source, None)
 
@@ -217,7 +217,7 @@ class Books:
         if record.settled is not None:
             account.settled_at[path] = record.settled
         if record.rung is not None:
-            account.climbed[record.rung] = account.climbed.get(record.rung, 0) + 1
+            _count(account.climbed, record.rung)
         is_decision = verdict.outcome not in NO_DECISION
         account.decided += is_decision
         account.certified += (
@@ -241,9 +241,9 @@ class Books:
         for ballot in record.verdict.ballots:
             fallback = ballot.facts.fallback
             if fallback and isinstance(ballot, Ballot):
-                account.fallbacks[fallback] = account.fallbacks.get(fallback, 0) + 1
+                _count(account.fallbacks, fallback)
         for flag, count in flagged.items():
-            account.flagged[flag] = account.flagged.get(flag, 0) + count
+            _count(account.flagged, flag, count)
         if is_vote(outcome, record.verdict.ballots):
             account.votes += valid
             if outcome not in NO_DECISION:
@@ -301,5 +301,9 @@ def _count_ballots(ballots: Sequence[Ballot | Flagged]) -> tuple[int, dict[str, 
     flagged: dict[str, int] = {}
     for ballot in ballots:
         if isinstance(ballot, Flagged):
-            flagged[ballot.flag] = flagged.get(ballot.flag, 0) + 1
+            _count(flagged, ballot.flag)
     return len(ballots) - sum(flagged.values()), flagged
+
+
+def _count(counts: dict[K, int], name: K, more: int = 1) -> None:
+    counts[name] = counts.get(name, 0) + more

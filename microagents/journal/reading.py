@@ -69,6 +69,10 @@ SHOWN_CHARS = 200
 """Error messages cut longer options of an input."""
 
 
+OneInput = tuple[int, dict[str, Any], InputEnding | None]
+"""The number of an input, its options, and how it ended; None if it has not."""
+
+
 class KeptText(Struct, frozen=True, kw_only=True):
     """Text of a reply that lost or was flagged."""
 
@@ -239,8 +243,8 @@ class Reader:
             first = msgspec.json.encode(self.experiment.recipe.options.get("row"))
             return read_rows_with(self._rows, text, first.decode())
 
-    def inputs(self, numbers: Sequence[int] | None = None) -> Iterator[tuple[int, dict[str, Any], InputEnding | None]]:
-        """Yield many inputs, all or those with some numbers: number, options, and how it ended; None if it has not."""
+    def inputs(self, numbers: Sequence[int] | None = None) -> Generator[OneInput]:
+        """Yield many inputs, all or those with some numbers. The journal is read on while they are taken, so close it."""
         with self._reading():
             check_inputs(self._rows)
             chosen = self._rows.select(InputRow, BY_INPUT) if numbers is None else map(self._input, numbers)

@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import shlex
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from heapq import merge
 from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from msgspec import structs
 
@@ -28,7 +27,7 @@ from microagents.journal.digests import in_order
 from microagents.journal.messages import Account, InputEnding, OpenElection, Recalled
 from microagents.journal.opening import holds_nothing, watch_unclear
 from microagents.journal.queries import Row
-from microagents.journal.reading import SUFFIX, Reader, journal_of
+from microagents.journal.reading import SUFFIX, OneInput, Reader, journal_of
 from microagents.journal.requests import PersonDecision
 from microagents.journal.seals import broken_seals, is_sealed
 from microagents.journal.shard_sums import with_shards
@@ -182,8 +181,8 @@ class ShardedReader(Reader):
         every = [each.input_endings(unsolved=unsolved) for each in self._shards()]
         yield from islice(merge(*every, key=lambda each: each.input), unsolved)
 
-    def inputs(self, numbers: Sequence[int] | None = None) -> Iterator[tuple[int, dict[str, Any], InputEnding | None]]:
-        """Yield many inputs: number, options, and how it ended; None if it has not."""
+    def inputs(self, numbers: Sequence[int] | None = None) -> Generator[OneInput]:
+        """Yield many inputs, all or those with some numbers."""
         if numbers is not None:
             for number, options, _ in super().inputs(numbers):
                 yield number, options, self.input_ending(number)

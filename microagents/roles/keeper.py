@@ -60,22 +60,6 @@ CUTS = "cuts"
 """Name of the file beside the journals of runs that share providers."""
 
 
-class Silence:
-    """For how long the calls in flight have not changed."""
-
-    def __init__(self) -> None:
-        self._seen, self._since_s = (0, 0), 0.0
-
-    def seconds(self, account: Account) -> float:
-        """Seconds since the calls in flight were last seen to change; 0 without one."""
-        seen, now_s = (account.calls, account.in_flight), asyncio.get_running_loop().time()
-        if seen != self._seen:
-            self._seen, self._since_s = seen, now_s
-        if account.in_flight > 0:
-            return now_s - self._since_s
-        return 0.0
-
-
 class Keeper(Role):
     """Grants the calls of a run, and records every call, ballot and decision. It runs in the driver's process."""
 
@@ -117,7 +101,8 @@ class Keeper(Role):
         """The limit that has stopped the run."""
         self._reason: MicroagentsError | None = None
         """Why the run must stop although the journal can be written: a limit, once the calls in flight have ended, or a failed callback."""
-        self._silence = Silence()
+        self._heard_s = 0.0
+        """Time of the loop at which a call was last sent or ended."""
         self._began_s: float | None = None
         """Time of the loop at which the work on an input began; None before."""
         self._changed: dict[str, Any] = {}
@@ -239,6 +224,7 @@ class Keeper(Role):
         for entry in request.entries:
             match entry:
                 case RecordCalls():
+                    self._heard_s = asyncio.get_running_loop().time()
                     if self._telemetry is not None:
                         self._telemetry.add_durations(entry.took_s)
                     for ended in entry.ended:
@@ -416,7 +402,10 @@ class Keeper(Role):
                 await self._failure()
         account = self._commits.account
         loads = {} if request.when == "written" else account.loads
-        return structs.replace(self._account(account), loads=loads, silent_s=self._silence.seconds(account))
+        silent_s = 0.0
+        if account.in_flight > 0:
+            silent_s = asyncio.get_running_loop().time() - self._heard_s
+        return structs.replace(self._account(account), loads=loads, silent_s=silent_s)
 
     def _account(self, account: Account | None = None) -> Account:
         """Return an account, by default of the last commit, with the outage and the pause that hold now."""

@@ -12,12 +12,12 @@ from msgspec import Raw, structs
 
 from microagents.base.aio import TaskScope
 from microagents.base.errors import MicroagentsError
-from microagents.elections.election import Ballot, ElectionId
+from microagents.elections.election import Ballot
 from microagents.elections.groups import Groups
-from microagents.replies.chat import Prompt
-from microagents.replies.reply import CheckedReply, ProseByTool, Reply, vote_of
+from microagents.replies.reply import CheckedReply, Reply, vote_of
 from microagents.replies.reply_forms import decoder_of
 from microagents.roles.matcher import MeanTheSame, ToMatch
+from microagents.roles.sampler import Sampler
 
 
 class FieldMeanings:
@@ -57,10 +57,8 @@ class Meanings:
     """Groups of one election. Ballots are asked for in launch order, so a comparison goes before the next ballot.
 
     Args:
-        election: its id.
-        prompt: the prompt of its first sample.
+        sampler: its samples.
         reply: the class of its replies.
-        prose: the arguments of calls that are compared by meaning; all others must be equal.
         ask: asks the matcher.
         on_found: called once the group of a ballot is found, with whether groups became one, so that counted votes have changed.
         on_failure: called with the error of a comparison.
@@ -68,10 +66,8 @@ class Meanings:
 
     def __init__(
         self,
-        election: ElectionId,
-        prompt: Prompt,
+        sampler: Sampler,
         reply: type[Reply],
-        prose: ProseByTool,
         *,
         ask: Callable[[MeanTheSame], Awaitable[bool]],
         on_found: Callable[[bool], None],
@@ -79,10 +75,11 @@ class Meanings:
     ) -> None:
         self.comparisons: list[asyncio.Task[None]] = []
         """The comparison that is under way, if any."""
-        self._election = election
-        self._prompt = prompt.flat
+        self._election = sampler.election_id
+        self._prompt = sampler.prompt(0).flat
         self._reply = reply
-        self._prose = prose
+        self._prose = sampler.question.prose
+        """Arguments of calls that are compared by meaning; all others must be equal."""
         self._ask = ask
         self._on_found = on_found
         self._on_failure = on_failure

@@ -95,16 +95,7 @@ class RunningElection:
         """Ballots among the arrivals that are not verified yet, by seq."""
         self._verification: Verification | None = None
         if task.looks_up or (question.state and verifies(type(task))):
-            self._verification = Verification(
-                voter.context.run_id,
-                task,
-                election_id,
-                question,
-                draw=self._sampler.sample,
-                look_up=self._sampler.look_up,
-                guess=self._guess,
-                record=voter.record,
-            )
+            self._verification = Verification(self._sampler, guess=self._guess, record=voter.record)
         self._meanings = self._groups()
 
     def _new_count(self) -> Count:
@@ -123,10 +114,8 @@ class RunningElection:
 
     def _meanings_of(self, reply: type[Reply]) -> Meanings:
         return Meanings(
-            self.id,
-            self._sampler.prompt(0),
+            self._sampler,
             reply,
-            self._question.prose,
             ask=self._voter.ask,
             on_found=self._count_after_comparison,
             on_failure=self.close_count,

@@ -62,25 +62,26 @@ class Sampler:
         trace: ElectionTrace | None = None,
     ) -> None:
         self._voter = voter
-        self._id = election_id
-        self._question = question
+        self.run_id = voter.context.run_id
+        self.election_id = election_id
+        self.question = question
         self._known, self._fewest, self._is_followed = known, fewest, is_followed
         self._trace = trace
         self._traceparent = "" if trace is None else trace.traceparent
         self.is_over = False
         """Whether no more ballots are counted. Set by the election: a callback of it would be a cycle of references."""
-        self._task = voter.context.task_of(election_id.input, question.handed)
-        self._state = question.state if flags_by_state(type(self._task)) else b""
+        self.task = voter.context.task_of(election_id.input, question.handed)
+        self._state = question.state if flags_by_state(type(self.task)) else b""
         self._drawn: dict[int, tuple[float, Sample | MicroagentsError]] = {}
         """Samples that were drawn together and are not taken yet, or the failure of their request, by seq; with the time of the request."""
 
     def prompt(self, seq: int) -> Prompt:
         """Return the prompt of a sample."""
-        return self._question.prompt_of(seq)
+        return self.question.prompt_of(seq)
 
     def alike(self, seqs: range) -> range:
         """Return the first of these seqs that can be drawn together: they have one model, temperature and prompt."""
-        first = self._question.model_of(self._id, seqs[0])
+        first = self.question.model_of(self.election_id, seqs[0])
         most = self._known.samples_at_once(first)
         if most == 1:
             return seqs[:1]
@@ -90,11 +91,11 @@ class Sampler:
 
     def _like(self, seq: int) -> tuple[object, ...]:
         """Return the properties that samples of one request share."""
-        model = self._question.model_of(self._id, seq)
-        temperature = self._known.temperature(model, self._question.sampling.temperature_of(seq))
+        model = self.question.model_of(self.election_id, seq)
+        temperature = self._known.temperature(model, self.question.sampling.temperature_of(seq))
         # A chain goes on with the first ballot, and a request for several samples takes as long as the slowest.
         is_first = self._is_followed and seq == 0
-        return model, temperature, self._question.prompt_number(seq), is_first
+        return model, temperature, self.question.prompt_number(seq), is_first
 
     async def draw_together(self, seqs: range) -> int:
         """Draw samples in one request, for `sample` to take; returns how many, from the first one on, it gave or refused."""
@@ -116,7 +117,7 @@ class Sampler:
             prompt: the question.
             earlier: number of earlier replies that were not taken; the prompt has them.
         """
-        question, draw, trace = self._question, self._draw(seq, prompt, earlier), self._trace
+        question, draw, trace = self.question, self._draw(seq, prompt, earlier), self._trace
         asked_s, given = self._drawn.pop(seq, (self._asked_s(), None))
         try:
             if given is None:
@@ -154,10 +155,10 @@ class Sampler:
         return sample, ballot
 
     def _draw(self, seq: int, prompt: Prompt, earlier: int = 0, *, samples: int = 1) -> Draw:
-        question, model = self._question, self._question.model_of(self._id, seq)
+        question, model = self.question, self.question.model_of(self.election_id, seq)
         temperature = question.sampling.temperature_of(seq + earlier)  # asked again at 0, a model repeats itself
         return Draw(
-            id=SampleId(election=self._id, seq=seq),
+            id=SampleId(election=self.election_id, seq=seq),
             samples=samples,
             is_shared=not earlier and samples < self._fewest,
             prompt=prompt,
@@ -167,7 +168,7 @@ class Sampler:
             needs_length=bool(question.sampling.flag_above_tokens),
             needs_mass=not earlier and self._may_decide(temperature) and not self._known.is_doubted(model),
             model=model,
-            substitute=question.model_of(self._id, seq + 1),
+            substitute=question.model_of(self.election_id, seq + 1),
             rejected=earlier,
             choices=question.choices,
             handed=question.handed,
@@ -182,7 +183,7 @@ class Sampler:
 
     def _may_decide(self, temperature: float | None) -> bool:
         """Whether the mass of a draw at a temperature may decide: all draws have one law, or the text above one half is its likeliest."""
-        sampling, rule = self._question.sampling, self._question.rule
+        sampling, rule = self.question.sampling, self.question.rule
         if isinstance(rule, ByField):
             rule = rule.rule
         is_wanted = isinstance(rule, Certain) or self._voter.context.strategy.measures_masses
@@ -192,7 +193,7 @@ class Sampler:
 
     async def look_up(self, call: ToolCall) -> Turn:
         """Make a call before a reply, and return its result; equal ones of an input are made once."""
-        of_input = self._id.input
+        of_input = self.election_id.input
         key = blake2b(call.key_text().encode(), digest_size=16)
         at = f"{LOOKED_UP}/{key.hexdigest()}"
         made = await self._voter.ask(
@@ -201,7 +202,7 @@ class Sampler:
                 input=of_input,
                 tool=call.tool,
                 arguments=call.arguments,
-                key=effect_key(self._voter.context.run_id, f"{of_input}/{at}", call.tool, call.arguments),
+                key=effect_key(self.run_id, f"{of_input}/{at}", call.tool, call.arguments),
                 most_chars=MAX_OBSERVATION_CHARS,
                 timeout_s=LOOK_UP_S,
                 is_kept=True,

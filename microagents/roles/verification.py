@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
@@ -12,9 +11,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.messages import resolve
 from microagents.elections.election import (
     Ballot,
-    ElectionId,
     Flagged,
-    Question,
     Rejected,
     Rejection,
     SampleId,
@@ -23,12 +20,12 @@ from microagents.elections.election import (
 )
 from microagents.elections.red_flags import TOO_MANY_ROUNDS, UNVERIFIED
 from microagents.journal.messages import RecordSample
-from microagents.replies.chat import Prompt, Sample, feedback_turn, with_turns
+from microagents.replies.chat import Sample, feedback_turn, with_turns
 from microagents.replies.reply import Reply
 from microagents.replies.reply_forms import decoder_of, write
-from microagents.replies.turns import ToolCall, Turn
-from microagents.roles.sampler import Screened
-from microagents.task import Task, feedback_on, verifies
+from microagents.replies.turns import Turn
+from microagents.roles.sampler import Sampler
+from microagents.task import feedback_on, verifies
 from microagents.tools.effect_keys import keyed_by
 
 MAX_REPAIRS = 2
@@ -45,36 +42,21 @@ class Verification:
     """Verifies the valid replies of one election, and makes their look-ups.
 
     Args:
-        run_id: the run.
-        task: the task of the election's input.
-        election: its id.
-        question: its question.
-        draw: draws and screens one sample of the election, by its seq, its prompt, and the number of its earlier replies; None once it is
-            not counted any more.
-        look_up: makes a call, and returns its result.
+        sampler: draws and screens its samples, and makes the calls that they want.
         guess: gets a valid reply whose verification takes long.
         record: records a rejected reply, so that a resumed run does not pay for it again.
     """
 
     def __init__(
         self,
-        run_id: str,
-        task: Task,
-        election: ElectionId,
-        question: Question,
+        sampler: Sampler,
         *,
-        draw: Callable[[int, Prompt, int], Awaitable[Screened | None]],
-        look_up: Callable[[ToolCall], Coroutine[Any, Any, Turn]],
         guess: Callable[[Ballot], None],
         record: Callable[[RecordSample], None],
     ) -> None:
-        self._run_id = run_id
-        self._task = task
-        self._election = election
-        self._question = question
-        self._draw = draw
-        self._look_up = look_up
-        self._verifies = bool(question.state) and verifies(type(task))
+        self._sampler = sampler
+        self._question, self._task = sampler.question, sampler.task
+        self._verifies = bool(sampler.question.state) and verifies(type(sampler.task))
         self._guess = guess
         self._record = record
         self._rejected: dict[int, Rejected] = {}
@@ -109,7 +91,7 @@ class Verification:
             began_s = self._loop.time()
             looked_up = sum(each.is_look_up for each in before.replies)
             turns = [turn for each in before.replies for turn in each.turns]
-            drawn = await self._draw(seq, with_turns(asked, turns), len(before.replies))
+            drawn = await self._sampler.sample(seq, with_turns(asked, turns), len(before.replies))
             if drawn is None:
                 return None
             sample, ballot = drawn
@@ -131,11 +113,11 @@ class Verification:
                 return sample, ballot
             replies = (*before.replies, Rejection(turns=further))
             rejected = self._rejected[seq] = Rejected(seq=seq, replies=replies, cost_usd=ballot.cost_usd)
-            self._record(RecordSample(id=SampleId(election=self._election, seq=seq), ballot=rejected))
+            self._record(RecordSample(id=SampleId(election=self._sampler.election_id, seq=seq), ballot=rejected))
 
     async def _looked_up(self, wanted: Wanted) -> tuple[Turn, ...]:
         """Make the calls of a reply side by side; returns it with the results, in their order."""
-        calls = [self._scope.start(self._look_up(call)) for call in wanted.turn.calls]
+        calls = [self._scope.start(self._sampler.look_up(call)) for call in wanted.turn.calls]
         try:
             results = [structs.replace(await call, call=place) for place, call in enumerate(calls)]
             return wanted.turn, *results
@@ -157,7 +139,7 @@ class Verification:
 
     async def _verified(self, value: bytes) -> str | None:
         reply = decoder_of(resolve(self._question.reply, Reply)).decode(value)
-        with keyed_by(self._run_id, self._election.path, value):
+        with keyed_by(self._sampler.run_id, self._sampler.election_id.path, value):
             return await feedback_on(self._task, reply, self._question.state)
 
     def _rejecting(self, sample: Sample, ballot: Ballot, feedback: str) -> tuple[Turn, ...]:

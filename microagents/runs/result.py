@@ -168,22 +168,17 @@ class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
         Raises:
             InvalidUsage: the run has no journal, or the journal is damaged.
         """
-        with self._opened() as reader, closing(reader.options()) as options:
-            listed, whole = reader.experiment.listed, reader.ending()
-            if listed:
-                endings = reader.input_endings()
-            else:
-                endings = iter(() if whole is None else [_as_input(whole)])
+        with self._opened() as reader, closing(reader.inputs()) as inputs:
+            whole = None if reader.experiment.listed else reader.ending()
             flagged = flagged_inputs(reader)
             at_hand = self._task_at_hand() if trust or not as_json else None
             kind = None if as_json else at_hand
             trusted = TrustColumns(reader, at_hand) if trust else None
-            following, names = next(endings, None), _own_names(reader)
-            for number, given in enumerate(options):
-                ending = following if following is not None and following.input == number else None
+            names = _own_names(reader)
+            for number, given, of_input in inputs:
+                ending = of_input if whole is None else _as_input(whole)
                 columns = {} if trusted is None or "row" not in given else trusted.of(number, ending)
                 yield _row(_given(kind, given), ending, kind, names, columns, is_flagged=number in flagged)
-                following = following if ending is None else next(endings, None)
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that ``--json`` prints."""

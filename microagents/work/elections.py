@@ -301,17 +301,7 @@ class Elections(Generic[T, G]):
         if isinstance(place, str):
             found = await self.role.ask(Recall(path=self.path_of(place)))
             return found.decision
-        recalled = (await self.role.ask(Recall(path=place.path))).decision
-        # After --accept-change, recorded decisions hold although their questions have changed.
-        if (
-            recalled is None
-            or recalled.question_digest == place.question_digest
-            or (recalled.changed and recalled.value is not None)
-        ):
-            return recalled
-        if recalled.value is None:  # an undecided election of another question: the new question may be asked there
-            return None
-        raise JournalMismatch("question", f"the recorded one at {place.path}", "another one")
+        return answer_to(place, (await self.role.ask(Recall(path=place.path))).decision)
 
     async def recall(self, election: ElectionId, question: Question) -> Verdict | None:
         """Return the recorded verdict of an election; None if the election must be held."""
@@ -429,6 +419,22 @@ class Elections(Generic[T, G]):
         failed: ElectionOutcome = verdict.outcome if verdict.outcome in OPEN_OUTCOMES else "undecided"
         left = structs.replace(verdict, outcome="climbed" if rung is None else failed)
         self.record(RecordDecision(id=election, verdict=left, correct=None, rung=rung))
+
+
+def answer_to(place: ElectionId, recalled: Recalled | None) -> Recalled | None:
+    """Return the record at a place if it answers the question there; None if the question may be asked.
+
+    Raises:
+        JournalMismatch: another question was decided there.
+    """
+    # An undecided election of another question leaves its place to the new one.
+    if recalled is None or recalled.question_digest == place.question_digest:
+        return recalled
+    if recalled.value is None:
+        return None
+    if recalled.changed:  # after --accept-change, recorded decisions hold although their questions have changed
+        return recalled
+    raise JournalMismatch("question", f"the recorded one at {place.path}", "another one")
 
 
 def _was_not_paid(recalled: Recalled) -> bool:

@@ -21,7 +21,7 @@ from microagents.runs.plan import RunPlan
 from microagents.tools.observations import Called
 from microagents.work.conductor import Conduct
 from microagents.work.durable import DurableRequest, DurableRole
-from microagents.work.elections import verdict_of
+from microagents.work.elections import answer_to, verdict_of
 from microagents.work.notes import Note, NotRecorded, Records
 
 MAX_REPLAY_S = 60.0
@@ -170,10 +170,7 @@ class Replay:
         row = self._recalled(path)
         if row is None and path == self._sought:
             self.found = question
-        if row is None:
+        answer = answer_to(request.id, row)
+        if answer is None:
             raise NotRecorded(path)
-        if row.question_digest == request.id.question_digest or (row.changed and row.value is not None):
-            return verdict_of(request.id, question, row)
-        if row.value is None:  # an undecided election of another question: the new one may be asked there
-            raise NotRecorded(path)
-        raise JournalMismatch("question", f"the recorded one at {path}", "another one")
+        return verdict_of(request.id, question, answer)
