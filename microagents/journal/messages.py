@@ -202,7 +202,7 @@ class RecordDecision(Struct, frozen=True, kw_only=True, tag=True):
 
     id: ElectionId
     verdict: Verdict
-    correct: bool | None
+    correct: bool | None = None
     """Whether the task's oracle agrees with the winner; None without an oracle."""
     done: int | None = None
     """Steps of the input that are done with this decision; None in work that cannot resume after a step."""
@@ -227,7 +227,7 @@ def answered(place: ElectionId, value: bytes) -> RecordDecision:
         value: the answer, as JSON.
     """
     verdict = Verdict(outcome="once", leader=0, tally=((value, 0),), ballots=())
-    return RecordDecision(id=place, verdict=verdict, correct=None)
+    return RecordDecision(id=place, verdict=verdict)
 
 
 def put_to_person(
@@ -245,7 +245,7 @@ def put_to_person(
     if said is not None:
         verdict, settled = structs.replace(verdict.won_by(said), outcome=by), by
     place = ElectionId(path=path, question_digest=bytes(16))
-    return RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(reply), settled=settled)
+    return RecordDecision(id=place, verdict=verdict, reply=address_of(reply), settled=settled)
 
 
 class RecordProgress(Struct, frozen=True, kw_only=True, tag=True):
@@ -638,7 +638,7 @@ def record_of(path: str, found: Recalled) -> RecordDecision:
     place = ElectionId(path=path, question_digest=found.question_digest)
     leader, tally = (None, ()) if found.value is None else (0, ((found.value, 0),))
     verdict = Verdict(outcome=found.outcome, leader=leader, tally=tally, ballots=found.ballots)
-    return RecordDecision(id=place, verdict=verdict, correct=None)
+    return RecordDecision(id=place, verdict=verdict)
 
 
 class RecordedDecision(Struct, frozen=True, kw_only=True):

@@ -56,7 +56,6 @@ from microagents.replies.tool_calls import Calls, ToolCall, tools_as_text
 from microagents.replies.turns import described
 from microagents.work.elections import (
     ElectionOptions,
-    Resolution,
     answer_to,
     decision_of,
     encode_state,
@@ -626,39 +625,30 @@ class Work(Generic[T, G]):
         # The stream itself: a generator around it would cost 2 us a ballot.
         return self.role.stream(Follow(id=election, question=question, hedge=hedge))
 
-    async def settle(self, election: ElectionId, question: Question, verdict: Verdict) -> Resolution:
+    async def settle(self, election: ElectionId, question: Question, verdict: Verdict) -> RecordDecision:
         """Apply ``--on-undecided`` to a verdict. A decided one stays as it is."""
         on_undecided: str = self.role.context.settings.get("on_undecided", "stop")
         if verdict.outcome in ("leader", "person"):  # recalled from the journal, settled before
-            return Resolution(id=election, verdict=verdict, settled=verdict.outcome)
-        resolution = Resolution(id=election, verdict=verdict, choices=question.choices)
+            return RecordDecision(id=election, verdict=verdict, settled=verdict.outcome)
+        resolution = RecordDecision(id=election, verdict=verdict, choices=question.choices)
         if verdict.outcome not in OPEN_OUTCOMES or on_undecided == "stop":
             return resolution
         if on_undecided == "leader":
             if verdict.leader is None:
                 return resolution
-            return Resolution(id=election, verdict=structs.replace(verdict, outcome="leader"), settled="leader")
+            return RecordDecision(id=election, verdict=structs.replace(verdict, outcome="leader"), settled="leader")
         # The election without a decision keeps its own row; the election of the other model has another path.
-        self.record(
-            RecordDecision(
-                id=election,
-                verdict=verdict,
-                correct=None,
-                state=question.state,
-                reply=question.reply,
-                choices=question.choices,
-            )
-        )
+        self.record(structs.replace(resolution, state=question.state, reply=question.reply))
         again = put_to(question, (on_undecided,))
         again = structs.replace(again, rule=without_doubt(again.rule))
         second = again.id_at(election.path + ESCALATED)
         verdict = await self.hold(second, again)
         source = "person" if verdict.outcome == "person" else on_undecided
-        return Resolution(id=second, verdict=verdict, settled=source, choices=question.choices)
+        return RecordDecision(id=second, verdict=verdict, settled=source, choices=question.choices)
 
     def commit(
         self,
-        resolution: Resolution,
+        resolution: RecordDecision,
         reply: type[A],
         correct: Callable[[A], bool | None] | None = None,
         *,
@@ -680,19 +670,8 @@ class Work(Generic[T, G]):
             raise TaskFailed(
                 f"correct() of {type(self.task).__name__}", f"must give True, False or None, not {shown(right)}"
             )
-        self.record(
-            RecordDecision(
-                id=resolution.id,
-                verdict=resolution.verdict,
-                correct=right,
-                done=None if self.handed else done,  # the steps of an input are those of its own agent
-                state=state,
-                settled=resolution.settled,
-                rung=resolution.rung,
-                reply=address_of(reply),
-                choices=resolution.choices,
-            )
-        )
+        done = None if self.handed else done  # the steps of an input are those of its own agent
+        self.record(structs.replace(resolution, correct=right, done=done, state=state, reply=address_of(reply)))
         return decision
 
     def record(self, entry: Entry) -> None:
@@ -717,7 +696,7 @@ class Work(Generic[T, G]):
         """
         failed: ElectionOutcome = verdict.outcome if verdict.outcome in OPEN_OUTCOMES else "undecided"
         left = structs.replace(verdict, outcome="climbed" if rung is None else failed)
-        self.record(RecordDecision(id=election, verdict=left, correct=None, rung=rung))
+        self.record(RecordDecision(id=election, verdict=left, rung=rung))
 
 
 def _decoded(verdict: Verdict, reply: type[A]) -> list[A]:

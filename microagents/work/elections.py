@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict, cast
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from microagents.base.errors import InvalidDefinition, JournalMismatch
 from microagents.base.messages import resolve
@@ -42,19 +42,6 @@ class ElectionOptions(TypedDict, total=False):
     """Cap: after this many samples the election ends undecided; by default 100."""
     choices: Sequence[str]
     """Votes that a reply may cast, such as the labels of candidates; a reply with another vote is flagged. By default any vote."""
-
-
-class Resolution(Struct, frozen=True, kw_only=True):
-    """Result of an election after the ladder was climbed, and ``--on-undecided`` was applied to it."""
-
-    id: ElectionId
-    verdict: Verdict
-    settled: str | None = None
-    """How an undecided election was settled: ``leader``, ``person`` or the spec of another model; None if it was not."""
-    rung: str | None = None
-    """Name of the rung of a ladder that decided it; None if none was climbed."""
-    choices: tuple[str, ...] = ()
-    """The votes that a reply may cast; empty for any vote."""
 
 
 def answer_to(place: ElectionId, recalled: Recalled | None) -> Recalled | None:

@@ -22,6 +22,7 @@ from microagents.actors.role import Context
 from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.red_flags import flag_unread
 from microagents.journal.books import Books
+from microagents.journal.messages import RecordDecision
 from microagents.models.model import Call, Model, open_model
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.reply import Reply
@@ -34,7 +35,7 @@ from microagents.systems import Maker
 from microagents.systems.chains.chain import Chain
 from microagents.tasks.hanoi import HanoiStep, Towers
 from microagents.work.durable import Work
-from microagents.work.elections import Resolution, decision_of
+from microagents.work.elections import decision_of
 from tests.benchmarks.first_steps import FirstSteps
 from tests.benchmarks.harness import options_of
 
@@ -94,7 +95,9 @@ def _forget(voter: Voter, election: RunningElection) -> bool:
     return False
 
 
-def _uncommitted(_: Work[Any, Any], resolution: Resolution, reply: type[Reply], *__: object, **___: object) -> object:
+def _uncommitted(
+    _: Work[Any, Any], resolution: RecordDecision, reply: type[Reply], *__: object, **___: object
+) -> object:
     return decision_of(resolution.id.path, resolution.verdict, reply)
 
 

@@ -25,7 +25,7 @@ def sample(step: int, seq: int, *, valid: bool = True) -> RecordSample:
 
 def decision(step: int, outcome: str = "decided") -> RecordDecision:
     verdict = Verdict(outcome=outcome, leader=0, tally=((b"{}", 2),), ballots=())  # type: ignore[arg-type]
-    return RecordDecision(id=election(step), verdict=verdict, correct=None)
+    return RecordDecision(id=election(step), verdict=verdict)
 
 
 def together(*waiting: Entry) -> Record:

@@ -29,6 +29,7 @@ from microagents.elections.election import (
     Verdict,
 )
 from microagents.elections.rules import Rule
+from microagents.journal.messages import RecordDecision
 from microagents.replies.chat import Prompt, Sampling
 from microagents.replies.model_replies import as_reply
 from microagents.replies.reply_forms import decoder_of
@@ -37,7 +38,7 @@ from microagents.task import ChainTask, chain_types, state_class
 from microagents.tools.effect_keys import keyed_by
 from microagents.work.conductor import Conductor
 from microagents.work.durable import Work
-from microagents.work.elections import Resolution, decision_of
+from microagents.work.elections import decision_of
 
 MAX_TIMES_LONGER, MAX_MORE_STEPS = 10, 100
 """A chain is endless once it has taken this multiple of its number of steps, plus this number."""
@@ -258,7 +259,7 @@ class Chain:
         verdict = self.as_taken(verdict)
         tried: list[tuple[ElectionId, Verdict]] = []
         resolution = (
-            Resolution(id=election, verdict=verdict)
+            RecordDecision(id=election, verdict=verdict)
             if verdict.outcome == "decided"
             else await self.climb(step, verdict, tried)
         )
@@ -289,7 +290,7 @@ class Chain:
 
     async def climb(
         self, step: ChainStep, verdict: Verdict, tried: list[tuple[ElectionId, Verdict]]
-    ) -> Resolution | None:
+    ) -> RecordDecision | None:
         """Try the rungs of the ladder; None if none decides the step. Those without a decision are added to ``tried``."""
         if verdict.outcome in ("leader", "person"):
             return None
@@ -300,7 +301,7 @@ class Chain:
             if held is not None and held[1].outcome in ("decided", "inferred"):
                 for each in tried:
                     self.work.leave(*each)
-                return Resolution(id=held[0], verdict=held[1], rung=rung.name)
+                return RecordDecision(id=held[0], verdict=held[1], rung=rung.name)
             if held is not None:
                 tried.append(held)
         return None

@@ -118,7 +118,7 @@ class SwarmConductor(ProblemConductor["Swarm"]):
             verdict = Verdict(
                 outcome="undecided", leader=0, tally=((value, 1),), ballots=(Ballot(seq=0, value=value, cost_usd=0.0),)
             )
-            work.record(RecordDecision(id=place, verdict=verdict, correct=None))
+            work.record(RecordDecision(id=place, verdict=verdict))
         found = self.concluded(work, answer, problems=len(best.steps))
         unverified = [work.path_of(f"{best.at}/step/{each.number}") for each in best.unverified]
         return SwarmSolution(

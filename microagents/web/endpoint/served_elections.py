@@ -306,7 +306,7 @@ class ServedElections:
             verdict = _led(election, question, exchange)
         run.done += 1
         messenger.tell(Record.of(RecordProgress(input=0, done=run.done, total=None)))
-        await run.record(RecordDecision(id=election, verdict=verdict, correct=None, reply=_ACTS))
+        await run.record(RecordDecision(id=election, verdict=verdict, reply=_ACTS))
         if verdict.winner is None:
             raise exchange.failure or Undecided(path, len(verdict.ballots), "no reply")
         first = next(each.seq for each in verdict.ballots if isinstance(each, Ballot) and each.value == verdict.winner)
