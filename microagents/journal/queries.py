@@ -36,6 +36,7 @@ from microagents.journal.statements import (
     NEXT_OF_PLACE,
     NUMBER_OF_INPUTS,
     OF_ID,
+    OF_KEY,
     OF_KEY_BY_SEQ,
     OF_PART,
     SUM_OF_INPUTS,
@@ -95,6 +96,15 @@ def read_decisions(rows: Rows, below: str | None = None) -> Iterator[Row]:
     for _, group in groupby(places, key=lambda each: each[0]):  # one input after the other: there may be very many
         together = [(place, path) for _, place, path in group]
         yield from merge(*[_rows_of(rows, *place) for place in together], key=_by_path)
+
+
+def read_decision(rows: Rows, path: str) -> Recalled | None:
+    """Return the decision or the answer at a path; None if there is none."""
+    key = key_at(rows.db, path)
+    row = None if key is None else rows.first(DecidedRow, OF_KEY, (key,))
+    if row is None:
+        return None
+    return recalled(row)
 
 
 def _rows_of(rows: Rows, place: int, path: str) -> Iterator[Row]:

@@ -12,14 +12,13 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-from msgspec import Struct
 
 from microagents.base.errors import InputMismatch, InvalidUsage, JournalMismatch
 from microagents.base.trust import JOURNALS
 from microagents.elections.sample_batches import SampleBatch
 from microagents.journal.books import AccountRecord, UndecidedElection
 from microagents.journal.digests import in_order
-from microagents.journal.encoding import MAX_DIGITS, MAX_TEXT_BYTES, UNREADABLE, key_at, recalled
+from microagents.journal.encoding import MAX_DIGITS, MAX_TEXT_BYTES, UNREADABLE, key_at
 from microagents.journal.ending import RunEnding
 from microagents.journal.experiment import INPUTS, Change, Experiment, InputsDigest, RunRecord, options_of
 from microagents.journal.lease import Lease, read_lease
@@ -49,6 +48,7 @@ from microagents.journal.queries import (
     moment,
     other_inputs,
     read_batches,
+    read_decision,
     read_decisions,
     read_endings,
     read_experiment,
@@ -58,8 +58,8 @@ from microagents.journal.queries import (
 )
 from microagents.journal.requests import PersonDecision, logged_changes, persons_in, taken_requests
 from microagents.journal.rows import Rows
-from microagents.journal.statements import BY_INPUT, OF_ID, OF_INPUT, OF_KEY, OF_KEY_BY_SEQ, reading
-from microagents.journal.tables import DecidedRow, InputRow, LogRow, ReplyRow
+from microagents.journal.statements import BY_INPUT, OF_ID, OF_INPUT, OF_KEY_BY_SEQ, reading
+from microagents.journal.tables import InputRow, LogRow, ReplyRow
 from microagents.journal.verifying import damage, damaged_inputs, differences_from_rows
 
 SUFFIX = ".sqlite"
@@ -69,18 +69,10 @@ SHOWN_CHARS = 200
 """Error messages cut longer options of an input."""
 
 
+KeptText = tuple[str, bool]
+"""The text of a reply that lost or was flagged, and whether the journal keeps only its beginning."""
 OneInput = tuple[int, dict[str, Any], InputEnding | None]
 """The number of an input, its options, and how it ended; None if it has not."""
-
-
-class KeptText(Struct, frozen=True, kw_only=True):
-    """Text of a reply that lost or was flagged."""
-
-    question_digest: bytes
-    seq: int
-    text: str
-    is_cut: bool
-    """Whether the journal keeps only the beginning."""
 
 
 class Reader:
@@ -343,11 +335,7 @@ class Reader:
         """Return the decision or the answer at a path; None if there is none."""
         self._check_at(path)
         with self._reading():
-            key = key_at(self._db, path)
-            row = None if key is None else self._rows.first(DecidedRow, OF_KEY, (key,))
-            if row is None:
-                return None
-            return recalled(row)
+            return read_decision(self._rows, path)
 
     def open_elections(self, path: str | None = None) -> list[OpenElection]:
         """Return the elections without a verdict, or those at a path. After a guess there may be several, each with another question."""
@@ -355,20 +343,16 @@ class Reader:
         with self._reading():
             return read_open_elections(self._rows, path)
 
-    def texts_at(self, path: str) -> list[KeptText]:
-        """Return the texts of replies at a path, as far as they are kept, in launch order."""
+    def texts_at(self, path: str, question_digest: bytes) -> dict[int, KeptText]:
+        """Return the texts of replies to a question at a path, as far as they are kept, by seq in launch order."""
         self._check_at(path)
         with self._reading():
-            key = key_at(self._db, path)
-            return [
-                KeptText(
-                    question_digest=row.fork,
-                    seq=row.seq,
-                    text=_unpacked_text(row.text),
-                    is_cut=row.size >= MAX_TEXT_BYTES,
-                )
-                for row in self._rows.select(ReplyRow, OF_KEY_BY_SEQ, (key,))
-            ]
+            rows = self._rows.select(ReplyRow, OF_KEY_BY_SEQ, (key_at(self._db, path),))
+            return {
+                row.seq: (_unpacked_text(row.text), row.size >= MAX_TEXT_BYTES)
+                for row in rows
+                if row.fork == question_digest
+            }
 
     def request_effect(self, request: str) -> tuple[bool, str | None]:
         """Whether the run has taken a request, and why it has no effect, if so."""

@@ -13,12 +13,13 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from microagents.base.largest import MAX_COUNT, MAX_S, MAX_USD
+from microagents.elections.election import OPEN_OUTCOMES
 from microagents.journal.books import Totals
-from microagents.journal.encoding import key_at
 from microagents.journal.experiment import Change, RunRecord
+from microagents.journal.queries import read_decision
 from microagents.journal.rows import Rows, checksum
-from microagents.journal.statements import BY_TIME, OF_KEY, OF_KIND
-from microagents.journal.tables import OPEN_CODES, DecidedRow, LogRow
+from microagents.journal.statements import BY_TIME, OF_KIND
+from microagents.journal.tables import LogRow
 from microagents.replies.persons import ANSWERED
 
 MAX_REQUEST_BYTES = 1 << 16
@@ -213,9 +214,8 @@ def persons_in(rows: Rows) -> dict[str, PersonDecision]:
 
 def refusal_of(rows: Rows, ask: Decide) -> str | None:
     """Return why a person's decision has no effect; None if it has."""
-    key = key_at(rows.db, ask.path)
-    row = None if key is None else rows.first(DecidedRow, OF_KEY, (key,))
-    if row is not None and row.outcome not in OPEN_CODES:
+    found = read_decision(rows, ask.path)
+    if found is not None and found.outcome not in OPEN_OUTCOMES:
         return f"{ask.path} is decided already; nothing was changed"
     before = None if ask.again else persons_in(rows).get(ask.path)
     if before is None or before.value == ask.value:

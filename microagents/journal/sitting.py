@@ -39,14 +39,6 @@ IN_MEMORY = Path(":memory:")
 """SQLite's name for a database in memory."""
 
 
-class Reused(Struct, frozen=True, kw_only=True):
-    """Samples that a new run takes over from an earlier one."""
-
-    samples: tuple[RecordSample, ...] = ()
-    saved_usd: float | None = 0.0
-    """What they cost the earlier run; None if a price is unknown."""
-
-
 class JournalConfig(Struct, frozen=True, kw_only=True):
     """Location of the journal, and how it is written. A missing file is created."""
 
@@ -59,7 +51,10 @@ class JournalConfig(Struct, frozen=True, kw_only=True):
     """Numbers of these inputs, in their order."""
     accepted: tuple[str, ...] = ()
     """Fields that may differ from the recorded experiment; the last part of a name is enough."""
-    reused: Reused = Reused()
+    reused: tuple[RecordSample, ...] = ()
+    """Samples that a new run takes over from an earlier one."""
+    saved_usd: float | None = 0.0
+    """What these cost the earlier run; None if a price is unknown."""
     full: bool = True
     """Whether a commit must survive a power cut, or only a kill of the process."""
 

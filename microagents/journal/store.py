@@ -17,7 +17,7 @@ from microagents.elections.sample_batches import SampleBatch
 from microagents.journal.books import Books
 from microagents.journal.contents import Contents
 from microagents.journal.creating import create_file, create_in_memory, on_network
-from microagents.journal.encoding import Places, key_at, recalled
+from microagents.journal.encoding import Places, key_at
 from microagents.journal.ending import RunEnding
 from microagents.journal.inbox import Inbox
 from microagents.journal.live_files import JournalFiles
@@ -31,7 +31,7 @@ from microagents.journal.messages import (
     Written,
 )
 from microagents.journal.opening import connect, holds_nothing
-from microagents.journal.queries import checkpoint_of, ending_of, read_batches, read_open_elections
+from microagents.journal.queries import checkpoint_of, ending_of, read_batches, read_decision, read_open_elections
 from microagents.journal.record_rows import RecordRows
 from microagents.journal.requests import (
     Decide,
@@ -44,8 +44,8 @@ from microagents.journal.requests import (
 )
 from microagents.journal.rows import Rows
 from microagents.journal.sitting import JournalConfig, Sitting
-from microagents.journal.statements import LAST_PLACE, OF_KEY, merge_log, one, pragma, set_durability
-from microagents.journal.tables import DecidedRow, LogRow
+from microagents.journal.statements import LAST_PLACE, merge_log, one, pragma, set_durability
+from microagents.journal.tables import LogRow
 from microagents.journal.transactions import Transactions
 
 
@@ -273,11 +273,10 @@ class Store:
                 yield batch
 
     def _decision(self, path: str) -> Recalled | None:
-        key = key_at(self._db, path)
-        row = None if key is None else self._rows.first(DecidedRow, OF_KEY, (key,))
-        if row is None:
+        recorded = read_decision(self._rows, path)
+        if recorded is None:
             return None
-        found = msgspec.structs.replace(recalled(row), changed=self._found.is_changed)
+        found = msgspec.structs.replace(recorded, changed=self._found.is_changed)
         if found.outcome not in OPEN_OUTCOMES:
             return found
         person = self._persons.get(path)

@@ -159,10 +159,10 @@ class Keeper(Role):
             books.totals.account.promise = promise
         if self._callback is not None:
             books.on_decision = self._callback.take
-        if self._journaling is not None and self._journaling.reused.samples:
-            reused = self._journaling.reused
-            books.totals.account.reused, books.totals.account.saved_usd = len(reused.samples), reused.saved_usd
-            store.commit(reused.samples)
+        config = self._journaling
+        if config is not None and config.reused:
+            books.totals.account.reused, books.totals.account.saved_usd = len(config.reused), config.saved_usd
+            store.commit(config.reused)
         return books.account()
 
     async def stop(self) -> None:

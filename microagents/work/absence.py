@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from microagents.base.aio import TaskScope
 from microagents.work.durable import Work
@@ -27,17 +26,18 @@ class PanelCall(NamedTuple):
     start: Callable[[], Coroutine[Any, Any, Any]]
 
 
-class Quorum(Struct, frozen=True, kw_only=True):
-    """Members of a panel that must answer, also if that takes longer, and the wait for the others."""
+async def gather_present(
+    work: Work, at: str, calls: Sequence[PanelCall], *, quorum: int, absent_after_s: float
+) -> list[Any]:
+    """Make durable calls on behalf of the members of a panel, all at the same time; returns their results, None for an absent member's.
 
-    members: int
-    """Number of members that must have answered all their calls."""
-    absent_after_s: float
-    """Time after which the panel continues without the others; at least 1 s."""
-
-
-async def gather_present(work: Work, at: str, calls: Sequence[PanelCall], quorum: Quorum) -> list[Any]:
-    """Make durable calls on behalf of the members of a panel, all at the same time; returns their results, None for an absent member's."""
+    Args:
+        work: the work that they are a part of.
+        at: place of the panel.
+        calls: the calls.
+        quorum: number of members that must have answered all their calls, also if that takes longer.
+        absent_after_s: time after which the panel continues without the others; at least 1 s.
+    """
     place, loop = f"{at}/{ABSENT}", asyncio.get_running_loop()
     recorded = await work.recorded(place)
     if recorded is None or recorded.value is None:
@@ -48,7 +48,7 @@ async def gather_present(work: Work, at: str, calls: Sequence[PanelCall], quorum
     async with TaskScope() as scope:
         started = [(call, scope.start(call.start())) for call in calls if absent is None or call.member not in absent]
         if absent is None:
-            absent = await _absent(work, started, quorum)
+            absent = await _absent(work, started, quorum, absent_after_s)
             if absent:
                 await work.record_answer(place, absent)
             elif loop.time() >= began_s + SLOW_S:
@@ -58,10 +58,12 @@ async def gather_present(work: Work, at: str, calls: Sequence[PanelCall], quorum
         return [None if call.member in absent else next(replies) for call in calls]
 
 
-async def _absent(work: Work, started: Sequence[tuple[PanelCall, asyncio.Task[Any]]], quorum: Quorum) -> list[int]:
+async def _absent(
+    work: Work, started: Sequence[tuple[PanelCall, asyncio.Task[Any]]], quorum: int, absent_after_s: float
+) -> list[int]:
     """Wait for calls as long as the quorum says; returns the members with a call that has not ended."""
     members = list(dict.fromkeys(call.member for call, _ in started))
-    timeout_s: float | None = quorum.absent_after_s
+    timeout_s: float | None = absent_after_s
     while pending := [task for _, task in started if not task.done()]:
         # The first wait is for all calls or the first failure. If it was in vain, each further call may complete the quorum.
         await asyncio.wait(
@@ -75,7 +77,7 @@ async def _absent(work: Work, started: Sequence[tuple[PanelCall, asyncio.Task[An
         unrecorded = [call.member for call in waiting if await work.recorded(call.at) is None]
         absent = list(dict.fromkeys(unrecorded))
         recalled = any(call.member not in absent for call in waiting)
-        if not recalled and len(members) - len(absent) >= quorum.members:
+        if not recalled and len(members) - len(absent) >= quorum:
             return absent
         timeout_s = None
     return []

@@ -139,9 +139,12 @@ def _steps(reader: Reader, task: ChainTask[Any, Any], drawn: Mapping[int, int]) 
             continue
         step = []
         for at in (f"0/step/{number}/{start}-{end}" for start, end in blocks(drawn[number])):
-            recorded, texts = reader.decision_at(at), {each.seq: each.text for each in reader.texts_at(at)}
-            for ballot in () if recorded is None else recorded.ballots:
-                text = texts.get(ballot.seq)
+            recorded = reader.decision_at(at)
+            if recorded is None:
+                continue
+            texts = reader.texts_at(at, recorded.question_digest)
+            for ballot in recorded.ballots:
+                text, _ = texts.get(ballot.seq, (None, False))
                 if text is None:
                     raise InvalidUsage(
                         f"the text of sample {ballot.seq} of {at} is not in the journal; begin another run"

@@ -107,13 +107,15 @@ async def execute_plan(
             context = structs.replace(context, tracing=stack.enter_context(telemetry).tracing())
         stack.enter_context(rare_garbage_collection())
         stack.enter_context(_no_empty_journal(journal))
+        reused, saved_usd = reused_samples(plan, journal)
         journaling = JournalConfig(
             path=journal,
             experiment=experiment,
             own=own,
             numbers=numbers_of(plan.tasks),
             accepted=tuple(accepted),
-            reused=reused_samples(plan, journal),
+            reused=tuple(reused),
+            saved_usd=saved_usd,
             full=_needs_full_durability(plan),
         )
         options = {

@@ -18,7 +18,6 @@ from microagents.journal.messages import RecordSample
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
 from microagents.journal.sharded import reader_of
-from microagents.journal.sitting import Reused
 from microagents.models.model import ModelSpec, without_options
 from microagents.runs.driver.shared_questions import SharedQuestions, may_share
 from microagents.runs.inspection.replay import Replay
@@ -35,15 +34,17 @@ ELECTION_OF_ROW = re.compile(r"(\d+)/step/0")
 Samples = Sequence[Ballot | Flagged]
 
 
-def reused_samples(plan: RunPlan, journal: Path | None) -> Reused:
-    """Return the samples that a new run takes over from the run in its setting ``reuse``; none without one, or if it has them already.
+def reused_samples(plan: RunPlan, journal: Path | None) -> tuple[Sequence[RecordSample], float | None]:
+    """Return the samples that a new run takes over from the run in its setting ``reuse``, and what they cost that; None if unknown.
+
+    There are none without one, or if it has them already.
 
     Raises:
         InvalidUsage: the earlier run is missing, is not this user's, or has no reply to a question of this one.
     """
     run_id = plan.settings["reuse"]
     if run_id is None or _has_taken(journal):
-        return Reused()
+        return (), 0.0
     if journal is None or not isinstance(plan.tasks[0], RowTask) or not isinstance(plan.strategy, Maker):
         raise InvalidUsage("--reuse is for the rows of a table, by votes of maker, with a journal; leave it out")
     with reader_of(journal.parent, run_id) as reader:
@@ -62,7 +63,7 @@ def reused_samples(plan: RunPlan, journal: Path | None) -> Reused:
             f"run {run_id!r} has no reply to a question of this run: none has the same prompt, form of reply, sampling and model; "
             "nothing was started; leave out --reuse"
         )
-    return Reused(samples=tuple(samples), saved_usd=total_usd(costs))
+    return samples, total_usd(costs)
 
 
 def _has_taken(journal: Path | None) -> bool:

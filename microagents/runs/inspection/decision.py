@@ -6,7 +6,7 @@ The journal keeps no prompts: `microagents.runs.inspection.rebuilding` builds th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -176,7 +176,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     if asked is not None:
         voted, candidates = _counted(election, ballots, asked.question), _behind_labels(asked.question)
         judged = _judged(asked, value)
-    texts = [each for each in reader.holding(path).texts_at(path) if each.question_digest == digest]
+    texts = reader.holding(path).texts_at(path, digest)
     settled_by, settled_at = settlement(path, reader.settled_at(), reader.persons())
     replies = _replies(election, ballots, value, texts, asked, is_vote=row.outcome != "sampled")
     if inferred is not None:
@@ -322,21 +322,20 @@ def _replies(
     election: ElectionId,
     ballots: Sequence[Ballot | Flagged],
     value: bytes | None,
-    texts: Sequence[KeptText],
+    texts: Mapping[int, KeptText],
     asked: RebuiltQuestion | None,
     *,
     is_vote: bool,
 ) -> list[RecordedReply]:
-    kept = {each.seq: each for each in texts}
     count = None if asked is None else Count(election, asked.question)
     replies = []
     for ballot in ballots:
-        text, flag, agrees, why = kept.get(ballot.seq), None, None, None
+        (text, is_cut), flag, agrees, why = texts.get(ballot.seq, (None, False)), None, None, None
         if isinstance(ballot, Flagged):
             flag = ballot.flag
             if flag == MALFORMED and text is not None and asked is not None:
                 reply = resolve(asked.question.reply, Reply)
-                why = malformed_reason(text.text, reply, asked.task.format, asked.question.reading)
+                why = malformed_reason(text, reply, asked.task.format, asked.question.reading)
         elif value is not None and is_vote:
             if count is None:
                 agrees = ballot.value == value
@@ -351,8 +350,8 @@ def _replies(
                 model=_model_of(election, ballot, None if asked is None else asked.question),
                 shares=ballot.shares if isinstance(ballot, Ballot) else {},
                 agrees=agrees,
-                text=None if text is None else text.text,
-                text_is_cut=text is not None and text.is_cut,
+                text=text,
+                text_is_cut=is_cut,
                 cost_usd=ballot.cost_usd,
                 cached=ballot.facts.cached,
             )

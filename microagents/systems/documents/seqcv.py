@@ -16,7 +16,7 @@ from microagents.systems.documents.strategy import MANNERS, Author, DocumentStra
 from microagents.systems.documents.writing import Answer, Missing, QuestionBatch, SegmentQuestion
 from microagents.systems.questions.problem import Problem
 from microagents.systems.questions.turns import sampling_at
-from microagents.work.absence import PanelCall, Quorum, gather_present
+from microagents.work.absence import PanelCall, gather_present
 
 JUDGE_TEMPERATURE = 0.0
 """Of judgements and rankings."""
@@ -63,8 +63,7 @@ class SeqCVConductor(DocumentConductor):
             for ask in batch.asks
             if ask.agent is not None
         ]
-        quorum = Quorum(members=batch.quorum, absent_after_s=ABSENT_AFTER_S)
-        answers = await gather_present(work, batch.at, calls, quorum)
+        answers = await gather_present(work, batch.at, calls, quorum=batch.quorum, absent_after_s=ABSENT_AFTER_S)
         return [Missing.ABSENT if answer is None else answer for answer in answers]
 
 
