@@ -110,6 +110,19 @@ async def test_a_text_that_is_not_whole_is_flagged_whatever_the_reason_is_called
     assert (await sample_of(provider, saying(provider, [PART], reason))).finish == finish
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32-be", "utf-8-sig"])
+async def test_json_is_read_in_any_encoding_of_it(provider: Provider, encoding: str) -> None:
+    body = json.dumps({**provider.good(TEXT), "note": "\u0142\u00f3d\u017a"}, ensure_ascii=False)
+    assert (await sample_of(provider, body.encode(encoding))).text == TEXT
+
+
+@pytest.mark.parametrize("form", ['"{}"', "{}.0", '"{}.0"'])
+async def test_counts_that_are_texts_or_have_a_point_are_billed(provider: Provider, form: str) -> None:
+    stated = f'{{"{provider.input_tokens}": {form.format(11)}, "{provider.output_tokens}": {form.format(7)}}}'
+    sample = await sample_of(provider, provider.good(TEXT, usage=json.loads(stated)), price_in="1", price_out="1")
+    assert (sample.usage.cost_usd, sample.usage.flaw) == (18 / 1e6, "")
+
+
 WRAPS: dict[str, Callable[[object], object]] = {
     "data": lambda body: {"code": 0, "message": "ok", "data": body},
     "list": lambda body: [body],
@@ -326,6 +339,7 @@ STREAMS: dict[str, bytes] = {
     "a retry first": b"retry: 3000\n\n" + event(TEXT, "stop"),
     "an id first": b"id:1\nevent: message\n" + event(TEXT, "stop"),
     "wrapped": event("x ").replace(b"{", b'[{"data": {', 1).replace(b"\n\n", b"}]\n\n") + event("= 1", "stop"),
+    "carriage returns": (event("x ") + event("= 1", "stop")).replace(b"\n", b"\r"),
     "an event of another kind": data({"type": "ping"}) + event(TEXT, "stop"),
 }  # fmt: skip
 

@@ -52,7 +52,7 @@ def found_in(body: bytes, number: int) -> Any:
 def streamed_reply(body: bytes, number: int) -> StreamedReply:
     """Read all events of a body with this number of choices; raises as `found_in`."""
     reply = StreamedReply(number)
-    for line in body.split(b"\n"):
+    for line in body.splitlines():
         reply.read(line)
     return reply
 

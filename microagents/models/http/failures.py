@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from microagents.models.capabilities import Capabilities
     from microagents.replies.chat import Prompt
 
+REDIRECTED = "the server redirects to another address, which is not followed; give the final address as base_url"
 SHOWN_BYTES = 200
 """Bytes of a reply that cannot be read that its error shows."""
 
@@ -63,9 +64,7 @@ class Failures(Struct, frozen=True):
         status, error = response.status_code, error_in(response.found)
         message, hint, kind = None, "", failure_kind(status)
         if response.is_redirect:
-            message = (
-                "the server redirects to another address, which is not followed; give the final address as base_url"
-            )
+            message = REDIRECTED
         elif status == BAD_REQUEST:
             message = error.refusal_of_effort(self.model, self.effort_name, self.effort)
         elif status in NO_SUCH_PATH and self.is_own_address:

@@ -45,7 +45,7 @@ _ENDS = (
 
 
 def decode(body: bytes) -> Any:
-    """Decode the JSON of a server, with any characters and numbers, also after a byte order mark.
+    """Decode the JSON of a server, with any characters and numbers, in UTF-8, UTF-16 or UTF-32, also after a byte order mark.
 
     Raises:
         ValueError: it is no JSON, or has too many values.
@@ -53,8 +53,7 @@ def decode(body: bytes) -> Any:
     """
     if sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise ValueError(f"it has more than {MOST_VALUES} values")
-    text = body.decode("utf-8-sig")
-    return json.loads(text, strict=False, parse_int=lambda digits: int(digits[:MOST_DIGITS]))
+    return json.loads(body, strict=False, parse_int=lambda digits: int(digits[:MOST_DIGITS]))
 
 
 def object_in(found: Any) -> dict[str, Any]:

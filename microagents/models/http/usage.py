@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import json, structs
@@ -24,6 +25,19 @@ _TOO_MANY_CHARS = 8
 def _first(stated: Mapping[str, Any], name: str, other: str) -> Any:
     """Return a field by its name on one wire or on another; None if it has neither."""
     return stated.get(name, stated.get(other))
+
+
+def _with_whole_counts(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a usage with its counts as whole numbers, also those that are written as texts or with a point."""
+    counts: dict[str, Any] = {}
+    for name, count in stated.items():
+        counts[name] = count
+        if isinstance(count, dict):
+            counts[name] = _with_whole_counts(count)
+        elif isinstance(count, str | float):
+            with suppress(ValueError):
+                counts[name] = int(str(count).removesuffix(".0"))
+    return counts
 
 
 def _tokens_in(length: int) -> int:
@@ -69,7 +83,7 @@ class Meter:
             reply: the reply, with the counts by their names on any wire.
             has_reasoning: whether the reply says that it has reasoning.
         """
-        stated = object_in(reply.get("usage"))
+        stated = _with_whole_counts(object_in(reply.get("usage")))
         of_read, of_written = (
             _first(stated, "input_tokens_details", "prompt_tokens_details"),
             _first(stated, "output_tokens_details", "completion_tokens_details"),

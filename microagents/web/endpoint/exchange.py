@@ -14,6 +14,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import ModelUnavailable
 from microagents.elections.election import total_usd
 from microagents.models.http.events import is_streamed, streamed_reply
+from microagents.models.http.failures import REDIRECTED
 from microagents.models.http.media_parts import most_file_tokens
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.refusals import failure_kind, plain, retry_after_s, status_told, words_in
@@ -102,10 +103,11 @@ class Exchange(Struct, eq=False, dict=True):
             status = status_told(found) or status
         if status >= 300:  # noqa: PLR2004 - redirects are not followed
             self.refusal = structs.replace(answer, status_code=status, found=found)
-            words = words_in(found)[:MAX_WORDS] or f"HTTP {status}"
+            words = words_in(found)[:MAX_WORDS] or (REDIRECTED if answer.is_redirect else f"HTTP {status}")
             return ModelUnavailable(failure_kind(status), words, status, retry_after_s(answer.headers))
         if not is_whole:
-            words = words_in(found.get("error"))[:MAX_WORDS]
+            beside = {name: each for name, each in found.items() if name not in REPLY_FIELDS}
+            words = words_in(beside)[:MAX_WORDS]
             return ModelUnavailable("broken", words or "the reply is no whole reply in the form of its wire")
         if is_streamed(answer.content) != self.asked.streams:
             form = "whole" if self.asked.streams else "streamed"
@@ -133,7 +135,8 @@ def _read(answer: Response, choices: int) -> tuple[dict[str, Any], bool]:
     else:
         given = decode(answer.content)
         reply = reply_in(given)
-        found, is_of_wire = object_in(reply), reply is given
+        found = object_in(reply)
+        is_of_wire = reply is given and "choices" in found
         is_whole = any(isinstance(found.get(name), list) for name in REPLY_FIELDS)
     return found, is_whole and (is_of_wire or choices == 1)
 

@@ -90,8 +90,8 @@ def _marked(elected: Sequence[ElectedReply], index: int, sums: Fields) -> bytes:
             return {}
         edited["usage"] = {**msgspec.json.decode(fields["usage"], type=dict[str, Any]), EXTRAS: sums}
         if len(elected) > 1:
-            read = edited["usage"].get("prompt_tokens") or 0
-            edited["usage"] |= {"completion_tokens": written, "total_tokens": read + written}
+            total = (reply.usage.input_tokens or 0) + written
+            edited["usage"] |= {"completion_tokens": written, "total_tokens": total}
         return edited
 
     return _edited(reply, edit)

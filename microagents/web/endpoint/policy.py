@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from microagents.base.errors import InvalidUsage, read_failure
+from microagents.base.errors import refusing
 from microagents.base.files import read_text
 from microagents.elections.rules import AheadByHarm, RuleOutcome, Tally
 from microagents.tools.tool import Effect
@@ -119,12 +119,10 @@ def read_policy(given: str | None) -> Policy:
     if given is None:
         return Policy()
     names = shipped_policies()
-    try:
+    hint = "" if given.endswith(".toml") else f"; shipped policies are {', '.join(names)}"
+    with refusing(f"the policy {given!r:.200} cannot be read", hint):
         if given in names:
             text = (_SHIPPED / f"{given}.toml").read_text(encoding="utf-8")
         else:
             text = read_text(given)
         return msgspec.convert(tomllib.loads(text), Policy)
-    except (OSError, ValueError, RecursionError) as error:
-        hint = "" if given.endswith(".toml") else f"; shipped policies are {', '.join(names)}"
-        raise InvalidUsage(f"the policy {given!r:.200} cannot be read: {read_failure(error)}{hint}") from None

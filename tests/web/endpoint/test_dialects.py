@@ -18,6 +18,7 @@ from microagents.web.endpoint.exchange import Exchange, ForwardedReply
 from microagents.web.endpoint.policy import Policy
 from microagents.web.endpoint.wires import CHAT, RESPONSES, WIRES, Wire
 from tests.doubles.dialects import EDITS, PLAIN, STREAMED, STREAMS, Call, Said, written
+from tests.web.endpoint.test_forwarding import posted, saying, voted
 
 ARGUMENTS = {"path": "a.txt", "lines": [1, 2], "text": '{"no": "object"}', "by": {"name": "Ann"}}
 SAID = Said(calls=(Call("read", ARGUMENTS), Call("list", {}), Call("read", {**ARGUMENTS, "path": "b"})), text="I look.")
@@ -81,6 +82,23 @@ def test_a_wrapped_error_is_told_in_its_words(status: int, told: int, provider: 
     ):
         failed = taken_of(CHAT, b"{}", body, provider, status)
         assert (failed.args[1], failed.status) == ("slower", told)
+
+
+def test_an_error_in_words_of_its_own_under_status_200_is_told_in_them(provider: HttpModel) -> None:
+    failed = taken_of(CHAT, b"{}", {"code": 1302, "msg": "too many at once"}, provider)
+    assert failed.args[1] == "too many at once"
+
+
+async def test_choices_are_joined_also_where_counts_are_texts() -> None:
+    counts = {"prompt_tokens": "11", "completion_tokens": "7"}
+    body = json.dumps({"id": "c", "choices": [{"message": {"content": "x"}}], "usage": counts}).encode()
+    async with voted(saying(body)) as (_, served):
+        status, reply, _ = await posted(served, "chat/completions", {"messages": [], "n": 2})
+    assert (status, len(reply["choices"]), reply["usage"]["total_tokens"]) == (200, 2, 25)
+
+
+def test_a_redirect_says_what_to_do(provider: HttpModel) -> None:
+    assert "give the final address" in taken_of(CHAT, b"{}", b"", provider, 308).args[1]
 
 
 def test_a_stream_of_responses_that_breaks_off_within_an_item_casts_no_vote(provider: HttpModel) -> None:
