@@ -18,7 +18,7 @@ from types import TracebackType
 
 from msgspec import structs
 
-from microagents.base.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage, refusing
 from microagents.base.files import replacing
 from microagents.base.trust import without_code_of
 from microagents.elections.sample_batches import SampleBatch
@@ -66,10 +66,8 @@ def read_dealt(journal: Path, inputs: int) -> array[int]:
         InvalidUsage: the file is missing, or it is of other inputs.
     """
     path, found = journal.with_suffix(FOLDER) / DEALT, array("H")
-    try:
+    with refusing(f"the shards of the inputs of run {journal.stem} cannot be read"):
         found.frombytes(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise InvalidUsage(f"the shards of the inputs of run {journal.stem} cannot be read: {error}") from None
     if len(found) != inputs:
         raise InvalidUsage(f"{str(path)!r} has the shards of {len(found):,} inputs, and the run has {inputs:,}")
     return found

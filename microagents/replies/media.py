@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from hashlib import blake2b
 from pathlib import Path
 from stat import S_ISREG
@@ -12,7 +13,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct, structs
 
-from microagents.base.errors import InvalidUsage, read_failure
+from microagents.base.errors import InvalidUsage, refusing
 
 MAX_BYTES: Final = 20 << 20
 """Largest file: as base64 it fits into the requests of all providers."""
@@ -156,10 +157,8 @@ def File(source: Source, *, name: str = "") -> Media:  # noqa: N802 - it stands 
     if isinstance(source, bytes):
         return _made(source, source, name)
     path = Path(source)
-    try:
+    with _reading(path):
         found = path.stat()
-    except (OSError, ValueError) as error:
-        raise InvalidUsage(_unreadable(path, error)) from None
     key = (str(path.absolute()), found.st_ino, found.st_size, found.st_mtime_ns)
     known = _READ.get(key)
     if known is None or (name and name != known.name):
@@ -177,19 +176,18 @@ def _at(address: str, name: str) -> Media:
 
 
 def _read(path: Path) -> bytes:
-    try:
+    with _reading(path):
         found = path.stat()
         if not S_ISREG(found.st_mode):
             raise InvalidUsage(f"{str(path)!r} is not a plain file")
         _check_size(found.st_size, path)
         with path.open("rb") as stream:
             return stream.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise InvalidUsage(_unreadable(path, error)) from None
 
 
-def _unreadable(path: Path, error: Exception) -> str:
-    return f"the file {str(path)!r} of a prompt cannot be read: {read_failure(error)}; all decisions so far are kept; put it there"
+def _reading(path: Path) -> AbstractContextManager[None]:
+    remedy = "; all decisions so far are kept; put it there"
+    return refusing(f"the file {str(path)!r} of a prompt cannot be read", remedy)
 
 
 def _made(data: bytes, source: Path | bytes, name: str) -> Media:

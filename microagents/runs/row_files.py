@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from microagents.base.errors import InvalidUsage, read_failure
+from microagents.base.errors import InvalidUsage, read_failure, refusing
 from microagents.base.files import is_there, replacing
 from microagents.base.packages import require_package
 from microagents.runs.csv_rows import SEPARATORS, read_cells, write_cells
@@ -162,15 +162,11 @@ def write_rows(path: Path, rows: Callable[[], Iterable[dict[str, Any]]], dialect
     if ending == PARQUET:
         rows = partial(typed_rows, rows)
     found = columns_of(rows())
-    try:
-        with replacing(path) as new:
-            if ending == PARQUET:
-                write_parquet(new, rows, found, dialect)
-            elif ending in SEPARATORS:
-                write_cells(path, new, rows(), found, dialect if ending == ".csv" else Dialect("\t"))
-            else:
-                write_json(path, new, rows(), found)
-    except (OSError, ValueError) as error:
-        raise InvalidUsage(
-            f"the rows cannot be written into {str(path)!r}: {read_failure(error)}; the journal has them"
-        ) from None
+    said = f"the rows cannot be written into {str(path)!r}"
+    with refusing(said, "; the journal has them"), replacing(path) as new:
+        if ending == PARQUET:
+            write_parquet(new, rows, found, dialect)
+        elif ending in SEPARATORS:
+            write_cells(path, new, rows(), found, dialect if ending == ".csv" else Dialect("\t"))
+        else:
+            write_json(path, new, rows(), found)

@@ -12,7 +12,7 @@ from random import Random
 
 import msgspec
 
-from microagents.base.errors import InvalidUsage, read_failure
+from microagents.base.errors import InvalidUsage, refusing
 from microagents.base.files import is_there, replace_text
 from microagents.journal.reading import Reader
 from microagents.replies.reply_forms import forms_of
@@ -78,11 +78,8 @@ class DrawnRows:
         for number in self.order[: max(count, len(self._cells))]:
             row = self._labelled(number).row
             lines.writerow([self._marks[number], *[cell(row.get(name), may_act=True) for name in columns]])
-        try:
+        with refusing(f"the labels cannot be written into {str(path)!r}", "; nothing was asked"):
             replace_text(path, f"\ufeff{text.getvalue()}")  # some spreadsheets need the mark
-        except OSError as error:
-            said = read_failure(error)
-            raise InvalidUsage(f"the labels cannot be written into {str(path)!r}: {said}; nothing was asked") from None
 
     @property
     def listed(self) -> int:

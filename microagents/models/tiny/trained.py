@@ -24,7 +24,7 @@ from msgspec import Struct
 from microagents.actors.registry import unknown
 from microagents.actors.role import Context
 from microagents.base.aio import TaskScope
-from microagents.base.errors import InvalidUsage, read_failure
+from microagents.base.errors import InvalidUsage, refusing
 from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.models.tiny.transformer import Floats, Memory, Transformer, log_softmax
 from microagents.models.tiny.vocabulary import PROVIDER, STOP, VOCABULARIES, Unreadable, Vocabulary
@@ -327,13 +327,9 @@ def weights_of(name: str) -> tuple[Card, Transformer]:
         raise InvalidUsage(unknown("trained model called", name, NAMES))
     from safetensors.numpy import load  # noqa: PLC0415 - so that naming the models needs no package
 
-    try:
+    with refusing(f"the weights of {PROVIDER}:{name} cannot be read", "; install the package again"):
         card = msgspec.json.decode((WEIGHTS / f"{name}.json").read_bytes(), type=Card)
         weights = (WEIGHTS / f"{name}.safetensors").read_bytes()
-    except (OSError, msgspec.MsgspecError) as error:
-        raise InvalidUsage(
-            f"the weights of {PROVIDER}:{name} cannot be read: {read_failure(error)}; install the package again"
-        ) from None
     if sha256(weights).hexdigest() != card.sha256:
         raise InvalidUsage(
             f"the weights of {PROVIDER}:{name} are damaged: their digest is another one; install the package again"
