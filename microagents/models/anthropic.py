@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from microagents.base.errors import InvalidUsage
@@ -13,6 +12,7 @@ from microagents.models.http.provider import HttpModel
 from microagents.models.http.replies import Said
 from microagents.models.http.sending import Client, Sender, headers_of
 from microagents.models.json_schema import strict_schema
+from microagents.models.prices import NO_PRICES, UserPrices
 from microagents.replies.json_forms import AGAIN
 from microagents.replies.reply_forms import json_form
 
@@ -55,7 +55,7 @@ class AnthropicModel(HttpModel):
     effort_name = "output_config.effort"
     substitutes: ClassVar = {"temperature": None, "output_config.effort": None}
 
-    def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
+    def __init__(self, spec: ModelSpec, prices: UserPrices = NO_PRICES) -> None:
         super().__init__(spec, prices)
         self._thinking = _thinking(spec.options.get("thinking"))
 

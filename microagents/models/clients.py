@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn, Protocol, Self
 
 import httpx2
@@ -26,6 +25,7 @@ from microagents.models.http.sending import (
 )
 from microagents.models.model import Model, ModelSpec
 from microagents.models.openai import OpenAIModel
+from microagents.models.prices import NO_PRICES, UserPrices
 from microagents.models.responses import ResponsesModel
 
 
@@ -53,7 +53,7 @@ class _OfClient(HttpModel):
         client: SdkClient,
         http_client: Callable[[], httpx2.AsyncClient],
         spec: ModelSpec,
-        prices: Mapping[str, Any] = MappingProxyType({}),
+        prices: UserPrices = NO_PRICES,
     ) -> None:
         self._given = client
         self._http_client = http_client

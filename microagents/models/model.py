@@ -21,7 +21,7 @@ from microagents.elections.election import SampleId
 from microagents.elections.sample_batches import BatchLedger
 from microagents.models.capabilities import meant_spec
 from microagents.models.possible_usage import possible
-from microagents.models.prices import Tariff
+from microagents.models.prices import Tariff, UserPrices
 from microagents.models.rates import Rate
 from microagents.replies.chat import Prompt, Sample, Usage
 from microagents.replies.masses import Mass
@@ -241,7 +241,7 @@ class Model:
         return None
 
     @classmethod
-    def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:  # noqa: ARG003 - for providers that have prices
+    def tariff(cls, spec: ModelSpec, prices: UserPrices) -> Tariff | None:  # noqa: ARG003 - for providers that have prices
         """Price the calls to the model of a spec; None, the default, if the cost is known only from its replies.
 
         Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from math import exp
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -21,6 +20,7 @@ from microagents.models.http.sending import Client, Response, Sender, headers_of
 from microagents.models.http.spec_options import flag
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.model import MAX_SAMPLES, SEVERAL, SEVERAL_AT_ONCE, samples_per_request
+from microagents.models.prices import NO_PRICES, UserPrices
 from microagents.models.token_masses import ALTERNATIVES, Token, mass_of, tokens_in
 from microagents.models.weighing import LETTERS, LOGPROBS, by_letter, weighed_by_letter
 from microagents.replies.chat import Sample
@@ -70,7 +70,7 @@ class OpenAIWire(HttpModel):
     mass_parameters: ClassVar[Mapping[str, Any]] = {}
     """Parameters that ask for the log-probabilities of tokens; none if the API has none."""
 
-    def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
+    def __init__(self, spec: ModelSpec, prices: UserPrices = NO_PRICES) -> None:
         super().__init__(spec, prices)
         self.kind_of_logprobs = self._options.get(LOGPROBS, RAW)
         if self.kind_of_logprobs not in (RAW, PROCESSED, OFF):
@@ -200,7 +200,7 @@ class OpenAIModel(OpenAIWire):
         SEVERAL_AT_ONCE: None,
     }
 
-    def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
+    def __init__(self, spec: ModelSpec, prices: UserPrices = NO_PRICES) -> None:
         super().__init__(spec, prices)
         if spec.options.get("session", BY_PROMPT) != BY_PROMPT:
             raise InvalidUsage(

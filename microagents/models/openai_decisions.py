@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -12,6 +11,7 @@ from msgspec import Struct
 from microagents.base.errors import InvalidUsage
 from microagents.models.http.spec_options import either
 from microagents.models.openai import OpenAIWire
+from microagents.models.prices import NO_PRICES, UserPrices
 from microagents.models.weighing import asked_for, in_order, question_in, weighed
 from microagents.replies.chat import Sample
 
@@ -35,7 +35,7 @@ class OpenAIDecisions(OpenAIWire):
     effort_name = "reasoning.effort"
     substitutes: ClassVar = {}
 
-    def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
+    def __init__(self, spec: ModelSpec, prices: UserPrices = NO_PRICES) -> None:
         self._wire = spec.options.get("wire", WIRES[0])
         if self._wire not in WIRES:
             raise InvalidUsage(f"wire={self._wire!r} is not {either(WIRES)}")

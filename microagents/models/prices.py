@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from operator import attrgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct
@@ -32,6 +33,9 @@ _TOKENS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 _ALSO_PAID = ("requests_kcount", "output_reasoning_mtok", "output_citation_mtok")
 """Units besides tokens of input and output that some models charge for. Replies do not report them, so their price is unknown."""
 _HOURS = range(24)
+UserPrices = Mapping[str, Any]
+"""A user's prices by ``provider:model``."""
+NO_PRICES: UserPrices = MappingProxyType({})
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]  # a file may have true, which is no dollar
 
 
@@ -203,9 +207,7 @@ def flat_tariff(price_in: float, price_out: float, *, asked: str | None = None) 
     return Tariff((PriceTier(0, price_in, price_out, price_in, price_in),), is_own=True, asked=asked)
 
 
-def tariff_of(
-    names: Sequence[str], base_url: str, own: Mapping[str, Any], *, asked: str | None = None
-) -> Tariff | None:
+def tariff_of(names: Sequence[str], base_url: str, own: UserPrices, *, asked: str | None = None) -> Tariff | None:
     """Look up the tariff of a model; None if its price is unknown.
 
     Args:

@@ -22,12 +22,15 @@ EARLIER = "\n\nYour earlier answer was:\n"
 """Stands in the flat form of a prompt before an answer of the model."""
 CALLED = "Call: "
 
+Arguments = dict[str, Any]
+"""Arguments of a call of a tool, by name, as JSON has them."""
+
 
 class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
     """One call of a tool."""
 
     tool: str
-    arguments: dict[str, Any] = {}
+    arguments: Arguments = {}
 
     def key_text(self) -> str:
         """Return the call as text that is equal for equal calls, whatever the order of its arguments."""

@@ -24,6 +24,7 @@ from microagents.elections.admission import PAUSES
 from microagents.elections.election import Ballot, ElectionId, SampleId
 from microagents.journal.messages import Recall, Record, RecordSample, Subscribe
 from microagents.replies.persons import CustomerAnswer, FoundOutcome
+from microagents.replies.turns import Arguments
 from microagents.tools.calling import LookedUp, Tools
 from microagents.tools.effect_keys import MAKING
 from microagents.tools.observations import Called
@@ -62,14 +63,14 @@ class LookedUpBefore(Called, frozen=True, kw_only=True):
 
     tool: str = ""
     """Empty in journals that kept only the outcome."""
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: Arguments = field(default_factory=dict)
 
 
 class Intention(Struct, frozen=True, kw_only=True):
     """Record of a call that changes the world, before it is made."""
 
     tool: str
-    arguments: dict[str, Any]
+    arguments: Arguments
     effect: Kind
 
 
@@ -85,7 +86,7 @@ class Execute(DurableRequest[Called], frozen=True, kw_only=True):
     as_json = True
 
     tool: str
-    arguments: dict[str, Any]
+    arguments: Arguments
     key: str
     """The key of its effect (`microagents.tools.effect_keys.effect_key`)."""
     most_chars: int

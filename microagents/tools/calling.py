@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -17,6 +17,7 @@ from microagents.base.aio import is_cancellation, loop_has_threads, retrieve_exc
 from microagents.base.errors import OWN_FAILURES
 from microagents.base.foreign_text import bounded
 from microagents.base.user_code import described
+from microagents.replies.turns import Arguments
 from microagents.tools.mcp_connections import KEY_NAME, RUN_NAME, McpConnections
 from microagents.tools.observations import Called, files_in, observation_of, without_files
 from microagents.tools.threads import LoopThread, in_thread
@@ -55,7 +56,7 @@ class Tools:
         self,
         toolbox: Toolbox,
         tool: str,
-        arguments: Mapping[str, Any],
+        arguments: Arguments,
         key: EffectKey,
         run: RunInput,
         *,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from microagents.base.errors import InvalidDefinition
 from microagents.base.packages import missing_package
 
+Schema = dict[str, Any]
 MAX_SCHEMA_CHARS = 20_000
 """Length of a schema, as JSON."""
 MAX_DEPTH = 64
@@ -68,13 +69,13 @@ class SchemaCheck:
         InvalidUsage: the package jsonschema-rs is not installed.
     """
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Schema) -> None:
         self._given = schema
         self._is_exact = _LEFT_OUT.search(_text_of(schema)) is None
         self._names: dict[int, str] = {}
         """The name of each schema that is referred to, by its id."""
         self._referred: list[Any] = []
-        self._targets: dict[str, Any] = {}
+        self._targets: Schema = {}
         """Copies of the schemas that are referred to, by name."""
         whole = self._reference("#")
         for each in self._referred:  # which grows meanwhile
@@ -91,7 +92,7 @@ class SchemaCheck:
         except ValueError:  # one with half of a surrogate pair, which cannot be sent
             return False
 
-    def _reference(self, given: object) -> dict[str, Any]:
+    def _reference(self, given: object) -> Schema:
         """Write a reference to a part of the schema as one to its copy."""
         reference = unquote(str(given))
         found: Any = self._given
@@ -116,7 +117,7 @@ class SchemaCheck:
         if not self._is_exact:  # of two texts in different formats, both would fit
             schema.setdefault("anyOf", schema.pop("oneOf", [True]))
             schema = {word: each for word, each in schema.items() if word not in ("not", "if")}
-        copy: dict[str, Any] = {}
+        copy: Schema = {}
         for word, each in schema.items():
             if word in _PLAIN:
                 copy[word] = each
@@ -148,7 +149,7 @@ class SchemaCheck:
                     left.append((part, each))
         return count <= MAX_CHECKS
 
-    def _steps(self, schema: dict[str, Any], value: Any) -> Iterator[tuple[Any, Any]]:
+    def _steps(self, schema: Schema, value: Any) -> Iterator[tuple[Any, Any]]:
         """List the schemas in a schema, each with the value or the part of it that it applies to."""
         if _LEADS_ON.isdisjoint(schema):
             return
@@ -169,7 +170,7 @@ class SchemaCheck:
             yield from ((schema.get("propertyNames", True), name) for name in value)
 
 
-def _text_of(schema: Mapping[str, Any]) -> str:
+def _text_of(schema: Schema) -> str:
     try:
         text = json.dumps(schema)
     except (RecursionError, TypeError, ValueError):
@@ -179,7 +180,7 @@ def _text_of(schema: Mapping[str, Any]) -> str:
     return text
 
 
-def _as_today(given: dict[str, Any]) -> dict[str, Any]:
+def _as_today(given: Schema) -> Schema:
     """Write keywords of earlier drafts in today's form, and leave out the patterns that are not checked here."""
     schema = dict(given)
     if isinstance(given.get("items"), list):
@@ -219,7 +220,7 @@ def _is_linear(pattern: str) -> bool:
     return True
 
 
-def _validator(schema: dict[str, Any]) -> Any:
+def _validator(schema: Schema) -> Any:
     """Compile a schema."""
     try:
         import jsonschema_rs  # noqa: PLC0415 - an optional package

@@ -18,6 +18,7 @@ from microagents.base.foreign_text import bounded, visible
 from microagents.base.logs import log
 from microagents.base.packages import missing_package
 from microagents.base.user_code import described
+from microagents.replies.turns import Arguments
 from microagents.tools.json_schemas import BadSchema, SchemaCheck
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.observations import Called
@@ -135,7 +136,7 @@ class McpConnections:
         self,
         server: McpServer,
         tool: str,
-        arguments: Mapping[str, Any],
+        arguments: Arguments,
         meta: Mapping[str, str],
         timeout_s: float | None,
         *,

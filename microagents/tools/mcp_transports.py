@@ -30,6 +30,7 @@ from microagents.base.errors import InvalidUsage, NotMade
 from microagents.base.foreign_text import bounded, visible
 from microagents.base.logs import log
 from microagents.replies.media import Media
+from microagents.replies.turns import Arguments
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.observations import file_of, taken_files, text_of_result
 
@@ -117,7 +118,7 @@ class Transport:
         return self._listed[:MAX_TOOLS]
 
     async def call(
-        self, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, str]
+        self, tool: str, arguments: Arguments, meta: Mapping[str, str]
     ) -> tuple[bool, str, tuple[Media, ...]]:
         """Call a tool; returns whether it failed, its result, and the pictures and files in it.
 

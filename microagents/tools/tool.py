@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache, partial
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, Validation
 from microagents.base.errors import InvalidDefinition, MicroagentsError, NotMade, in_own_words
 from microagents.base.plain_values import plain, unwritable
 from microagents.replies.reply_fields import is_unvoted
+from microagents.replies.turns import Arguments
 
 Effect = Literal["read_only", "idempotent", "destructive"]
 """What a call does to the world.
@@ -214,13 +215,13 @@ class FunctionTool:
         """Travel as the function: marks of types, such as `Prose`, cannot."""
         return FunctionTool, (self._stated,)
 
-    def bind(self, arguments: Mapping[str, Any], key: EffectKey, run: RunInput) -> dict[str, Any]:
+    def bind(self, arguments: Arguments, key: EffectKey, run: RunInput) -> Arguments:
         """Give the arguments of the function for a call, with the key of its effect and the run if it takes them."""
         read = self.validated(arguments)
         bound = {name: getattr(read, name) for name in type(read).model_fields}
         return {**bound, **{name: key if kind is EffectKey else run for name, kind in self._given.items()}}
 
-    def as_declared(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def as_declared(self, arguments: Arguments) -> Arguments:
         """Return arguments as JSON-like values of the declared types: a decimal as its digits, equal values alike.
 
         A value of a type that cannot be written and read back, such as a secret, stays as it is.
@@ -228,15 +229,15 @@ class FunctionTool:
         Raises:
             BadArguments: they do not fit.
         """
-        exact: dict[str, Any] = _exact(arguments, _fields_of(self.validated(arguments)))
+        exact: Arguments = _exact(arguments, _fields_of(self.validated(arguments)))
         read = self.validated(exact)
         with suppress(BadArguments, TypeError, ValueError):
-            declared: dict[str, Any] = plain(_fields_of(read), canonical=True)
+            declared: Arguments = plain(_fields_of(read), canonical=True)
             if self.validated(declared) == read:
                 return declared
         return exact
 
-    def validated(self, arguments: Mapping[str, Any]) -> BaseModel:
+    def validated(self, arguments: Arguments) -> BaseModel:
         """Read the arguments of a call.
 
         Raises:
@@ -273,7 +274,7 @@ def _exact(given: Any, read: Any) -> Any:
     return given
 
 
-def _fields_of(read: BaseModel) -> dict[str, Any]:
+def _fields_of(read: BaseModel) -> Arguments:
     return read.model_dump(by_alias=True, exclude_unset=True, warnings=False)
 
 

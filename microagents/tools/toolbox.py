@@ -12,6 +12,7 @@ import msgspec
 from microagents.base.errors import InvalidDefinition
 from microagents.base.user_code import shown
 from microagents.replies.tool_calls import ToolCall, with_whole_numbers
+from microagents.replies.turns import Arguments
 from microagents.tools.customers import ask
 from microagents.tools.json_schemas import schema_check
 from microagents.tools.mcp_servers import McpServer
@@ -77,7 +78,7 @@ class Toolbox:
             arguments = with_whole_numbers(call.arguments)
         return ToolCall(call.tool, arguments)
 
-    def flag_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+    def flag_of(self, name: str, arguments: Arguments) -> str | None:
         """Name the red flag of a call; None if it may be made."""
         if name not in self.specs:
             return UNKNOWN_TOOL
@@ -105,7 +106,7 @@ class Toolbox:
                         f"the allowed values of {name}.{argument} must be a tuple or a set, such as ({values!r:.100},), not {values!r:.100}"
                     )
 
-    def _read(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def _read(self, name: str, arguments: Arguments) -> Arguments | None:
         """Return the arguments in the types of a function; None if they do not fit."""
         function = self.functions.get(name)
         if function is None:

@@ -9,7 +9,7 @@ from microagents.cli.views.tables import Columns, Facts, Part, closing_notes, fi
 from microagents.elections.laws import Proportion
 from microagents.runs.accuracy import in_words
 from microagents.runs.words.money import money, prices_of
-from microagents.runs.words.summary import options_text
+from microagents.runs.words.summary import Fact, options_text
 from microagents.runs.words.verdict import counted
 from microagents.studies.ceilings import WHAT_HELPS, Ceiling
 from microagents.studies.measure import Measurement
@@ -54,7 +54,7 @@ def report_of(report: Measurement) -> Iterator[Part]:
     yield from closing_notes(report.recorded_at, report.reason, "samples")
 
 
-def _model(found: ModelMeasurement, source: str) -> Iterator[tuple[str, str]]:
+def _model(found: ModelMeasurement, source: str) -> Iterator[Fact]:
     price, calls = prices_of([found.model]), max(1, found.calls)
     unit = ("step", "input")[found.of_inputs]
     sampled = counted(len(found.steps), unit)
@@ -73,7 +73,7 @@ def _model(found: ModelMeasurement, source: str) -> Iterator[tuple[str, str]]:
         yield from _agreed(found, source)
 
 
-def _agreed(found: ModelMeasurement, source: str) -> Iterator[tuple[str, str]]:
+def _agreed(found: ModelMeasurement, source: str) -> Iterator[Fact]:
     """Yield the facts of samples that nothing judges."""
     yield "agree", f"{within(found.agreement)} of the first two draws"
     yield "valid", within(found.valid)
@@ -88,7 +88,7 @@ def _agreed(found: ModelMeasurement, source: str) -> Iterator[tuple[str, str]]:
     )
 
 
-def _judged(found: ModelMeasurement) -> Iterator[tuple[str, str]]:
+def _judged(found: ModelMeasurement) -> Iterator[Fact]:
     rates, hard = found.rates(), found.hard
     yield "p", f"{within(found.p)} of valid replies are right"
     yield "valid", within(found.valid)
@@ -115,7 +115,7 @@ def _judged(found: ModelMeasurement) -> Iterator[tuple[str, str]]:
         yield "confused", f"right -> given (samples): {in_words(found.confused)}"
 
 
-def _ceiling(found: Ceiling) -> Iterator[tuple[str, str]]:
+def _ceiling(found: Ceiling) -> Iterator[Fact]:
     said = f"each step has a right sample; without one are at most {found.most_missed:.4f} of all"
     if found.missed:
         said = f"{found.sentence()}: in {found.missed:,} of {found.steps:,} no sample is right; there can help {WHAT_HELPS}"
@@ -124,7 +124,7 @@ def _ceiling(found: Ceiling) -> Iterator[tuple[str, str]]:
         yield "unanimous", f"and wrong {within(found.unanimous)}: more votes do not show these steps"
 
 
-def _pool(found: Ceiling) -> Iterator[tuple[str, str]]:
+def _pool(found: Ceiling) -> Iterator[Fact]:
     yield "asked", f"{counted(found.steps, 'step')} of all"
     if found.together is not None and found.independent is not None:
         yield "both wrong", f"at the same step in {found.together:.4%}; {found.independent:.4%} if independent"
@@ -133,7 +133,7 @@ def _pool(found: Ceiling) -> Iterator[tuple[str, str]]:
     yield from _ceiling(found)
 
 
-def _by_fields(found: ModelMeasurement) -> Iterator[tuple[str, str]]:
+def _by_fields(found: ModelMeasurement) -> Iterator[Fact]:
     """Yield the law of votes on each field."""
     if not found.fields:
         return
@@ -152,7 +152,7 @@ def _held(pilot: Pilot) -> str:
     return f"{said}, open {within(pilot.open)}, all right {within(pilot.right)}"
 
 
-def _trials(found: AgentMeasurement) -> Iterator[tuple[str, str]]:
+def _trials(found: AgentMeasurement) -> Iterator[Fact]:
     price, failed = prices_of(found.models)(found.cost_usd), found.trials - found.succeeded
     yield "asked", f"{counted(found.trials, 'trial')}, {counted(found.calls, 'call')}, {price}"
     yield "trials", f"--from {found.run_id}"

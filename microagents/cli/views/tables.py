@@ -14,7 +14,7 @@ from rich.text import Text
 
 from microagents.base.printing import printable
 from microagents.cli.views.lines import drawn
-from microagents.runs.words.summary import columns_of_stdout, facts_text
+from microagents.runs.words.summary import Fact, columns_of_stdout, facts_text
 from microagents.runs.words.verdict import local_time
 
 WIDEST = 10_000
@@ -37,7 +37,7 @@ class Columns(NamedTuple):
 class Facts(NamedTuple):
     """Facts of a report: names, and their words."""
 
-    rows: Iterable[tuple[str, str]]
+    rows: Iterable[Fact]
 
 
 Part = str | Columns | Facts

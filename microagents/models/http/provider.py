@@ -10,7 +10,6 @@ import asyncio
 import os
 from abc import ABC, abstractmethod
 from hashlib import blake2b
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
@@ -59,7 +58,7 @@ from microagents.models.http.spec_options import (
 from microagents.models.http.staggering import Staggering
 from microagents.models.http.usage import Meter
 from microagents.models.model import Model, Most, most_tokens
-from microagents.models.prices import BATCH, Tariff, flat_tariff, tariff_of
+from microagents.models.prices import BATCH, NO_PRICES, Tariff, UserPrices, flat_tariff, tariff_of
 from microagents.models.rates import Rate, rates_of
 from microagents.replies.chat import Prompt, Sample
 from microagents.replies.tool_calls import Calls
@@ -133,7 +132,7 @@ class HttpModel(Model, ABC):
     _terms: BatchTerms | None = None
     """The terms of its batches; None if calls go singly."""
 
-    def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
+    def __init__(self, spec: ModelSpec, prices: UserPrices = NO_PRICES) -> None:
         options = spec.options
         check_names(spec, self.more_options)
         self.name = f"{spec.provider}:{spec.name}"
@@ -410,7 +409,7 @@ class HttpModel(Model, ABC):
         return Most(tokens=read + written, cost_usd=self.meter.most_usd(read, written))
 
     @classmethod
-    def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:
+    def tariff(cls, spec: ModelSpec, prices: UserPrices) -> Tariff | None:
         """Price of calls to the model of a spec; None if it is unknown.
 
         Raises:

@@ -15,6 +15,7 @@ from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
 from microagents.journal.requests import settlement
 from microagents.replies.tool_calls import ToolCall
+from microagents.replies.turns import Arguments
 from microagents.roles.executor import KEPT, LookedUpBefore
 from microagents.runs.inspection.runs import solution_of
 from microagents.systems.agents.actions import END
@@ -94,7 +95,7 @@ class ActionRow(Struct, frozen=True, kw_only=True):
     cost_usd: float | None
     """Cost of the election; of several calls the first has it."""
     tool: str | None
-    arguments: dict[str, Any] | None
+    arguments: Arguments | None
     effect: str | None
     key: str | None
     """The key of the effect."""
@@ -170,7 +171,7 @@ class LookUpRow(Struct, frozen=True, kw_only=True):
     """Number of the input."""
     tool: str
     """Empty in journals that kept only the outcome."""
-    arguments: dict[str, Any]
+    arguments: Arguments
     outcome: str
     """`done`; `error`: it raised, or was refused; `unknown`: nothing was heard of it."""
     text: str

@@ -54,6 +54,8 @@ WHOLE = "whole"
 """Number of a document that has no subtasks, or was split into them."""
 
 
+Fact = tuple[str, str]
+"""A fact in a report: its name, and its words."""
 Said = Callable[[RunFacts], str | None]
 """Says a fact of a run in words, or none."""
 NOT_GIVEN = ("mcp_tools",)
@@ -140,13 +142,13 @@ def summary(result: RunFacts, *, with_text: bool = True) -> str:
     return facts_text(summary_rows(result, with_text=with_text))
 
 
-def facts_text(rows: Sequence[tuple[str, str]]) -> str:
+def facts_text(rows: Sequence[Fact]) -> str:
     """Write facts below each other: their names, and beside these their words, on a terminal within its width."""
     width = max(len(name) for name, _ in rows)
     return "\n".join(_wrapped(f"{name:<{width}}  ", text) for name, text in rows)
 
 
-def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[tuple[str, str]]:
+def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[Fact]:
     """List the rows of the summary of a run: a name, and a text that is printable; maybe with the text of a document without a file."""
     done = f"{result.task}{options_text(result.options)}: {done_text(result)}"
     rows = [
@@ -162,7 +164,7 @@ def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[tuple[str,
     return [(name, printable(text)) for name, text in rows]
 
 
-def facts_of(result: RunFacts) -> Iterator[tuple[str, str]]:
+def facts_of(result: RunFacts) -> Iterator[Fact]:
     """Yield the facts that hold of a run: their names, and their words."""
     for name, said in FACTS.items():
         if text := said(result):
@@ -222,7 +224,7 @@ def rate_text(a_second: float, unit: str) -> str:
     return f"{a_second * 3600:,.0f} {unit}s an hour"
 
 
-def _failed_rows(result: RunFacts) -> Iterator[tuple[str, str]]:
+def _failed_rows(result: RunFacts) -> Iterator[Fact]:
     failed = result.failed_inputs or ()
     for each in failed[:MAX_FAILED_SHOWN]:
         yield each.outcome, f"input {each.input}: {each.reason}"
@@ -425,7 +427,7 @@ def _climbed_text(result: RunFacts) -> str | None:
     return f"{text}; {command_about('show', result.run_id, result.journal.parent)}{of_input} lists them"
 
 
-def _value_rows(result: RunFacts, *, with_text: bool) -> list[tuple[str, str]]:
+def _value_rows(result: RunFacts, *, with_text: bool) -> list[Fact]:
     if result.failed_inputs is not None:
         first, others = next(iter(result.outputs), None), len(result.outputs) - 1
         more = f" and {counted(others, 'more file')}" if others > 0 else ""

@@ -14,6 +14,7 @@ from microagents.replies.persons import ANSWERED, Approval, FoundOutcome
 from microagents.replies.reply import ProseByTool, vote_of
 from microagents.replies.reply_forms import decoder_of
 from microagents.replies.tool_calls import ToolCall
+from microagents.replies.turns import Arguments
 from microagents.systems.agents.actions import Action, Observation, making_at
 from microagents.systems.agents.agent import AgentTask
 from microagents.tools.effect_keys import effect_key
@@ -25,7 +26,7 @@ class CallRecord(Struct, kw_only=True):
     """One call of an action."""
 
     tool: str
-    arguments: dict[str, Any]
+    arguments: Arguments
     effect: Kind | None = None
     """None if the tool is no longer there."""
     key: str = ""

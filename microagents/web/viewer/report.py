@@ -15,7 +15,7 @@ from microagents.journal.reading import Reader
 from microagents.journal.statements import MARKED
 from microagents.runs.inspection.row_table import table_rows
 from microagents.runs.inspection.runs import recorded_result
-from microagents.runs.words.summary import summary_rows
+from microagents.runs.words.summary import Fact, summary_rows
 from microagents.runs.words.verdict import Standing, verdict_on
 from microagents.web.viewer import pages
 
@@ -92,7 +92,7 @@ def _as_text(content: bytes) -> str:
     return b64encode(pages.packed(content)).decode()
 
 
-def _html(name: str, verdict: Standing, rows: list[tuple[str, str]], content: str) -> str:
+def _html(name: str, verdict: Standing, rows: list[Fact], content: str) -> str:
     sources = [_IMPORT.sub("", pages.source(f"{module}.js")) for module in MODULES]
     script = "".join(_EXPORT.sub("", source) for source in sources)
     style = pages.source("viewer.css")
