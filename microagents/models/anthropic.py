@@ -10,14 +10,14 @@ from microagents.models.http.histories import messages_of
 from microagents.models.http.media_parts import MESSAGES
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.replies import Said
-from microagents.models.http.sending import Client, Sender, headers_of
+from microagents.models.http.sending import Body, Client, Parameters, Sender, headers_of
 from microagents.models.json_schema import strict_schema
 from microagents.models.prices import NO_PRICES, UserPrices
 from microagents.replies.json_forms import AGAIN
 from microagents.replies.reply_forms import json_form
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from microagents.actors.role import Context
     from microagents.elections.sample_batches import BatchKind
@@ -83,7 +83,7 @@ class AnthropicModel(HttpModel):
         headers = headers_of(AsyncAnthropic, self._key, self.base_url)
         return Sender(self.base_url, {**headers, "anthropic-version": _VERSION})
 
-    def _parameters(self, call: Call) -> dict[str, Any]:
+    def _parameters(self, call: Call) -> Parameters:
         thinks = self._thinking is not None and self._thinking["type"] != "disabled"
         parameters = {
             "max_tokens": call.max_output_tokens,
@@ -97,7 +97,7 @@ class AnthropicModel(HttpModel):
         }
         return {name: value for name, value in parameters.items() if value is not None}
 
-    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+    def _content(self, call: Call, parameters: Parameters) -> Body:  # noqa: ARG002
         prompt, history = self._opened(call.prompt, call.contents)
         system: Any = prompt.system
         mark = {"cache_control": CACHED} if self.caches.takes_static(prompt) else {}
@@ -107,7 +107,7 @@ class AnthropicModel(HttpModel):
         messages = messages_of(history, {"role": "user", "content": user})
         if history.turns and self.caches.takes(prompt.size):
             _mark_last(messages[-1])  # the next step reads from the cache what this one ends with
-        content: dict[str, Any] = {"model": self.model, "messages": messages}
+        content: Body = {"model": self.model, "messages": messages}
         if prompt.tools:
             content["tools"] = [
                 {"name": name, "description": said, "input_schema": schema}
@@ -122,7 +122,7 @@ class AnthropicModel(HttpModel):
             return None
         return said.parts
 
-    def _read(self, reply: Mapping[str, Any], call: Call) -> Sample:
+    def _read(self, reply: Body, call: Call) -> Sample:
         said = Said()
         said.add(reply.get("content"))
         if not said and not reply.get("stop_reason"):

@@ -17,6 +17,7 @@ from microagents.models.http.sending import (
     KEEPALIVE_S,
     MAX_BODY_BYTES,
     MAX_ERROR_BYTES,
+    Body,
     Client,
     OnLine,
     Response,
@@ -160,7 +161,7 @@ class _Through:
     async def post(
         self,
         path: str,
-        body: dict[str, Any],
+        body: Body,
         headers: Mapping[str, str],
         on_line: OnLine | None = None,  # noqa: ARG002 - an SDK gives whole responses
     ) -> Response | ModelUnavailable:

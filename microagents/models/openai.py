@@ -16,7 +16,7 @@ from microagents.models.http.histories import chat_messages
 from microagents.models.http.media_parts import CHAT
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.replies import ChatChoice, Said, choices_in, name_in
-from microagents.models.http.sending import Client, Response, Sender, headers_of
+from microagents.models.http.sending import Body, Client, Parameters, Response, Sender, headers_of
 from microagents.models.http.spec_options import flag
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.model import MAX_SAMPLES, SEVERAL, SEVERAL_AT_ONCE, samples_per_request
@@ -84,7 +84,7 @@ class OpenAIWire(HttpModel):
         if self.gives_masses:
             self._substitutes.leave_out((*self.mass_parameters, *SAMPLERS_OFF))
 
-    def _for_mass(self, call: Call) -> dict[str, Any]:
+    def _for_mass(self, call: Call) -> Parameters:
         """Return the parameters of a call that needs a mass, and can have one; else none."""
         law = self._law_of_masses(call)
         is_exact = law == "draw" and self.kind_of_logprobs == RAW and not self._is_own_address
@@ -131,8 +131,8 @@ class OpenAIWire(HttpModel):
 
         return Sender(self.base_url, headers_of(AsyncOpenAI, self._key, self.base_url))
 
-    def _parameters(self, call: Call) -> dict[str, Any]:
-        parameters: dict[str, Any] = {
+    def _parameters(self, call: Call) -> Parameters:
+        parameters: Parameters = {
             "temperature": call.temperature,
             self.effort_name: self._effort,
             "service_tier": self._options.get("service_tier"),
@@ -257,7 +257,7 @@ class OpenAIModel(OpenAIWire):
             raise InvalidUsage(f"{self.name} gives no log-probabilities while it reasons{hint}")
         return effort
 
-    def _parameters(self, call: Call) -> dict[str, Any]:
+    def _parameters(self, call: Call) -> Parameters:
         parameters = {**super()._parameters(call), self._cap_name(): call.max_output_tokens}
         if flag(self._options, "priority"):
             parameters["priority"] = priority_of(call.id.election.path)
@@ -290,7 +290,7 @@ class OpenAIModel(OpenAIWire):
             return answer.content
         return None
 
-    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def _content(self, call: Call, parameters: Parameters) -> Body:
         prompt, history = self._opened(by_letter(call) if self._weighs else call.prompt, call.contents)
         if "prompt_cache_options" in parameters and self.caches.takes_static(prompt):
             messages = self._messages(prompt, call.contents)
@@ -316,10 +316,10 @@ class OpenAIModel(OpenAIWire):
         is_openai = urlsplit(self.base_url).hostname == "api.openai.com"
         return self.capabilities.max_tokens_name or ("max_completion_tokens" if is_openai else "max_tokens")
 
-    def _read(self, reply: Mapping[str, Any], call: Call) -> Sample:
+    def _read(self, reply: Body, call: Call) -> Sample:
         return self._read_all(reply, call)[0]
 
-    def _read_all(self, reply: Mapping[str, Any], call: Call) -> Sequence[Sample]:
+    def _read_all(self, reply: Body, call: Call) -> Sequence[Sample]:
         choices = choices_in(reply.get("choices"))
         if reply.get("choices", True) in (None, []) and (reply.get("usage") or reply.get("id")):
             choices = [ChatChoice(index=0, said=Said(refusal=NO_CHOICE), reason="content_filter")]

@@ -16,8 +16,7 @@ from microagents.models.weighing import asked_for, in_order, question_in, weighe
 from microagents.replies.chat import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from microagents.models.http.sending import Body, Parameters
     from microagents.models.model import Call, ModelSpec
 
 REFUSAL = "refusal"
@@ -53,10 +52,10 @@ class OpenAIDecisions(OpenAIWire):
         """Path of the wire."""
         return f"/{self._wire}"
 
-    def _parameters(self, call: Call) -> dict[str, Any]:  # noqa: ARG002 - it writes nothing
+    def _parameters(self, call: Call) -> Parameters:  # noqa: ARG002 - it writes nothing
         return {}
 
-    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - it has none
+    def _content(self, call: Call, parameters: Parameters) -> Body:  # noqa: ARG002 - it has none
         asked, options = question_in(call), asked_for(call)
         instructions = f"Which value of `{options.field}` is right?"
         if self._wire == "systemone":
@@ -74,7 +73,7 @@ class OpenAIDecisions(OpenAIWire):
         question = {"type": "choice", "instructions": instructions, "choices": choices}
         return {"model": self.model, "input": messages, "questions": [question]}
 
-    def _read(self, reply: Mapping[str, Any], call: Call) -> Sample:
+    def _read(self, reply: Body, call: Call) -> Sample:
         if "answers" not in reply:
             raise ValueError("Expected answers")
         answers, usage = reply["answers"], self.meter.usage(reply)

@@ -16,13 +16,13 @@ from microagents.models.openai import CACHING, OpenAIWire
 from microagents.models.token_masses import ALTERNATIVES, tokens_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from microagents.elections.sample_batches import BatchKind
     from microagents.models.http.batch_client import BatchTerms
     from microagents.models.http.batch_wires import BatchWire
     from microagents.models.http.native_calls import NativeCall
-    from microagents.models.http.sending import Sender
+    from microagents.models.http.sending import Body, Parameters, Sender
     from microagents.models.model import Call
     from microagents.replies.chat import Sample
 
@@ -52,7 +52,7 @@ class ResponsesModel(OpenAIWire):
         is_short = terms.within_s is not None and terms.within_s < LONG_WINDOW_S
         return ResponseWindows(sender, self.path, self._redaction, "2h" if is_short else "8h")
 
-    def _parameters(self, call: Call) -> dict[str, Any]:
+    def _parameters(self, call: Call) -> Parameters:
         parameters = {
             **super()._parameters(call),
             "max_output_tokens": max(LEAST_OUTPUT_TOKENS, call.max_output_tokens),
@@ -70,10 +70,10 @@ class ResponsesModel(OpenAIWire):
             }
         return parameters
 
-    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def _content(self, call: Call, parameters: Parameters) -> Body:
         prompt, history = self._opened(call.prompt, call.contents)
         further = list(responses_input(history))
-        content: dict[str, Any] = {"model": self.model, "input": prompt.user}
+        content: Body = {"model": self.model, "input": prompt.user}
         if "prompt_cache_options" in parameters and self.caches.takes_static(prompt):
             content["input"] = [*self._messages(prompt, call.contents), *further]
         else:
@@ -94,7 +94,7 @@ class ResponsesModel(OpenAIWire):
             return None
         return said.parts
 
-    def _read(self, reply: Mapping[str, Any], call: Call) -> Sample:
+    def _read(self, reply: Body, call: Call) -> Sample:
         said = Said()
         said.add(reply.get("output"))
         if not said:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import timeit
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from functools import cache, partial
 from itertools import cycle
 from math import exp, log
@@ -244,7 +244,7 @@ class WithExamples(OpenAIModel):
 
     turns: Sequence[dict[str, str]] = ()
 
-    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def _content(self, call: Call, parameters: dict[str, Any]) -> dict[str, Any]:
         content = super()._content(call, parameters)
         return {**content, "messages": [*self.turns, *content["messages"]]}
 

@@ -147,7 +147,7 @@ class Altered(OpenAIModel):
 
     more: Mapping[str, Any] = {}
 
-    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def _content(self, call: Call, parameters: dict[str, Any]) -> dict[str, Any]:
         return {**super()._content(call, parameters), **self.more}
 
 

@@ -32,7 +32,7 @@ from microagents.elections.sample_batches import (
     SampleBatch,
 )
 from microagents.models.http.batch_wires import TRANSFER_S, BatchWire, Result
-from microagents.models.http.sending import Client, OnLine, Response, in_time
+from microagents.models.http.sending import Body, Client, OnLine, Response, in_time
 from microagents.models.model import Call
 from microagents.models.sample_keys import HEADER
 
@@ -77,7 +77,7 @@ class _Lost(Exception):
     """The provider has not known a batch for `LOST_S`."""
 
 
-Prices = Callable[[Mapping[str, Any]], tuple[float | None, float | None]]
+Prices = Callable[[Body], tuple[float | None, float | None]]
 """Cost of a reply, and how much more the same one costs at once; None if a price is unknown."""
 
 
@@ -182,7 +182,7 @@ class BatchClient:
         terms: BatchTerms,
         *,
         key_of: Callable[[Call], str],
-        most_usd: Callable[[Mapping[str, Any]], float | None],
+        most_usd: Callable[[Body], float | None],
         prices: Prices,
     ) -> None:
         self._wire, self._single, self._terms = wire, single, terms
@@ -260,7 +260,7 @@ class BatchClient:
     async def post(
         self,
         path: str,
-        body: dict[str, Any],
+        body: Body,
         headers: Mapping[str, str],
         on_line: OnLine | None = None,  # noqa: ARG002 - a batch has whole replies
     ) -> Response | ModelUnavailable:
@@ -285,7 +285,7 @@ class BatchClient:
             turn += 1
         return ModelUnavailable("server", f"{TURNS} batches in a row gave no result for a request")
 
-    async def _with_result(self, line: bytes, body: Mapping[str, Any]) -> FollowedBatch:
+    async def _with_result(self, line: bytes, body: Body) -> FollowedBatch:
         """Wait for the batch of a line, until it has the result, or is to be sent singly. A line whose batch is lost is sent anew."""
         while True:
             while self._is_full and line not in self._held:
@@ -341,9 +341,7 @@ class BatchClient:
         while followed is not None and not followed.is_over:
             await self._change_of(followed)
 
-    async def _post_singly(
-        self, path: str, body: dict[str, Any], headers: Mapping[str, str]
-    ) -> Response | ModelUnavailable:
+    async def _post_singly(self, path: str, body: Body, headers: Mapping[str, str]) -> Response | ModelUnavailable:
         await asyncio.sleep(0)  # a draw may begin outside of a task, where nothing can have a timeout
         async with self._slots:
             self.sent_singly += 1
@@ -352,7 +350,7 @@ class BatchClient:
             finally:
                 self.sent_singly -= 1
 
-    def _gather(self, line: bytes, body: Mapping[str, Any]) -> FollowedBatch:
+    def _gather(self, line: bytes, body: Body) -> FollowedBatch:
         """Put a request into the next batch, which is made once no other has come for a moment, or it is full."""
         text = self._wire.line(line, body)
         followed = self._next

@@ -16,7 +16,7 @@ from microagents.base.errors import ModelUnavailable
 from microagents.elections.sample_batches import LINE_BYTES, SampleBatch
 from microagents.models.http.refusals import Redaction, error_in, failure_kind, retry_after_s, status_told
 from microagents.models.http.replies import REPLY_FIELDS, UNREADABLE, decode, name_in, object_in, reply_in
-from microagents.models.http.sending import Response, Sender, in_time
+from microagents.models.http.sending import Body, Response, Sender, in_time
 from microagents.models.prices import STANDARD
 
 ASK_S = 60.0
@@ -59,7 +59,7 @@ class BatchWire:
         self._sender, self._path, self._redaction = sender, path, redaction
         self._batches = "/batches"
 
-    def line(self, line: bytes, body: Mapping[str, Any]) -> bytes:
+    def line(self, line: bytes, body: Body) -> bytes:
         """Write a request as a line."""
         raise NotImplementedError
 
@@ -180,7 +180,7 @@ class BatchWire:
 class OpenAIFiles(BatchWire):
     """OpenAI's batches: a file of lines is uploaded, and a batch is created from it."""
 
-    def line(self, line: bytes, body: Mapping[str, Any]) -> bytes:
+    def line(self, line: bytes, body: Body) -> bytes:
         """Write a request as a line of the file."""
         request = {"custom_id": line.hex(), "method": "POST", "url": f"/v1{self._path}", "body": body}
         return msgspec.json.encode(request)
@@ -238,7 +238,7 @@ class AnthropicBatches(BatchWire):
         super().__init__(sender, path, redaction)
         self._batches = f"{path}/batches"
 
-    def line(self, line: bytes, body: Mapping[str, Any]) -> bytes:
+    def line(self, line: bytes, body: Body) -> bytes:
         """Write a request of the batch."""
         return msgspec.json.encode({"custom_id": line.hex(), "params": body})
 
@@ -290,7 +290,7 @@ class ResponseWindows(BatchWire):
         super().__init__(sender, path, redaction)
         self._batches, self._window = path, window
 
-    def line(self, line: bytes, body: Mapping[str, Any]) -> bytes:
+    def line(self, line: bytes, body: Body) -> bytes:
         """Write the request. It must be stored: without that a background reply is gone after some ten minutes."""
         background = {"background": True, "background_options": {"completion_window": self._window}, "store": True}
         return msgspec.json.encode({**body, **background, "metadata": {"microagents": line.hex()}})
@@ -307,7 +307,7 @@ class ResponseWindows(BatchWire):
         await self._ask(self._sender.delete(self._of(name)))
 
 
-def _result_of(body: dict[str, Any], stated: Any = None) -> Result:
+def _result_of(body: Body, stated: Any = None) -> Result:
     """Return the result of a line by its reply or error, and by the status that is stated beside it, if one is."""
     is_reply = not body.keys().isdisjoint(REPLY_FIELDS)
     try:

@@ -42,7 +42,7 @@ from microagents.models.http.refusals import (
 )
 from microagents.models.http.replies import UNREADABLE, Said, object_in
 from microagents.models.http.samples import SampleMaker
-from microagents.models.http.sending import MAX_BODY_BYTES, Client, OnLine, Response, Sender, in_time
+from microagents.models.http.sending import MAX_BODY_BYTES, Body, Client, OnLine, Parameters, Response, Sender, in_time
 from microagents.models.http.spec_options import (
     check_length,
     check_names,
@@ -356,11 +356,11 @@ class HttpModel(Model, ABC):
         self._substitutes.take_over(refused)
 
     @abstractmethod
-    def _parameters(self, call: Call) -> dict[str, Any]:
+    def _parameters(self, call: Call) -> Parameters:
         """Return the optional parameters of a request by their names in errors, such as ``reasoning.effort``."""
 
     @abstractmethod
-    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def _content(self, call: Call, parameters: Parameters) -> Body:
         """Return the rest of the request: the model and the prompt.
 
         Args:
@@ -369,14 +369,14 @@ class HttpModel(Model, ABC):
         """
 
     @abstractmethod
-    def _read(self, reply: Mapping[str, Any], call: Call) -> Sample:
+    def _read(self, reply: Body, call: Call) -> Sample:
         """Read the sample from the reply to a call.
 
         Raises:
             ValueError: the reply has another form.
         """
 
-    def _read_all(self, reply: Mapping[str, Any], call: Call) -> Sequence[Sample]:
+    def _read_all(self, reply: Body, call: Call) -> Sequence[Sample]:
         """Read all samples of a reply to a call that asks for several."""
         return [self._read(reply, call)]
 
@@ -465,7 +465,7 @@ class HttpModel(Model, ABC):
         taken = prompt if self.takes_turns else prompt.flat
         return as_one_part(taken) if self._options.get("system") == USER else taken
 
-    def _learns(self, answer: Response, prompt: Prompt, parameters: Mapping[str, Any], known: Container[str]) -> bool:
+    def _learns(self, answer: Response, prompt: Prompt, parameters: Parameters, known: Container[str]) -> bool:
         """Whether an answer refuses a part of a request that may be left out, or written in another way."""
         if answer.status_code not in REFUSED_CONVERSATIONS:
             return False
@@ -517,7 +517,7 @@ class HttpModel(Model, ABC):
         """Return further headers of a request."""
         return {}
 
-    def _accepted(self, call: Call, *, is_streamed: bool = False) -> dict[str, Any]:
+    def _accepted(self, call: Call, *, is_streamed: bool = False) -> Parameters:
         """Return the optional parameters of a request, without any that the model refuses."""
         parameters = self._parameters(call)
         if is_streamed:
@@ -547,9 +547,9 @@ def as_one_part(prompt: Prompt) -> Prompt:
     return structs.replace(prompt, system="", user=static + prompt.user, static_chars=chars)
 
 
-def _nested(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _nested(parameters: Parameters) -> Body:
     """Return the parameters as JSON: ``reasoning.effort`` is the field ``effort`` of the object ``reasoning``."""
-    body: dict[str, Any] = {}
+    body: Body = {}
     for name, value in parameters.items():
         *above, last = name.split(".")
         inner = body

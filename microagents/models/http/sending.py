@@ -27,6 +27,10 @@ MAX_BODY_BYTES = 8 * 2**20
 MAX_ERROR_BYTES = 64 * 2**10
 KEEPALIVE_S = 4.0
 """Many servers drop an idle connection after 5 s. Closing it first avoids sending into a closed connection."""
+Parameters = dict[str, Any]
+"""Parameters of a request, by name; dots in a name lead into objects of the body."""
+Body = dict[str, Any]
+"""The body of a request or of a reply, as JSON has it."""
 OnLine = Callable[[bytes], None]
 """Gets each line of a successful response as it arrives."""
 
@@ -62,7 +66,7 @@ class Client(Protocol):
     async def post(
         self,
         path: str,
-        body: dict[str, Any],
+        body: Body,
         headers: Mapping[str, str],
         on_line: OnLine | None = None,
     ) -> Response | ModelUnavailable:
@@ -111,7 +115,7 @@ class Sender:
     async def post(
         self,
         path: str,
-        body: dict[str, Any],
+        body: Body,
         headers: Mapping[str, str],
         on_line: OnLine | None = None,
     ) -> Response | ModelUnavailable:
