@@ -95,22 +95,30 @@ class Host:
         return await self._up.take(collected)
 
     async def build(
-        self, folders: Sequence[str], context: bytes, deployments: bytes, peers: Mapping[str, tuple[Any, int]]
+        self,
+        folders: Sequence[str],
+        working: str,
+        context: bytes,
+        deployments: bytes,
+        peers: Mapping[str, tuple[Any, int]],
     ) -> bytes | None:
         """Build the roles of this actor; returns the encoded error, or None.
 
         Args:
             folders: folders of the driver's import path that hold the user's modules.
+            working: its working folder.
             context: the context of the run, pickled.
             deployments: its deployments, pickled.
             peers: handle and incarnation of every other actor, by name of its slot.
         """
-        return await _error_of(self._name, "building it", self._build(folders, (context, deployments), peers))
+        return await _error_of(
+            self._name, "building it", self._build((folders, working), (context, deployments), peers)
+        )
 
     async def _build(
-        self, folders: Sequence[str], pickled: tuple[bytes, bytes], peers: Mapping[str, tuple[Any, int]]
+        self, folders: tuple[Sequence[str], str], pickled: tuple[bytes, bytes], peers: Mapping[str, tuple[Any, int]]
     ) -> None:
-        extend_import_path(folders)
+        extend_import_path(*folders)
         context, deployments = map(ray.cloudpickle.loads, pickled)
         slots = slots_of(deployments)
         self._dispatcher.connect(DRIVER, self._up)

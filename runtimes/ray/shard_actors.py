@@ -27,9 +27,9 @@ Work = Callable[[Path, int, threading.Event], T]
 class _Actor(Generic[T]):
     """Does one shard in a thread, while another one hears of its end."""
 
-    def __init__(self, folders: Sequence[str]) -> None:
+    def __init__(self, folders: Sequence[str], working: str) -> None:
         self._ended = threading.Event()
-        extend_import_path(folders)
+        extend_import_path(folders, working)
 
     def do(self, work: Work[T], whole: Path, shard: int) -> T:
         return work(whole, shard, self._ended)
@@ -59,7 +59,7 @@ class ShardActors(Generic[T]):
             PeerLost: its actor died.
         """
         kind: Any = ray.remote(_Actor)
-        actor = self._actors[shard] = kind.options(**self._options).remote(import_folders())
+        actor = self._actors[shard] = kind.options(**self._options).remote(import_folders(), str(Path.cwd()))
         try:
             found: T = await future_of(actor.do.remote(self._work, whole, shard))
         except RayActorError as error:

@@ -7,6 +7,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -47,6 +48,7 @@ class ActorStarter:
         self._run_id = context.run_id
         self._max_wait_s: float = context.settings.get("max_outage_s", READY_S)
         self._blueprint = blueprint
+        self._working = str(Path.cwd())  # users' code may change it
         self._nodes: list[str] = []
         """Ids of nodes by lane; empty for a single lane."""
         self._free = 0
@@ -180,5 +182,5 @@ class ActorStarter:
         peers = {each.name: each.process for each in slots.values() if each is not slot}
         context, deployments = self._blueprint.context, self._blueprint.deployments
         # Ray stores long arguments before it returns.
-        building = await aside(slot.actor.build.remote, import_folders(), context, deployments, peers)
+        building = await aside(slot.actor.build.remote, import_folders(), self._working, context, deployments, peers)
         await call_role(building)

@@ -56,7 +56,7 @@ from microagents.tasks.drift import Drift, Place
 from microagents.tasks.multiplication import Multiplication
 from tests.benchmarks.actor_kills import disturbed
 from tests.benchmarks.hosts import may_make_hosts
-from tests.cli.commands import WRONG, Ran, microagents
+from tests.cli.commands import WRONG, Ran, microagents, write
 from tests.runtimes.crowd import (
     Block,
     Blocker,
@@ -482,6 +482,7 @@ async def test_ray_s_timeline_shows_a_share_of_the_handled_requests() -> None:
 @tool("read_only")
 def process() -> str:
     """The process that a tool runs in."""
+    assert Path("here").exists()
     return f"pid-{os.getpid()}"
 
 
@@ -497,7 +498,8 @@ class Where(AgentTask):
         return Action(calls=[ToolCall("end", {"answer": re.findall(r"pid-(\d+)", prompt.user)[-1]})])
 
 
-async def test_tools_run_where_the_command_was_given_unless_they_are_sent_elsewhere() -> None:
+async def test_tools_run_where_the_command_was_given_unless_they_are_sent_elsewhere_but_in_its_folder() -> None:
+    write("here", "")
     for deploy, is_here in (({}, True), ({"executor": {"colocate": "lane"}}, False)):
         result = await done(Where(), models="sim:perfect", k=None, runtime="ray", deploy=deploy)
         assert isinstance(result.value, dict)
