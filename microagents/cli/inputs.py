@@ -19,7 +19,7 @@ from microagents.replies.chat import Prompt
 from microagents.runs.row_files import opened, read_rows, readable, unpacked
 from microagents.runs.row_forms import Dialect, Peekable, ending_of
 from microagents.runs.settings import validated
-from microagents.runs.task_list import TaskList, compact_options
+from microagents.runs.task_list import TaskList, Tasks, compact_options
 from microagents.systems.chains.row_task import RowTask, check_gold
 from microagents.task import Task
 
@@ -29,7 +29,7 @@ STDIN = "-"
 class Given(NamedTuple):
     """Task of a command line, or the inputs of its file."""
 
-    work: Task | Sequence[Task]
+    work: Tasks
     first: Task
     source: str = ""
     """Name of the file in error messages."""

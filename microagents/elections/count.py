@@ -11,6 +11,7 @@ from msgspec import structs
 from microagents.base.messages import resolve
 from microagents.elections.certainty import FLAGGED, SeenMasses, is_audited
 from microagents.elections.election import (
+    AnyBallot,
     Ballot,
     ElectionId,
     FieldVotes,
@@ -51,7 +52,7 @@ class Count:
         *,
         is_of_many: bool = False,
     ) -> None:
-        self.ballots: list[Ballot | Flagged] = []
+        self.ballots: list[AnyBallot] = []
         self._election, self._question = election, question
         self._models = {model: index for index, model in enumerate(dict.fromkeys(question.models))}
         """The index of each different model of the pool."""
@@ -77,7 +78,7 @@ class Count:
         self._votes: dict[bytes, Hashable] = {}
         """The vote of each reply that was decoded."""
 
-    def add(self, ballot: Ballot | Flagged) -> None:
+    def add(self, ballot: AnyBallot) -> None:
         """Count the next ballot.
 
         Raises:
@@ -101,7 +102,7 @@ class Count:
         if self._parts and not self.tally.votes_needed and self.tally.is_composed and self._composed() is None:
             self.tally.votes_needed = 1
 
-    def _refusing_with(self, ballot: Ballot | Flagged) -> list[str]:
+    def _refusing_with(self, ballot: AnyBallot) -> list[str]:
         is_refusal = ballot.facts.said != "" and not self.tally.counts
         if not (self._may_be_refused and is_refusal):
             return []
@@ -124,7 +125,7 @@ class Count:
         """Whether no more ballots are counted: the election is decided, contested, refused or at its cap."""
         return not self.tally.votes_needed or self.is_refused or len(self.ballots) == self._cap
 
-    def _see(self, ballot: Ballot | Flagged, mass: Mass, vote: Hashable) -> None:
+    def _see(self, ballot: AnyBallot, mass: Mass, vote: Hashable) -> None:
         """Take in the mass of a reply, which also tests the masses before it."""
         question, rule, fields = self._question, self._question.rule, self.tally.of_fields
         if isinstance(rule, ByField):

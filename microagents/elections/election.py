@@ -291,6 +291,10 @@ class FieldVotes(Struct, frozen=True, kw_only=True):
     """Fields in which the first sample has another value: all if it was flagged."""
 
 
+AnyBallot = Ballot | Flagged
+"""A ballot, or a reply that a red flag discarded."""
+
+
 class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     """Result of an election: its outcome and the counted ballots."""
 
@@ -299,7 +303,7 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     """Index of the leading vote in the tally; None without a valid reply."""
     tally: tuple[tuple[bytes, int], ...]
     """For each distinct vote its first-launched reply, as JSON, and its count; in order of launch."""
-    ballots: tuple[Ballot | Flagged, ...]
+    ballots: tuple[AnyBallot, ...]
     """The counted ballots and flags, in order of launch."""
     cost_usd: float | None = None
     """Cost of all counted ballots; None if a price is unknown. The journal keeps only this sum."""
@@ -475,7 +479,7 @@ class Wanted(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Cost of its sample; None if the price is unknown."""
 
 
-class Screen(Request[Ballot | Flagged | Wanted], frozen=True, kw_only=True):
+class Screen(Request[AnyBallot | Wanted], frozen=True, kw_only=True):
     """Flag a sample, or read a ballot from it, or its look-ups."""
 
     id: SampleId

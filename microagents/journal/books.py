@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, field, structs
 
 from microagents.base.durations import bucket_of
 from microagents.elections.certainty import MassAudit
-from microagents.elections.election import ESCALATED, NO_FACTS, OPEN_OUTCOMES, USD_DIGITS, Ballot, Flagged
+from microagents.elections.election import ESCALATED, NO_FACTS, OPEN_OUTCOMES, USD_DIGITS, AnyBallot, Ballot, Flagged
 from microagents.journal.digests import in_order, with_entry
 from microagents.journal.messages import (
     NO_DECISION,
@@ -37,7 +37,7 @@ MAX_WALL_S = 1e300
 K = TypeVar("K", int, str)
 
 
-def is_vote(outcome: str, ballots: Sequence[Ballot | Flagged]) -> bool:
+def is_vote(outcome: str, ballots: Sequence[AnyBallot]) -> bool:
     """Whether the valid replies of an election are votes. Replies that weigh options are not."""
     return outcome not in NO_VOTE and not any(isinstance(each, Ballot) and each.shares for each in ballots)
 
@@ -267,7 +267,7 @@ class Books:
         else:
             account.outvoted += valid - winners
 
-    def take_in(self, path: str, outcome: str, winner: bytes | None, ballots: Sequence[Ballot | Flagged]) -> None:
+    def take_in(self, path: str, outcome: str, winner: bytes | None, ballots: Sequence[AnyBallot]) -> None:
         """Add a decision to the digests."""
         account = self.totals.account
         account.decisions_sha256 = with_entry(account.decisions_sha256, path, outcome, winner)
@@ -290,14 +290,14 @@ class Books:
     }
 
 
-def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:
+def _digested(ballot: AnyBallot) -> AnyBallot:
     """A ballot as it enters the digest: the parts of the vote alone."""
     if isinstance(ballot, Flagged):
         return structs.replace(ballot, cost_usd=None, facts=NO_FACTS, why="")
     return structs.replace(ballot, cost_usd=None, facts=NO_FACTS)
 
 
-def _count_ballots(ballots: Sequence[Ballot | Flagged]) -> tuple[int, dict[str, int]]:
+def _count_ballots(ballots: Sequence[AnyBallot]) -> tuple[int, dict[str, int]]:
     flagged: dict[str, int] = {}
     for ballot in ballots:
         if isinstance(ballot, Flagged):

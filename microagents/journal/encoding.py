@@ -10,7 +10,7 @@ import msgspec
 from msgspec import structs
 
 from microagents.base.errors import Unwritable
-from microagents.elections.election import NO_FACTS, Ballot, Flagged, Rejected, SampleFacts
+from microagents.elections.election import NO_FACTS, AnyBallot, Ballot, Flagged, Rejected, SampleFacts
 from microagents.journal.messages import Recalled, RecordDecision, RecordReply, RecordSample
 from microagents.journal.statements import ID_OF_PLACE, LAST_PLACE, one
 from microagents.journal.tables import (
@@ -125,7 +125,7 @@ def key_range(place_id: int) -> tuple[int, int]:
     return place_id << NUMBER_BITS, (place_id + 1) << NUMBER_BITS
 
 
-def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) -> str | None:
+def written_ballots(ballots: Sequence[AnyBallot], value: bytes | None) -> str | None:
     """Ballots as a JSON array in launch order, without their turns; None if all of them are votes for the decided value."""
     entries = []
     for each in ballots:
@@ -138,7 +138,7 @@ def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) ->
     return "[" + ",".join(entries) + "]"
 
 
-def written_entry(ballot: Ballot | Flagged, decided: bytes | None = None) -> str:
+def written_entry(ballot: AnyBallot, decided: bytes | None = None) -> str:
     """Write a ballot or a flagged sample as JSON.
 
     An entry is ``true`` for the decided value, a string for a red flag, an array of the flag and facts for one that has some, an array
@@ -185,9 +185,7 @@ _entries = msgspec.json.Decoder(list[msgspec.Raw])
 _reply = msgspec.json.Decoder(_WrittenReply)
 
 
-def read_entry(
-    seq: int, entry: bytes, *, cost_usd: float | None = None, decided: bytes | None = None
-) -> Ballot | Flagged:
+def read_entry(seq: int, entry: bytes, *, cost_usd: float | None = None, decided: bytes | None = None) -> AnyBallot:
     """Return a sample from its entry.
 
     Raises:

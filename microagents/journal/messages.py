@@ -14,6 +14,7 @@ from microagents.elections.admission import Admission
 from microagents.elections.certainty import MassAudit
 from microagents.elections.election import (
     OPEN_OUTCOMES,
+    AnyBallot,
     Ballot,
     ElectionId,
     ElectionOutcome,
@@ -35,7 +36,7 @@ class RecordSample(Struct, frozen=True, kw_only=True, tag=True):
     """Ballot or the red flag of a paid sample, or its rejected replies, so that a resumed run does not pay for them again."""
 
     id: SampleId
-    ballot: Ballot | Flagged | Rejected
+    ballot: AnyBallot | Rejected
 
 
 class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
@@ -619,7 +620,7 @@ class Recalled(Struct, frozen=True, kw_only=True):
     outcome: ElectionOutcome
     value: bytes | None
     """The decided or answered value, as JSON; None while undecided."""
-    ballots: tuple[Ballot | Flagged, ...] = ()
+    ballots: tuple[AnyBallot, ...] = ()
     cost_usd: float | None = None
     """Cost of all its samples; None if a price is unknown, or there are no samples."""
     after_ms: int = 0
@@ -673,7 +674,7 @@ def recorded_decision(
     path: str,
     outcome: str,
     value: bytes,
-    ballots: Sequence[Ballot | Flagged],
+    ballots: Sequence[AnyBallot],
     *,
     cost_usd: float | None,
     settled_at: str | None,
@@ -715,7 +716,7 @@ class OpenElection(Struct, frozen=True, kw_only=True):
     """An election without a verdict, and its paid samples."""
 
     id: ElectionId
-    ballots: tuple[Ballot | Flagged, ...]
+    ballots: tuple[AnyBallot, ...]
     """Ballots and flags of the paid samples, by seq."""
     rejected: tuple[Rejected, ...] = ()
     """Paid replies of samples that are to be asked again, by seq."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from microagents.elections.election import Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
+from microagents.elections.election import AnyBallot, ElectionId, Rejected, Rejection, input_of
 from microagents.elections.sample_batches import SampleBatch
 from microagents.journal.books import AccountRecord, Totals
 from microagents.journal.digests import in_order
@@ -157,7 +157,7 @@ def read_open_elections(rows: Rows, path: str | None = None) -> list[OpenElectio
             return []
         samples = rows.select(SampleRow, OF_KEY_BY_SEQ, (key,))
         named = rows.select(PlaceRow, OF_ID, (place_of(key),))
-    found: dict[tuple[int, bytes], tuple[list[Ballot | Flagged], dict[int, Rejected]]] = {}
+    found: dict[tuple[int, bytes], tuple[list[AnyBallot], dict[int, Rejected]]] = {}
     for row in samples:
         ballots, rejected = found.setdefault((row.key, row.fork), ([], {}))
         seq = row.seq % REJECTED_SEQ

@@ -17,6 +17,7 @@ from microagents.models.http.sending import (
     KEEPALIVE_S,
     MAX_BODY_BYTES,
     MAX_ERROR_BYTES,
+    Answered,
     Body,
     Client,
     OnLine,
@@ -154,7 +155,7 @@ class _Through:
         bounded = httpx2.AsyncClient(transport=_BoundedTransport(http, key), timeout=None, follow_redirects=False)
         self._sdk = client.copy(http_client=bounded, max_retries=0, timeout=None)
 
-    async def get(self, path: str) -> Response | ModelUnavailable:
+    async def get(self, path: str) -> Answered:
         """Ask without a body."""
         return await self._answer(self._sdk.get(path, cast_to=httpx2.Response))
 
@@ -164,13 +165,13 @@ class _Through:
         body: Body,
         headers: Mapping[str, str],
         on_line: OnLine | None = None,  # noqa: ARG002 - an SDK gives whole responses
-    ) -> Response | ModelUnavailable:
+    ) -> Answered:
         """Send one request."""
         return await self._answer(
             self._sdk.post(path, cast_to=httpx2.Response, body=body, options={"headers": headers})
         )
 
-    async def _answer(self, asked: Awaitable[httpx2.Response]) -> Response | ModelUnavailable:
+    async def _answer(self, asked: Awaitable[httpx2.Response]) -> Answered:
         try:
             answer = await asked
         except Exception as error:  # noqa: BLE001 - errors of an SDK may contain the key, and no list of them is complete

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from microagents.models.http.sending import Response, Sender
+from microagents.models.http.sending import Answered, Sender
 from microagents.models.openai import OpenAIModel
 
 if TYPE_CHECKING:
-    from microagents.base.errors import ModelUnavailable
+    pass
 
 
 class GeminiModel(OpenAIModel):
@@ -19,7 +19,7 @@ class GeminiModel(OpenAIModel):
     key_env = "GEMINI_API_KEY"
     models_path = "/models?pageSize=1000"
 
-    async def listed(self) -> Response | ModelUnavailable:
+    async def listed(self) -> Answered:
         """Return Google's own list of models, which has their limits; the list for OpenAI's clients has names only."""
         sender = Sender(self.base_url.removesuffix("/openai"), {"x-goog-api-key": self._key or "none"})
         try:

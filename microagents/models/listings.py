@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from microagents.base.errors import ModelUnavailable
 from microagents.models.http.replies import UNREADABLE, decode, name_in, object_in
-from microagents.models.http.sending import Response
+from microagents.models.http.sending import Answered
 
 INPUTS = {"image_input": "pictures", "pdf_input": "PDFs"}
 """Inputs besides text, by their name in Anthropic's capabilities."""
@@ -41,7 +41,7 @@ class Listed(Struct, frozen=True, kw_only=True):
         return facts
 
 
-def models_in(answer: Response | ModelUnavailable) -> dict[str, Listed]:
+def models_in(answer: Answered) -> dict[str, Listed]:
     """Read a list of models by their names, in the form of OpenAI, Anthropic or Google; empty if there is none."""
     if isinstance(answer, ModelUnavailable) or not answer.is_success:
         return {}

@@ -9,7 +9,7 @@ from msgspec import structs
 from microagents.actors.role import Context, Messenger, Role, eager
 from microagents.base.foreign_text import visible
 from microagents.base.messages import resolve
-from microagents.elections.election import Ballot, Flagged, SampleFacts, Screen, Wanted, input_of
+from microagents.elections.election import AnyBallot, Ballot, Flagged, SampleFacts, Screen, Wanted, input_of
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread, refusal_in
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.reply import CheckedReply, Reply
@@ -33,7 +33,7 @@ class RedFlagger(Role):
         """The task's own flag of the last replies: by input, hand-offs, class, state and JSON."""
 
     @eager
-    async def screen(self, request: Screen) -> Ballot | Flagged | Wanted:
+    async def screen(self, request: Screen) -> AnyBallot | Wanted:
         """Screen a sample. The order of flags is: cut off, too long, empty, malformed, no such choice, its own flaw, the task's."""
         seq, usage = request.id.seq, request.sample.usage
         sample, cost_usd, path = request.sample, usage.cost_usd, request.id.election.path

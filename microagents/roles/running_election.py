@@ -16,7 +16,17 @@ from microagents.base.messages import resolve
 from microagents.base.user_code import described, role_failed
 from microagents.elections.admission import PAUSES
 from microagents.elections.count import Count
-from microagents.elections.election import Ballot, ElectionId, Flagged, Question, Rejected, SampleId, Verdict, Wanted
+from microagents.elections.election import (
+    AnyBallot,
+    Ballot,
+    ElectionId,
+    Flagged,
+    Question,
+    Rejected,
+    SampleId,
+    Verdict,
+    Wanted,
+)
 from microagents.elections.rules import ByField, FirstValid
 from microagents.journal.messages import RecordReply, RecordSample
 from microagents.replies.reply import CheckedReply, Reply
@@ -80,9 +90,9 @@ class RunningElection:
         self._launched = 0
         """Number of draws launched so far, paid ballots included."""
         self._is_launching = False
-        self._paid: dict[int, Ballot | Flagged] = {}
+        self._paid: dict[int, AnyBallot] = {}
         """Ballots that were paid for before and are not launched yet, by seq."""
-        self._arrived: dict[int, Ballot | Flagged] = {}
+        self._arrived: dict[int, AnyBallot] = {}
         """Ballots that arrived but are not counted, by seq: an earlier one is missing."""
         self._flagged_ahead: set[int] = set()
         """Seqs of the flagged replies among them."""
@@ -121,7 +131,7 @@ class RunningElection:
             on_failure=self.close_count,
         )
 
-    def begin(self, paid: Sequence[Ballot | Flagged | Rejected]) -> None:
+    def begin(self, paid: Sequence[AnyBallot | Rejected]) -> None:
         """Launch the election with its paid ballots, and the draws that it needs beyond them."""
         for each in paid:
             if not isinstance(each, Rejected):
@@ -224,7 +234,7 @@ class RunningElection:
         self._conclude()
 
     @property
-    def paid(self) -> Sequence[Ballot | Flagged | Rejected]:
+    def paid(self) -> Sequence[AnyBallot | Rejected]:
         """All paid samples, counted or not."""
         return [*self._count.ballots, *self._arrived.values(), *self._paid.values(), *self._rejected]
 
@@ -314,7 +324,7 @@ class RunningElection:
         self.arrivals.append(ballot)
         self._updates.notify()
 
-    def _arrive(self, seq: int, ballot: Ballot | Flagged) -> None:
+    def _arrive(self, seq: int, ballot: AnyBallot) -> None:
         """Take in a ballot, and count all ballots whose turn it is. The count is closed once it is decided or at the cap."""
         if self.count_is_closed:
             return
@@ -352,7 +362,7 @@ class RunningElection:
             if isinstance(ballot, Flagged):
                 self._flagged_ahead.discard(ballot.seq)
 
-    def _as_counted(self, ballot: Ballot | Flagged, meanings: Meanings | FieldMeanings) -> Ballot | Flagged | None:
+    def _as_counted(self, ballot: AnyBallot, meanings: Meanings | FieldMeanings) -> AnyBallot | None:
         """Return the ballot as it counts by meaning; None while that is not known."""
         if isinstance(ballot, Flagged):
             return ballot

@@ -10,7 +10,7 @@ from msgspec import structs
 from microagents.actors.role import Role
 from microagents.base.errors import MicroagentsError, ModelUnavailable
 from microagents.elections.election import (
-    Ballot,
+    AnyBallot,
     Draw,
     ElectionId,
     Flagged,
@@ -31,7 +31,7 @@ from microagents.telemetry.tracing import ElectionTrace
 from microagents.tools.effect_keys import effect_key
 from microagents.tools.observations import MAX_OBSERVATION_CHARS
 
-Screened = tuple[Sample, Ballot | Flagged | Wanted]
+Screened = tuple[Sample, AnyBallot | Wanted]
 """A sample, and what it counts as."""
 LOOK_UP_S = 60.0
 """Time after which a call before a reply is given up."""

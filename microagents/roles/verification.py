@@ -10,6 +10,7 @@ from msgspec import structs
 from microagents.base.aio import TaskScope
 from microagents.base.messages import resolve
 from microagents.elections.election import (
+    AnyBallot,
     Ballot,
     Flagged,
     Rejected,
@@ -34,7 +35,7 @@ GUESS_AFTER = 0.02
 """A reply whose verification takes longer than this share of its draw serves as a guess before it is verified."""
 
 
-Drawn = tuple[Sample, Ballot | Flagged]
+Drawn = tuple[Sample, AnyBallot]
 """A sample, and what it counts as."""
 
 

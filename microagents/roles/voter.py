@@ -12,11 +12,11 @@ from microagents.base.aio import Notifier, TaskScope
 from microagents.base.errors import MicroagentsError
 from microagents.elections.admission import Admission
 from microagents.elections.election import (
+    AnyBallot,
     Ballot,
     Draw,
     Elect,
     ElectionId,
-    Flagged,
     Follow,
     Rejected,
     Screen,
@@ -50,7 +50,7 @@ class Voter(Role):
         super().__init__(context, messenger)
         self.admission: Admission = "elections"
         self._open: dict[ElectionId, RunningElection] = {}
-        self._paid: OrderedDict[ElectionId, Sequence[Ballot | Flagged | Rejected]] = OrderedDict()
+        self._paid: OrderedDict[ElectionId, Sequence[AnyBallot | Rejected]] = OrderedDict()
         """Paid samples of elections that are not open: of an earlier sitting, or of a dropped guess that may be asked again."""
         self._are_parked = context.is_in_batches
         """Whether these are left in the journal, since most elections wait there for hours."""

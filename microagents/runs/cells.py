@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.base.errors import MicroagentsError
-from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged
+from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, AnyBallot, Ballot, Flagged
 from microagents.elections.promises import NEVER
 from microagents.journal.messages import InputEnding, Recalled
 from microagents.journal.reading import Reader
@@ -138,7 +138,7 @@ class TrustColumns:
         return "certificate" if is_certain else "vote"
 
 
-def cells_in(ballots: Iterable[Ballot | Flagged]) -> dict[str, list[tuple[Any, int]]]:
+def cells_in(ballots: Iterable[AnyBallot]) -> dict[str, list[tuple[Any, int]]]:
     """Count the values of each field of valid replies, as JSON has them: most frequent first, then in order of launch."""
     votes = Counter(each.value for each in ballots if isinstance(each, Ballot))
     replies = [(msgspec.json.decode(value), number) for value, number in votes.items()]

@@ -24,7 +24,7 @@ from microagents.models.capabilities import capabilities_of, has_ended, nearest_
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.refusals import NO_SUCH_PATH
-from microagents.models.http.sending import Response
+from microagents.models.http.sending import Answered, Response
 from microagents.models.listings import Listed, models_in
 from microagents.models.model import Call, ModelSpec, as_taken, open_model
 from microagents.models.openai import OpenAIModel
@@ -151,9 +151,7 @@ async def _model(text: str) -> list[Finding]:
         await model.close()
 
 
-def _of_provider(
-    text: str, spec: ModelSpec, model: HttpModel, answer: Response | ModelUnavailable
-) -> Iterator[Finding]:
+def _of_provider(text: str, spec: ModelSpec, model: HttpModel, answer: Answered) -> Iterator[Finding]:
     """Findings from the free list of models: key, address, model and clock."""
     place = model.base_url
     if isinstance(answer, ModelUnavailable):
@@ -184,7 +182,7 @@ def _prefix_cache(text: str, metrics: bytes) -> Iterator[Finding]:
         yield _ok(f"{text} prefix cache", f"{share}{hint}")
 
 
-def _model_known(text: str, spec: ModelSpec, answer: Response | ModelUnavailable, *, is_vendor: bool) -> Finding:
+def _model_known(text: str, spec: ModelSpec, answer: Answered, *, is_vendor: bool) -> Finding:
     subject, today = f"{text} model", datetime.now(UTC).date()
     capabilities = capabilities_of(spec.provider, spec.name)
     instead, listed = _instead(spec, today), models_in(answer)

@@ -88,7 +88,11 @@ def asked_in(tasks: Sequence[Task], form: Mapping[str, object]) -> Sequence[Task
     return copies
 
 
-def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
+Tasks = Task | Sequence[Task]
+"""A task, or a list of inputs."""
+
+
+def tasks_of(given: Tasks) -> Sequence[Task]:
     """Return the inputs of a run as a sequence of tasks of one class."""
     if isinstance(given, Task):
         return [given]

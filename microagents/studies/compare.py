@@ -19,7 +19,7 @@ from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, validated
 from microagents.runs.strategies import Models, check_for_ray, check_strategy, model_pools, strategy_of
-from microagents.runs.task_list import compact_options, dump_options, tasks_of
+from microagents.runs.task_list import Tasks, compact_options, dump_options, tasks_of
 from microagents.studies.comparison import ENDED, Comparison, row_of
 from microagents.studies.series import Series, short_digest
 from microagents.task import Task
@@ -39,7 +39,7 @@ class _Chosen(NamedTuple):
 
 
 async def compare(
-    task: Task | Sequence[Task],
+    task: Tasks,
     *,
     models: Models,
     strategies: Sequence[str | Strategy] = (),

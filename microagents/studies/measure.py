@@ -23,7 +23,7 @@ from microagents.runs.references import references_in
 from microagents.runs.result import Result, Results
 from microagents.runs.settings import Settings, own_prices, validated
 from microagents.runs.strategies import OneModel, check_for_ray, model_pools, strategy_of
-from microagents.runs.task_list import dump_options, tasks_of
+from microagents.runs.task_list import Tasks, dump_options, tasks_of
 from microagents.runs.words.verdict import counted
 from microagents.studies.ceilings import Ceiling, ceiling_of
 from microagents.studies.compare import variants_of
@@ -82,7 +82,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
 
 async def measure(
-    task: Task | Sequence[Task],
+    task: Tasks,
     models: OneModel | Sequence[OneModel],
     *,
     steps: int | None = None,

@@ -21,7 +21,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
 from microagents.base.user_code import called
 from microagents.elections.certainty import decides_alone
-from microagents.elections.election import Ballot, Flagged, Question, Verdict
+from microagents.elections.election import AnyBallot, Ballot, Question, Verdict
 from microagents.elections.rules import MARGIN, ORDERS, FirstToAheadBy, FirstValid, Rule, likeliest
 from microagents.elections.step_rates import MAX_K
 from microagents.replies.chat import Prompt
@@ -389,7 +389,7 @@ async def _sampled(
     strategy, vote_of, decode = work.strategy, work.task.vote_of, decoder_of(reply).decode
     sampling = structs.replace(work.task.sampling, first_temperature=work.task.sampling.temperature)
 
-    async def drawn(start: int, end: int) -> list[Ballot | Flagged]:
+    async def drawn(start: int, end: int) -> list[AnyBallot]:
         count = end - start
         question = work.question(asked, reply, rule=FirstValid(count), sampling=sampling, max_draws=count, state=state)
         return [*(await _recorded(work, f"{at}/{start}-{end}", question)).ballots]
@@ -447,7 +447,7 @@ def _name_of(vote: Hashable) -> int:
     return int.from_bytes(blake2b(repr(vote).encode(), digest_size=6).digest())
 
 
-def _certain(ballots: Sequence[Ballot | Flagged]) -> int | None:
+def _certain(ballots: Sequence[AnyBallot]) -> int | None:
     if all(each.facts.mass is None for each in ballots):
         return None
     return sum(
@@ -456,7 +456,7 @@ def _certain(ballots: Sequence[Ballot | Flagged]) -> int | None:
     )
 
 
-def _likeliest(ballots: Sequence[Ballot | Flagged], right: Sequence[bool]) -> tuple[float, bool] | None:
+def _likeliest(ballots: Sequence[AnyBallot], right: Sequence[bool]) -> tuple[float, bool] | None:
     """Return the mean probability of the likeliest option, and whether it is right; None unless there is a sample of each order."""
     weighed = [each for each in ballots if isinstance(each, Ballot) and each.shares]
     if not len({each.seq % ORDERS for each in weighed}) == ORDERS == len(weighed):

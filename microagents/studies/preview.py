@@ -18,6 +18,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage, Stopped
 from microagents.base.messages import resolve
 from microagents.elections.election import (
+    AnyBallot,
     Ballot,
     Draw,
     Elect,
@@ -97,7 +98,7 @@ class Seen:
         self.asked: tuple[ElectionId, Question] | None = None
         self.verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self.drawn: dict[SampleId, tuple[Draw, Sample]] = {}
-        self.screened: dict[SampleId, Ballot | Flagged] = {}
+        self.screened: dict[SampleId, AnyBallot] = {}
         self.leader_correct: bool | None = None
         self.climbs_to: str | None = None
 

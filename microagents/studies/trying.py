@@ -24,7 +24,7 @@ from microagents.models.model import Model, ModelSpec
 from microagents.runs.doctor import examined_model
 from microagents.runs.driver.begin import new_plan
 from microagents.runs.driver.keywords import SharedKeywords, is_ended_by_caller, without_control
-from microagents.runs.task_list import dump_options, tasks_of
+from microagents.runs.task_list import Tasks, dump_options, tasks_of
 from microagents.studies.measure import measure
 from microagents.studies.measured import ModelMeasurement, Verdict
 from microagents.studies.measuring import FIRST, GivenState
@@ -134,7 +134,7 @@ class Tried(Struct, frozen=True, kw_only=True):
 
 
 async def try_model(
-    task: Task | Sequence[Task],
+    task: Tasks,
     model: str,
     *,
     steps: int | None = None,
@@ -235,9 +235,7 @@ def _forms_of(task: Task, model: str) -> list[TriedForm]:
     return [*forms, schema]
 
 
-async def _tried(
-    form: TriedForm, task: Task | Sequence[Task], steps: int, runs_dir: str | Path, given: SharedKeywords
-) -> TriedForm:
+async def _tried(form: TriedForm, task: Tasks, steps: int, runs_dir: str | Path, given: SharedKeywords) -> TriedForm:
     first = tasks_of(task)[0]
     identity = (
         dump_options(first),

@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from microagents.base.errors import Undecided
-from microagents.elections.election import Ballot, Flagged, total_usd
+from microagents.elections.election import AnyBallot, total_usd
 from microagents.journal.messages import OpenElection, Recalled
 
 
@@ -35,12 +35,12 @@ class Records:
 
     def __init__(self, of_input: int, rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]) -> None:
         self.rows = rows
-        self.bought: dict[str, list[Ballot | Flagged]] = {}
+        self.bought: dict[str, list[AnyBallot]] = {}
         """The paid samples of elections without a verdict, by path."""
         self._input = of_input
         for each in open_elections:
             self.bought.setdefault(each.id.path, []).extend(each.ballots)
-        self._paid: dict[str, list[tuple[Sequence[Ballot | Flagged], float | None]]] = {}
+        self._paid: dict[str, list[tuple[Sequence[AnyBallot], float | None]]] = {}
         """By place, the samples and the cost of each election at it or below it."""
         paid = [(path, row.ballots, row.cost_usd) for path, row in rows.items() if row.ballots]
         paid += [(path, (each,), each.cost_usd) for path, ballots in self.bought.items() for each in ballots]
@@ -56,14 +56,14 @@ class Records:
         """Return the record at a place."""
         return self.rows.get(self.path_of(at))
 
-    def ballots(self, at: str) -> Sequence[Ballot | Flagged]:
+    def ballots(self, at: str) -> Sequence[AnyBallot]:
         """Return the samples at a place so far."""
         row = self.row(at)
         if row is None:
             return self.bought.get(self.path_of(at), ())
         return row.ballots
 
-    def paid(self, at: str | None = None) -> tuple[list[Ballot | Flagged], float | None]:
+    def paid(self, at: str | None = None) -> tuple[list[AnyBallot], float | None]:
         """All samples at a place and below it, and their cost; by default of the whole work."""
         paid = self._paid.get(str(self._input) if at is None else self.path_of(at), [])
         samples = chain.from_iterable(each for each, _ in paid)

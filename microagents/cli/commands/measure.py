@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,8 +30,8 @@ from microagents.cli.reporting import EXIT_CODES, echo, json_text
 from microagents.runs.settings import SettingKeywords
 
 if TYPE_CHECKING:
+    from microagents.runs.task_list import Tasks
     from microagents.studies.states import States
-    from microagents.task import Task
 
 SETTINGS = tuple(name for name in SettingKeywords.__annotations__ if name != "on_undecided")
 Models = Annotated[
@@ -161,7 +160,7 @@ def command(
     raise typer.Exit(EXIT_CODES[report.outcome])
 
 
-def _states(given: str, runs_dir: Path, task: Task | Sequence[Task]) -> States:
+def _states(given: str, runs_dir: Path, task: Tasks) -> States:
     from microagents.studies.states import states_of_run
     from microagents.task import Task
 

@@ -39,6 +39,7 @@ from microagents.cli.reporting import EXIT_CODES, echo, json_text
 
 if TYPE_CHECKING:
     from microagents.actors.role import Strategy
+    from microagents.runs.task_list import Tasks
     from microagents.task import Task
 
 OF_TRY = ("steps", "write", "yes")
@@ -157,7 +158,7 @@ def command(
     report_tried(found, as_json=as_json, write=write)
 
 
-def _numbered(work: Task | Sequence[Task], number: int) -> Task:
+def _numbered(work: Tasks, number: int) -> Task:
     """Return one of many inputs; of a single task itself."""
     inputs = work if isinstance(work, Sequence) else [work]
     if number >= len(inputs):

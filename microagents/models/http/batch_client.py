@@ -32,7 +32,7 @@ from microagents.elections.sample_batches import (
     SampleBatch,
 )
 from microagents.models.http.batch_wires import TRANSFER_S, BatchWire, Result
-from microagents.models.http.sending import Body, Client, OnLine, Response, in_time
+from microagents.models.http.sending import Answered, Body, Client, OnLine, Response, in_time
 from microagents.models.model import Call
 from microagents.models.sample_keys import HEADER
 
@@ -253,7 +253,7 @@ class BatchClient:
 
     # -- requests ---------------------------------------------------------------------------------------------------------------------
 
-    async def get(self, path: str) -> Response | ModelUnavailable:
+    async def get(self, path: str) -> Answered:
         """Ask for a resource."""
         return await self._single.get(path)
 
@@ -263,7 +263,7 @@ class BatchClient:
         body: Body,
         headers: Mapping[str, str],
         on_line: OnLine | None = None,  # noqa: ARG002 - a batch has whole replies
-    ) -> Response | ModelUnavailable:
+    ) -> Answered:
         """Wait for the result of a request.
 
         Raises:
@@ -341,7 +341,7 @@ class BatchClient:
         while followed is not None and not followed.is_over:
             await self._change_of(followed)
 
-    async def _post_singly(self, path: str, body: Body, headers: Mapping[str, str]) -> Response | ModelUnavailable:
+    async def _post_singly(self, path: str, body: Body, headers: Mapping[str, str]) -> Answered:
         await asyncio.sleep(0)  # a draw may begin outside of a task, where nothing can have a timeout
         async with self._slots:
             self.sent_singly += 1

@@ -16,7 +16,7 @@ from microagents.base.errors import ModelUnavailable
 from microagents.elections.sample_batches import LINE_BYTES, SampleBatch
 from microagents.models.http.refusals import Redaction, error_in, failure_kind, retry_after_s, status_told
 from microagents.models.http.replies import REPLY_FIELDS, UNREADABLE, decode, name_in, object_in, reply_in
-from microagents.models.http.sending import Body, Response, Sender, in_time
+from microagents.models.http.sending import Answered, Body, Response, Sender, in_time
 from microagents.models.prices import STANDARD
 
 ASK_S = 60.0
@@ -123,7 +123,7 @@ class BatchWire:
     def _of(self, name: str, more: str = "") -> str:
         return f"{self._batches}/{quote(name, safe='')}{more}"
 
-    async def _ask(self, asked: Awaitable[Response | ModelUnavailable], within_s: float = ASK_S) -> Response:
+    async def _ask(self, asked: Awaitable[Answered], within_s: float = ASK_S) -> Response:
         """Wait for an answer, and decode it."""
         answer = await in_time(asked, within_s)
         if isinstance(answer, ModelUnavailable):
@@ -135,7 +135,7 @@ class BatchWire:
         status = answer.status_code
         raise ModelUnavailable(failure_kind(status), words, status, retry_after_s(answer.headers))
 
-    async def _named(self, asked: Awaitable[Response | ModelUnavailable]) -> str:
+    async def _named(self, asked: Awaitable[Answered]) -> str:
         """Return the name in an answer."""
         name = name_in((await self._ask(asked, TRANSFER_S)).found.get("id"))
         if not name:

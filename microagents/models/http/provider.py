@@ -42,7 +42,17 @@ from microagents.models.http.refusals import (
 )
 from microagents.models.http.replies import UNREADABLE, Said, object_in
 from microagents.models.http.samples import SampleMaker
-from microagents.models.http.sending import MAX_BODY_BYTES, Body, Client, OnLine, Parameters, Response, Sender, in_time
+from microagents.models.http.sending import (
+    MAX_BODY_BYTES,
+    Answered,
+    Body,
+    Client,
+    OnLine,
+    Parameters,
+    Response,
+    Sender,
+    in_time,
+)
 from microagents.models.http.spec_options import (
     check_length,
     check_names,
@@ -263,7 +273,7 @@ class HttpModel(Model, ABC):
         taken = structs.replace(call, prompt=self._taken(call.prompt))
         return sample_keys.key_of(self._run_id, call, self._accepted(taken))
 
-    async def listed(self) -> Response | ModelUnavailable:
+    async def listed(self) -> Answered:
         """Return the provider's list of models, which costs nothing; or why there is none."""
         sender = self._connect()
         try:
@@ -271,7 +281,7 @@ class HttpModel(Model, ABC):
         finally:
             await sender.close()
 
-    async def tried(self) -> Response | ModelUnavailable:
+    async def tried(self) -> Answered:
         """Return the answer to a request that asks for nothing, and costs nothing: a refusal, if the server knows its path."""
         sender = self._connect()
         try:
@@ -281,7 +291,7 @@ class HttpModel(Model, ABC):
 
     async def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], on_line: OnLine | None = None
-    ) -> Response | ModelUnavailable:
+    ) -> Answered:
         """Send a request that another program wrote, with the key of this model; returns the answer without the key."""
         client = self._client()
         assert isinstance(client, Sender)
@@ -429,7 +439,7 @@ class HttpModel(Model, ABC):
     def _address(cls, options: Mapping[str, str]) -> str:
         return checked_url(options.get("base_url", os.environ.get(cls.url_env) or cls.url))
 
-    async def _ask_when_known(self, client: Client, call: Call) -> Response | ModelUnavailable:
+    async def _ask_when_known(self, client: Client, call: Call) -> Answered:
         """Ask; at an address that may be a mistake the first call goes ahead, and its answer is that to all if there is no such path."""
         if self.failures.meant_url is None:
             return await self._ask_in_order(client, call)
@@ -441,12 +451,12 @@ class HttpModel(Model, ABC):
                 self._no_such_path = answer
             return answer
 
-    async def _ask_in_order(self, client: Client, call: Call) -> Response | ModelUnavailable:
+    async def _ask_in_order(self, client: Client, call: Call) -> Answered:
         """Ask; of requests that share a cached prefix, the first one writes the cache before the others read it."""
         async with self.staggering.behind_first(*self.caches.shared(call)) as begin:
             return await self._ask(client, call, begin)
 
-    async def _ask(self, client: Client, call: Call, begin: OnLine | None = None) -> Response | ModelUnavailable:
+    async def _ask(self, client: Client, call: Call, begin: OnLine | None = None) -> Answered:
         """Ask; a reply whose beginning others wait for is streamed."""
         while True:
             known = frozenset(self._substitutes.refused)
@@ -497,7 +507,7 @@ class HttpModel(Model, ABC):
         """Return what the wire wants back with the calls of a reply; None for nothing."""
         return None
 
-    def _decoded(self, response: Response, call: Call) -> Response | ModelUnavailable:
+    def _decoded(self, response: Response, call: Call) -> Answered:
         """Decode the JSON of a response; an error in the place of a reply, or behind a gateway's status of its own, gives it its status."""
         if len(response.content) > MAX_BODY_BYTES:
             return self.failures.of("garbled", f"longer than {MAX_BODY_BYTES} bytes", response)

@@ -56,10 +56,14 @@ class Response(Struct, frozen=True, kw_only=True):
         return 300 <= self.status_code < 400  # noqa: PLR2004
 
 
+Answered = Response | ModelUnavailable
+"""The response to a request, or why there is none."""
+
+
 class Client(Protocol):
     """Sends requests to one provider."""
 
-    async def get(self, path: str) -> Response | ModelUnavailable:
+    async def get(self, path: str) -> Answered:
         """Ask a provider for a resource without a body, such as its list of models."""
         ...
 
@@ -69,7 +73,7 @@ class Client(Protocol):
         body: Body,
         headers: Mapping[str, str],
         on_line: OnLine | None = None,
-    ) -> Response | ModelUnavailable:
+    ) -> Answered:
         """Send one request. A failure is returned: if raised, its context would be an error that contains the key.
 
         ``on_line`` gets each line of a successful response as it arrives, if the client reads it in pieces.
@@ -108,7 +112,7 @@ class Sender:
             timeout=aiohttp.ClientTimeout(),  # none: the caller bounds a call as a whole
         )
 
-    async def get(self, path: str) -> Response | ModelUnavailable:
+    async def get(self, path: str) -> Answered:
         """Ask without a body."""
         return await self._send("GET", path, None, {})
 
@@ -118,7 +122,7 @@ class Sender:
         body: Body,
         headers: Mapping[str, str],
         on_line: OnLine | None = None,
-    ) -> Response | ModelUnavailable:
+    ) -> Answered:
         """Send one request, and follow no redirect.
 
         Args:
@@ -139,17 +143,17 @@ class Sender:
 
     async def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], on_line: OnLine | None = None
-    ) -> Response | ModelUnavailable:
+    ) -> Answered:
         """Send a body that is written already; ``on_line`` gets each line of a successful response as it arrives. As `post` otherwise."""
         # aiohttp warns of large bodies that are sent as one piece: that takes long.
         data = BytesIO(body)
         return await self._send("POST", path, data, {"content-type": "application/json", **headers}, on_line)
 
-    async def delete(self, path: str) -> Response | ModelUnavailable:
+    async def delete(self, path: str) -> Answered:
         """Delete a resource."""
         return await self._send("DELETE", path, None, {})
 
-    async def lines(self, path: str, on_line: OnLine) -> Response | ModelUnavailable:
+    async def lines(self, path: str, on_line: OnLine) -> Answered:
         """Pass on each line of a resource of any length as it arrives; the response has only the body of a refusal."""
         return await self._send("GET", path, None, {}, on_line, keeps=False)
 
@@ -162,7 +166,7 @@ class Sender:
         on_line: OnLine | None = None,
         *,
         keeps: bool = True,
-    ) -> Response | ModelUnavailable:
+    ) -> Answered:
         try:
             async with self._session.request(
                 method, address_of(self._base_url, path), data=data, headers=headers, allow_redirects=False
@@ -187,7 +191,7 @@ class Sender:
         await self._session.close()
 
 
-async def in_time(asked: Awaitable[Response | ModelUnavailable], within_s: float) -> Response | ModelUnavailable:
+async def in_time(asked: Awaitable[Answered], within_s: float) -> Answered:
     """Wait for an answer; one that takes longer is a failure."""
     try:
         async with asyncio.timeout(within_s):

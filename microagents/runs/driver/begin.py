@@ -38,7 +38,7 @@ from microagents.runs.row_files import PARQUET, check_new, write_rows
 from microagents.runs.row_forms import ending_of
 from microagents.runs.settings import OptionKeywords, SettingKeywords, Settings, options_in, validated
 from microagents.runs.strategies import Models, check_for_ray, model_pools, strategy_of
-from microagents.runs.task_list import tasks_of
+from microagents.runs.task_list import Tasks, tasks_of
 from microagents.runs.words.money import prices_of, specs_in
 from microagents.runs.words.verdict import WAITS
 from microagents.systems.agents.agent import AgentTask
@@ -76,7 +76,7 @@ class RunKeywords(ResumeKeywords, total=False):
 async def run(task: Task[V], *, models: Models, **given: Unpack[RunKeywords]) -> Result[V]: ...
 @overload
 async def run(task: Sequence[Task[V]], *, models: Models, **given: Unpack[RunKeywords]) -> Result[Results[V]]: ...
-async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[RunKeywords]) -> Result:
+async def run(task: Tasks, *, models: Models, **given: Unpack[RunKeywords]) -> Result:
     """Do a task without an error. With the ``run_id`` of an earlier run, continue that run: recorded steps are not done again.
 
     Args:
@@ -109,7 +109,7 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
     return await _carry_out(plan, given, runs_dir=runs_dir, only=only, accepted=accepted)
 
 
-def new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> RunPlan:
+def new_plan(task: Tasks, models: Models, given: RunKeywords) -> RunPlan:
     """Return the plan of a new run.
 
     Raises:
@@ -296,7 +296,7 @@ def _with_outputs(reader: Reader, result: Result) -> Result:
 def run_sync(task: Task[V], *, models: Models, **given: Unpack[RunKeywords]) -> Result[V]: ...
 @overload
 def run_sync(task: Sequence[Task[V]], *, models: Models, **given: Unpack[RunKeywords]) -> Result[Results[V]]: ...
-def run_sync(task: Task | Sequence[Task], *, models: Models, **given: Unpack[RunKeywords]) -> Result:
+def run_sync(task: Tasks, *, models: Models, **given: Unpack[RunKeywords]) -> Result:
     """Call `run` from code that is not async. It has the same arguments and the same result.
 
     If an event loop runs already, as in a notebook, the run gets a loop and a thread of its own, and the running loop waits. There

@@ -12,7 +12,7 @@ from msgspec import structs
 from microagents.actors.registry import reference_to
 from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.elections.count import Count
-from microagents.elections.election import Ballot, Flagged, Question, SampleId, total_usd
+from microagents.elections.election import AnyBallot, Question, SampleId, total_usd
 from microagents.elections.rules import FirstValid
 from microagents.journal.messages import RecordSample
 from microagents.journal.opening import holds_nothing
@@ -31,7 +31,7 @@ from microagents.work.durable import Work
 OF_THE_ADDRESS = ("base_url", "api_key_env", "timeout_s", "price_in", "price_out", "service_tier", "votes_per_request")
 """Options of a spec that say where and how a model is reached, and not which model it is."""
 ELECTION_OF_ROW = re.compile(r"(\d+)/step/0")
-Samples = Sequence[Ballot | Flagged]
+Samples = Sequence[AnyBallot]
 
 
 def reused_samples(plan: RunPlan, journal: Path | None) -> tuple[Sequence[RecordSample], float | None]:
@@ -138,7 +138,7 @@ def _served(spec: str) -> str:
 
 def _needed(step: ChainStep, samples: Samples) -> Samples:
     """Return the samples that the election of a row needs, at most."""
-    count, needed = Count(step.election, step.question), list[Ballot | Flagged]()
+    count, needed = Count(step.election, step.question), list[AnyBallot]()
     for each in samples:
         if count.is_over:
             break

@@ -20,6 +20,7 @@ from microagents.base.user_code import called
 from microagents.elections.count import Count
 from microagents.elections.election import (
     OPEN_OUTCOMES,
+    AnyBallot,
     Ballot,
     ElectionId,
     Flagged,
@@ -320,7 +321,7 @@ def _decided_by(reader: Reader, path: str) -> str | None:
 
 def _replies(
     election: ElectionId,
-    ballots: Sequence[Ballot | Flagged],
+    ballots: Sequence[AnyBallot],
     value: bytes | None,
     texts: Mapping[int, KeptText],
     asked: RebuiltQuestion | None,
@@ -359,14 +360,14 @@ def _replies(
     return replies
 
 
-def _cached_of(ballots: Sequence[Ballot | Flagged]) -> Cached | None:
+def _cached_of(ballots: Sequence[AnyBallot]) -> Cached | None:
     found = [each.facts.cached for each in ballots if each.facts.cached is not None]
     if not found:
         return None
     return Cached(read=sum(each.read for each in found), written=sum(each.written for each in found))
 
 
-def _model_of(election: ElectionId, ballot: Ballot | Flagged, question: Question | None) -> str | None:
+def _model_of(election: ElectionId, ballot: AnyBallot, question: Question | None) -> str | None:
     if ballot.facts.fallback:
         return ballot.facts.fallback
     if question is None or len(question.models) == 1:
@@ -374,7 +375,7 @@ def _model_of(election: ElectionId, ballot: Ballot | Flagged, question: Question
     return question.model_of(election, ballot.seq)
 
 
-def _counted(election: ElectionId, ballots: Sequence[Ballot | Flagged], question: Question) -> Verdict:
+def _counted(election: ElectionId, ballots: Sequence[AnyBallot], question: Question) -> Verdict:
     count = Count(election, question)
     for ballot in ballots:
         count.add(ballot)

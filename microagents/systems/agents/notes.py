@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from microagents.elections.election import Ballot, Flagged, total_usd
+from microagents.elections.election import AnyBallot, Ballot, Flagged, total_usd
 from microagents.replies.persons import ANSWERED, Approval, FoundOutcome
 from microagents.replies.reply import ProseByTool, vote_of
 from microagents.replies.reply_forms import decoder_of
@@ -151,7 +151,7 @@ class ActionNotes(Struct, kw_only=True):
         call.ended_ms = next((each.after_ms for each in outcomes if each is not None), None)
 
 
-def _options(ballots: Sequence[Ballot | Flagged], prose: ProseByTool) -> list[tuple[list[ToolCall], int]]:
+def _options(ballots: Sequence[AnyBallot], prose: ProseByTool) -> list[tuple[list[ToolCall], int]]:
     actions = [msgspec.json.decode(each.value, type=Action) for each in ballots if isinstance(each, Ballot)]
     votes = [vote_of(each, prose) for each in actions]
     calls = [each.calls for each in actions]

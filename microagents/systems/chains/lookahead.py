@@ -15,7 +15,7 @@ from msgspec import Struct, convert, json, msgpack, structs
 from microagents.base.aio import TaskScope
 from microagents.base.user_code import called
 from microagents.elections.count import Count
-from microagents.elections.election import Ballot, ElectionId, Flagged, Verdict
+from microagents.elections.election import AnyBallot, Ballot, ElectionId, Flagged, Verdict
 from microagents.elections.red_flags import UNVERIFIED
 from microagents.elections.rules import AheadByInRounds, Tally
 from microagents.replies.chat import Prompt
@@ -118,7 +118,7 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         rollout: Rollout | Flagged,
         *,
         flags: dict[Hashable, str | None],
-    ) -> Ballot | Flagged:
+    ) -> AnyBallot:
         """Prediction of a rollout for the step.
 
         ``between`` are the steps from its start on, the last first. ``flags`` are the task's flags of predictions so far: a verification

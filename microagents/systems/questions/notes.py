@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw, Struct, field, structs
 
-from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged
+from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, AnyBallot, Ballot, Flagged
 from microagents.replies.reply import A
 from microagents.replies.reply_forms import decoder_of, encode_reply
 from microagents.replies.trajectories import Trajectory
@@ -34,7 +34,7 @@ class ElectionRecord(Struct, frozen=True, kw_only=True):
     outcome: str | None = "sampled"
     """None while the election is open."""
     value: bytes | None = None
-    ballots: Sequence[Ballot | Flagged] = ()
+    ballots: Sequence[AnyBallot] = ()
     other_model: bool = False
 
     @property

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.election import Ballot, Flagged
+from microagents.elections.election import AnyBallot, Flagged
 from microagents.journal.experiment import Recipe
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
@@ -85,7 +85,7 @@ def decisions_at(reader: Reader, paths: Sequence[str], most: int) -> list[dict[s
     return decisions
 
 
-def _sample(sample: Ballot | Flagged, row: Recalled) -> str | bool:
+def _sample(sample: AnyBallot, row: Recalled) -> str | bool:
     """Return the flag of a sample, else whether it agrees with the decision."""
     if isinstance(sample, Flagged):
         return sample.flag
