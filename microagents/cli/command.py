@@ -51,7 +51,7 @@ _WANTED = {
     r"is not one of (.+)\.": r"must be one of \1",
 }
 """Our words for refusals of values, by patterns of theirs."""
-MAX_EXPLAINED = 18
+MAX_EXPLAINED = 19
 """Number of parameters up to which `--help` explains all."""
 
 
@@ -74,16 +74,14 @@ TrustFolder = Annotated[
 
 
 def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --trust-folder to a command whose options files can give.
+    """Add --help-all to a command, and --trust-folder to one whose options files can give.
 
     `Command` reads these options. The command's logs are set up.
     """
     every = [*parameters_of(command)]
-    shared: dict[str, Any] = {}
+    shared: dict[str, Any] = {"help_all": HelpAll}
     if any(each.name in ("runs_dir", "config") for each in every):
         shared["trust_folder"] = TrustFolder
-    if len(every) > MAX_EXPLAINED:
-        shared["help_all"] = HelpAll
     every += [
         Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=option) for name, option in shared.items()
     ]
@@ -178,7 +176,7 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options of the command, and below them the options of the task and strategy that the command line names."""
         given = ctx.meta.get(__name__, {})
-        explains_all = given.get("help_all") or not has_parameter(self, "help_all")
+        explains_all = given.get("help_all") or len(self.params) <= MAX_EXPLAINED
         if explains_all:
             named = {}
         else:

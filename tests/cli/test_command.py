@@ -90,6 +90,10 @@ def test_help_of_run_explains_ten_options_and_names_every_other_one() -> None:
     assert "Options of the task hanoi" in help_of("run", "hanoi")
 
 
+def test_a_command_with_few_options_takes_help_all_too() -> None:
+    assert microagents("list", "--help-all") == microagents("list", "--help")
+
+
 # -- completion ----------------------------------------------------------------------------------------------------------
 
 
