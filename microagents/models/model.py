@@ -522,7 +522,8 @@ def spec_of(model: object) -> str:
         return f"{OBJECT}:{getattr(model, 'spec', None) or reference_to(type(model))}"
     if not (iscoroutinefunction(model) and hasattr(model, "__qualname__")):
         raise InvalidUsage(
-            f"a model must be a spec, an object with an `async def complete(self, call)`, or an `async def` function, not {model!r:.100}"
+            "a model must be a spec, an object with an `async def complete(self, call)`, an `async def` function, or a provider's "
+            f"client in client_model(CLIENT, NAME), not {model!r:.100}"
         )
     return reference_to(model)
 

@@ -186,7 +186,7 @@ async def test_what_is_no_exception_ends_a_run_that_can_go_on_at_once(
     [
         (3, {}, "3 is not a task: give an instance of a task, or a list of them"),
         (Drift, {}, r"is not a task: write Drift\(\.\.\.\)"),
-        (DRIFT, {"models": 3}, "a model must be a spec, .*, not 3"),
+        (DRIFT, {"models": 3}, r"a model must be a spec, .* client_model\(CLIENT, NAME\), not 3"),
         (DRIFT, {"k": "x"}, "k must be an integer .*, not 'x'"),
         (DRIFT, {"concurrency": -1}, "concurrency must be .*, not -1"),
         (DRIFT, {"strategy": Maker}, "strategy must be a name, or an instance such as .*, not <class"),
