@@ -126,6 +126,7 @@ async def test_counts_that_are_texts_or_have_a_point_are_billed(provider: Provid
 WRAPS: dict[str, Callable[[object], object]] = {
     "data": lambda body: {"code": 0, "message": "ok", "data": body},
     "list": lambda body: [body],
+    "text": lambda body: {"statusCode": 200, "body": json.dumps(body)},
     "result in a list": lambda body: [{"success": True, "errors": [], "result": body}],
 }
 
@@ -366,6 +367,21 @@ EVENTS: dict[str, list[dict[str, Any]]] = {
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}},
     ],
 }  # fmt: skip
+
+
+async def test_a_stream_of_responses_is_read_without_the_beginnings_of_its_items() -> None:
+    created, *_, completed = EVENTS["openai-responses"]
+    pieces = [{"type": "response.output_text.delta", "delta": each} for each in ("x ", "= 1")]
+    last = {**completed, "response": {**RESPONSES.good(TEXT), "output": []}}
+    sample = await sample_of(RESPONSES, b"".join(map(data, [created, *pieces, last])))
+    assert (sample.text, sample.finish, sample.usage.output_tokens) == (TEXT, "stop", 7)
+
+
+async def test_a_reply_of_another_wire_and_a_broken_stream_are_said_to_be_so() -> None:
+    for asked, other in ((OPENAI, RESPONSES), (OPENAI, ANTHROPIC), (ANTHROPIC, OPENAI), (RESPONSES, OPENAI)):
+        failed = await failure_of(asked, other.good(TEXT))
+        assert re.match(r"Expected an? \w+ with a text|Expected choices with a text; it begins", failed.args[1])
+    assert "the stream ends before the reply" in (await failure_of(OPENAI, event("x = 1"))).args[1]
 
 
 @pytest.mark.parametrize("provider", [RESPONSES, ANTHROPIC])

@@ -174,17 +174,19 @@ class StreamedReply:
     def _take_item(self, event: dict[str, Any]) -> None:
         """Take an item of a response, or a piece of one."""
         kind, place, item = event["type"], event.get("output_index"), event.get("item")
+        self._reply.setdefault("output", [])
         if not isinstance(place, int):
-            return
+            place = max(self._parts, default=0)
         if isinstance(item, dict):
             self._begin(place, item)
-            self._reply.setdefault("output", [])
             if kind.endswith(".done"):
                 self._whole_parts.add(place)
         if kind == "response.function_call_arguments.delta":
             self._append(place, "arguments", event.get("delta"))
         elif kind == f"response.{OUTPUT_TEXT}.delta":
-            if place in self._parts and OUTPUT_TEXT not in self._pieces[place]:
+            if place not in self._parts:
+                self._begin(place, {"type": "message"})
+            if OUTPUT_TEXT not in self._pieces[place]:
                 begun = Said()
                 begun.add(self._parts[place].get("content"))
                 self._append(place, OUTPUT_TEXT, begun.text)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from microagents.base.errors import ModelUnavailable
+from microagents.models.http.events import is_streamed
 from microagents.models.http.refusals import (
     BAD_REQUEST,
     MAX_MESSAGE_CHARS,
@@ -17,6 +18,7 @@ from microagents.models.http.refusals import (
     refuses_system,
     retry_after_s,
 )
+from microagents.models.http.replies import has_reply
 from microagents.models.http.sending import Response, address_of
 from microagents.models.http.spec_options import meant_url, other_model
 
@@ -80,10 +82,8 @@ class Failures(Struct, frozen=True):
 
     def unread(self, error: Exception, response: Response, prompt: Prompt) -> ModelUnavailable:
         """Return the failure of a reply that cannot be read, in its own words if it has some."""
-        is_page = response.content[:1] == b"<"
-        if is_page:
-            words = ""
-        else:
+        words = ""
+        if not (response.content[:1] == b"<" or is_streamed(response.content) or has_reply(response.found)):
             words = self.redaction.explanation(error_in(response.found), prompt)
         unread = self.redaction.public(f"{error}; it begins {_beginning_of(response)!r}", prompt)
         return self.of("garbled", words or unread, response)

@@ -17,7 +17,7 @@ from msgspec import Struct
 from microagents.base.foreign_text import printable_line
 from microagents.base.logs import log
 from microagents.models.http.histories import USER_BEHIND_RESULTS
-from microagents.models.http.replies import REPLY_FIELDS, UNREADABLE, finish_of, name_in, object_in, reply_in, snake_of
+from microagents.models.http.replies import UNREADABLE, finish_of, has_reply, name_in, object_in, reply_in, snake_of
 from microagents.models.http.sending import MAX_ERROR_BYTES, Response
 from microagents.models.http.spec_options import either
 from microagents.replies.chat import Prompt, Sample
@@ -312,7 +312,7 @@ def status_told(found: Any) -> int | None:
     errors = errors_of_choices(found)
     if errors:
         found = {"error": errors[0]}
-    elif any(found.get(name) for name in REPLY_FIELDS) and found.get("status") != "failed":
+    elif has_reply(found) and found.get("status") != "failed":
         return None
     error = error_in(found)
     for each in (error.code, error.status, error.type):

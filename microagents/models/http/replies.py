@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -71,13 +72,16 @@ def name_in(found: Any) -> str:
 
 
 def reply_in(found: Any, around: int = _MOST_AROUND, *, is_piece: bool = False) -> Any:
-    """Take a reply or an error out of the lists and objects around it, and write Ollama's own form as a chat; anything else stays.
+    """Take a reply or an error out of the lists, objects and texts around it, and write Ollama's own form as a chat; anything else stays.
 
     Args:
         found: the JSON of a server.
         around: lists and objects that may be opened.
         is_piece: whether it may be a piece of a stream.
     """
+    if isinstance(found, str) and found[:1] == "{":
+        with suppress(*UNREADABLE):
+            found = decode(found.encode())
     if isinstance(found, list) and found and around:
         return reply_in(found[0], around - 1, is_piece=is_piece)
     if not isinstance(found, dict) or "type" in found or _is_reply(found):
@@ -90,6 +94,11 @@ def reply_in(found: Any, around: int = _MOST_AROUND, *, is_piece: bool = False) 
             if _is_reply(object_in(inner)):
                 return inner
     return found
+
+
+def has_reply(found: Any) -> bool:
+    """Whether an object has a reply, of any wire."""
+    return any(object_in(found).get(name) for name in REPLY_FIELDS)
 
 
 def _is_reply(found: dict[str, Any]) -> bool:
