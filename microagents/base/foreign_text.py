@@ -31,6 +31,11 @@ def visible(text: str) -> str:
     return _HIDDEN.sub(json_escape, text)
 
 
+def in_whole_characters(text: str) -> str:
+    """Join halves of characters, which may come in two pieces; one alone is no text, and could not go back."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 _LATIN = str.maketrans(
     "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455"
     "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf",

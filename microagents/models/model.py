@@ -11,12 +11,14 @@ from inspect import iscoroutinefunction
 from itertools import accumulate
 from typing import Any, Protocol, Self, get_type_hints
 
+import msgspec
 from msgspec import MsgspecError, Struct, json, structs
 from pydantic import TypeAdapter, ValidationError
 
 from microagents.actors.registry import MODELS, OBJECT, can_be_found, reference_to, unknown
 from microagents.actors.role import Context
 from microagents.base.errors import InvalidUsage, ModelUnavailable, in_own_words
+from microagents.base.foreign_text import in_whole_characters
 from microagents.elections.election import SampleId
 from microagents.elections.sample_batches import BatchLedger
 from microagents.models.capabilities import meant_spec
@@ -420,13 +422,11 @@ class FunctionModel(Model):
         self.takes_files = takes_files
 
     async def complete(self, call: Call) -> Sample:
-        """Call the function.
-
-        Raises:
-            ModelUnavailable: it returned neither a sample nor a text.
-        """
+        """Call the function."""
         given = await self._function(call)
-        return checked_sample(Sample(text=given, model=self._spec) if isinstance(given, str) else given, self._spec)
+        if isinstance(given, str):
+            return Sample(text=given, model=self._spec)
+        return given
 
 
 def checked_sample(given: object, provider: str) -> Sample:
@@ -436,6 +436,7 @@ def checked_sample(given: object, provider: str) -> Sample:
         ModelUnavailable: it is not a sample, or its text or usage is of no use.
     """
     if isinstance(given, Sample) and _is_of_use(given):
+        given = structs.replace(given, text=in_whole_characters(given.text))
         if given.mass is not None and not _can_be_kept(given.mass):
             given = structs.replace(given, mass=None)
         usage = possible(given.usage)
@@ -464,13 +465,13 @@ def checked_samples(given: object, asked: int, provider: str) -> Sequence[Sample
 
 
 def _is_of_use(given: Sample) -> bool:
-    text: object = given.text
+    """Whether each field has its type: a struct takes any value, and a message to another process does not."""
     usage: object = given.usage
-    try:
-        has_shares = all(0 <= share <= 1 for share in (given.shares or {}).values())
-    except TypeError:  # a text, say, cannot be compared with a number
+    try:  # numbers of a usage that cannot be right are left out, and named
+        msgspec.convert(msgspec.to_builtins(structs.replace(given, usage=Usage())), Sample)
+    except (TypeError, ValueError, RecursionError):
         return False
-    return isinstance(text, str) and isinstance(usage, Usage) and has_shares
+    return isinstance(usage, Usage) and all(0 <= share <= 1 for share in given.shares.values())
 
 
 def _can_be_kept(mass: Mass) -> bool:

@@ -26,7 +26,7 @@ from microagents.models.http.provider import HttpModel
 from microagents.models.http.refusals import NO_SUCH_PATH
 from microagents.models.http.sending import Answered, Response
 from microagents.models.listings import Listed, models_in
-from microagents.models.model import Call, ModelSpec, as_taken, open_model
+from microagents.models.model import Call, ModelSpec, as_taken, checked_sample, open_model
 from microagents.models.openai import OpenAIModel
 from microagents.models.simulation.profiles import profile_of
 from microagents.models.tiny.vocabulary import PROVIDER
@@ -266,7 +266,7 @@ async def _said_for_call(text: str, *, in_text: bool) -> str:
     place = SampleId(election=ElectionId(path="0/doctor", question_digest=b""), seq=0)
     call = Call(id=place, prompt=asked, reply=Calls, temperature=None, max_output_tokens=MAX_CALL_TOKENS)
     try:
-        sample = await model.complete(as_taken(call, model))
+        sample = checked_sample(await model.complete(as_taken(call, model)), text)
     finally:
         await model.close()
     is_called = sample.turn is not None

@@ -46,12 +46,25 @@ def test_options_that_a_class_does_not_take_are_refused_in_one_sentence(options:
     [
         "text",
         Sample(text=5),  # type: ignore[arg-type]
+        Sample(text="number = 22", finish=None),  # type: ignore[arg-type]
+        Sample(text="number = 22", shares=[1]),  # type: ignore[arg-type]
+        Sample(text="number = 22", turn="x"),  # type: ignore[arg-type]
     ],
-    ids=["no sample", "no text"],
+    ids=["no sample", "no text", "no finish", "no shares", "no turn"],
 )
-async def test_a_sample_of_no_use_ends_the_run_with_the_name_of_its_provider(given: object) -> None:
+@pytest.mark.parametrize("runtime", ["local", "linked"])
+async def test_a_sample_of_no_use_ends_the_run_with_the_name_of_its_provider(given: object, runtime: Any) -> None:
     with pytest.raises(ModelUnavailable, match="Giving must give a Sample"):
-        await run(Drift(length=1), models=Giving(given), runs_dir=None)
+        await run(Drift(length=1), models=Giving(given), runs_dir=None, runtime=runtime)
+
+
+@pytest.mark.parametrize("runtime", ["local", "linked"])
+async def test_half_a_character_of_a_models_text_ends_nothing(runtime: Any) -> None:
+    """Such as of an emoji that the limit of output tokens has cut."""
+    result = await run(
+        Drift(length=1), models=Giving(Sample(text="\ud83d\nnumber = 22")), runs_dir=None, runtime=runtime
+    )
+    assert result.outcome == "completed"
 
 
 ERRORS = {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from microagents.base.foreign_text import in_whole_characters
 from microagents.base.logs import log
 from microagents.elections.red_flags import CONTENT_FILTER, EMPTY, ONLY_REASONING, OTHER, REFUSAL
 from microagents.models.http.native_calls import NativeCall, native_tools
@@ -63,7 +64,7 @@ class SampleMaker:
         turn = Turn(role="assistant", text=text, calls=read)
         items = self._items_of(said, calls) if said.calls else None
         if items:
-            written = _in_whole_characters(json.dumps(items, ensure_ascii=False))
+            written = in_whole_characters(json.dumps(items, ensure_ascii=False))
             turn = structs.replace(turn, items=written, by=self._by)
         shown = f"{text}\n\n{write(Calls(calls=list(read)))}".lstrip("\n")
         made = structs.replace(sample, text=shown, finish="stop", turn=turn)
@@ -83,7 +84,7 @@ class SampleMaker:
         if finish == "stop" and said.reasoning.strip() and not text.strip():
             finish, text = ONLY_REASONING, said.reasoning
         return Sample(
-            text=self._redaction.without_key(_in_whole_characters(text)), finish=finish, usage=usage, model=self._model
+            text=self._redaction.without_key(in_whole_characters(text)), finish=finish, usage=usage, model=self._model
         )
 
     def _tell_unknown_end(self, name: str) -> None:
@@ -92,8 +93,3 @@ class SampleMaker:
             self._has_told_end = True
             told = repr(self._redaction.sanitize(name)) if name else "none"
             log().warning("replies end for an unknown reason; whole texts are used", model=self._model, reason=told)
-
-
-def _in_whole_characters(text: str) -> str:
-    """Join halves of characters, which may come in two pieces; one alone is no text, and could not go back."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -98,7 +98,7 @@ class Attempts:
                 if call.traceparent:
                     reply = in_trace(call.traceparent, reply)
                 given = await (reply if sent is None else self._until_halted(reply))
-            samples = checked_samples(given, call.samples, type(backend.model).__name__)
+            samples = checked_samples(given, call.samples, backend.spec)
             attempt.usage = samples[0].usage if len(samples) == 1 else usage_of_all(samples)
             self._accounts.join(len(samples) - 1)
             if len(refused := backend.model.refused) != backend.reported_refusals:
