@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from secrets import token_hex
 
-from microagents.base.errors import InvalidUsage, Stopped, read_failure
+from microagents.base.errors import Stopped, read_failure, refusing
 from microagents.base.files import make_private
 from microagents.replies.media import MAX_BYTES, Media, digest_of
 
@@ -73,10 +73,6 @@ def remove_folder(journal: Path, folder: Path) -> bool:
     """
     if not os.path.isdir(folder):
         return False
-    try:
+    with refusing(f"the files of run {journal.stem} in {str(folder)!r} cannot be removed"):
         shutil.rmtree(folder)
-    except OSError as error:
-        raise InvalidUsage(
-            f"the files of run {journal.stem} in {str(folder)!r} cannot be removed: {read_failure(error)}"
-        ) from None
     return True

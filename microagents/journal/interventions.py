@@ -53,12 +53,21 @@ def _alone(journal: Path) -> Iterator[Rows]:
 
 
 @contextmanager
-def _changing(journal: Path) -> Iterator[tuple[Rows, Totals]]:
-    """Let the body change rows and totals of a journal that no process writes."""
-    with _alone(journal) as found:
-        recorded = found.only(AccountRecord)
-        yield found, recorded.totals
-        found.set_part(structs.replace(recorded, saved_at=now()))
+def _changing(journal: Path, subject: str) -> Iterator[tuple[Rows, Totals]]:
+    """Let the body change rows and totals of a journal that no process writes.
+
+    Raises:
+        InvalidUsage: the run is running, or the journal cannot be written.
+    """
+    try:
+        with _alone(journal) as found:
+            recorded = found.only(AccountRecord)
+            yield found, recorded.totals
+            found.set_part(structs.replace(recorded, saved_at=now()))
+    except sqlite3.Error as error:
+        raise InvalidUsage(
+            f"the {subject} cannot be written: {error_text(journal, error)}; nothing was changed"
+        ) from None
 
 
 @contextmanager
@@ -78,15 +87,10 @@ def decide_in(journal: Path, ask: Decide) -> None:
         AlreadyDecided: a person has decided otherwise.
         InvalidUsage: the run is running, or the journal cannot be written.
     """
-    try:
-        with _changing(journal) as (rows, totals):
-            refused = refusal_of(rows, ask)
-            if refused is None:
-                log_request(rows, totals, request_of(ask), None)
-    except sqlite3.Error as error:
-        raise InvalidUsage(
-            f"the decision cannot be written: {error_text(journal, error)}; nothing was changed"
-        ) from None
+    with _changing(journal, "decision") as (rows, totals):
+        refused = refusal_of(rows, ask)
+        if refused is None:
+            log_request(rows, totals, request_of(ask), None)
     if refused is not None:
         raise AlreadyDecided(refused)
 
@@ -97,20 +101,15 @@ def forget_unsettled(journal: Path) -> str | None:
     Raises:
         InvalidUsage: the run is running, or the journal cannot be written.
     """
-    try:
-        with _changing(journal) as (rows, totals):
-            account = totals.account
-            totals.lose_all()
-            calls = account.lost_in_flight
-            if not (calls or account.unsettled_usd or account.unsettled_tokens or account.unpriced):
-                return None
-            counted = f"{calls} lost calls, ${account.unsettled_usd:.6f} and {account.unsettled_tokens} tokens"
-            account.lost_in_flight, account.unsettled_usd, account.unsettled_tokens, account.unpriced = 0, 0.0, 0, 0
-            log_changes(rows, totals, [("unsettled calls", counted, f"forgotten by {this_user()}")])
-    except sqlite3.Error as error:
-        raise InvalidUsage(
-            f"the account cannot be written: {error_text(journal, error)}; nothing was changed"
-        ) from None
+    with _changing(journal, "account") as (rows, totals):
+        account = totals.account
+        totals.lose_all()
+        calls = account.lost_in_flight
+        if not (calls or account.unsettled_usd or account.unsettled_tokens or account.unpriced):
+            return None
+        counted = f"{calls} lost calls, ${account.unsettled_usd:.6f} and {account.unsettled_tokens} tokens"
+        account.lost_in_flight, account.unsettled_usd, account.unsettled_tokens, account.unpriced = 0, 0.0, 0, 0
+        log_changes(rows, totals, [("unsettled calls", counted, f"forgotten by {this_user()}")])
     return counted
 
 

@@ -236,14 +236,12 @@ def _checked(path: Path, db: sqlite3.Connection) -> sqlite3.Connection:
     try:
         _check_schema(db, path)
         _check_size(db, path)
-    except UNREADABLE as error:
+    except (*UNREADABLE, OSError, InvalidUsage) as error:
         db.close()
-        raise unreadable(path, error) from None
-    except OSError as error:
-        db.close()
-        raise _unopened(path, error) from None
-    except InvalidUsage:
-        db.close()
+        if isinstance(error, UNREADABLE):
+            raise unreadable(path, error) from None
+        if isinstance(error, OSError):
+            raise _unopened(path, error) from None
         raise
     return db
 

@@ -123,7 +123,6 @@ class RecordRows:
         samples: list[RecordSample] = []
         decided: list[RecordDecision] = []
         replies: list[RecordReply] = []
-        files: list[TableRow] = []
         after_ms = max(0, round((time.time() - self._began_s) * 1000))
         for record in records:
             match record:
@@ -134,7 +133,7 @@ class RecordRows:
                 case RecordReply():
                     replies.append(record)
                 case RecordFile():
-                    files.append(file_row(record.file))
+                    self._rows.insert([file_row(record.file)], OR_INSTEAD)
                 case RecordProgress():
                     row = self._changing(record.input)
                     row.done = max(row.done, record.done)
@@ -160,7 +159,6 @@ class RecordRows:
         self._write_samples(samples, keys, known, decisions)
         self._insert([(input_of(row.path), row) for row in self._places.new])
         self._places.written()
-        self._rows.insert(files, OR_INSTEAD)
         self.write_books()
 
     def outcomes(self, keys: Mapping[str, int]) -> dict[int, int]:
@@ -238,11 +236,9 @@ class RecordRows:
                 continue
             row, there = sample_row(keys[path], sample), self._samples.setdefault(keys[path], {})
             if (row.fork, row.seq) not in there:
-                there[row.fork, row.seq] = 0
+                there[row.fork, row.seq] = checksum(row)
                 new.append((sample.id.election.input, row))
         self._insert(new)
-        for _, row in new:
-            self._samples[row.key][row.fork, row.seq] = checksum(row)
 
     def write_books(self) -> None:
         """Write the inputs that have changed, the totals of the books, and the time that the run has taken.

@@ -142,10 +142,7 @@ def log_changes(rows: Rows, totals: Totals, changes: Iterable[Change]) -> None:
     who, at = this_user(), now()
     for field, *values in changes:
         payload = msgspec.json.encode(values).decode()
-        row = LogRow(
-            id="", kind=CHANGE, place=field, who=who, why="", asked_at=at, payload=payload, refused=None, at=at
-        )
-        _log(rows, totals, row)
+        _log(rows, totals, LogRow(kind=CHANGE, place=field, who=who, asked_at=at, payload=payload, at=at))
 
 
 def logged_changes(rows: Rows) -> list[tuple[str, str, str, str]]:

@@ -103,14 +103,14 @@ class LogRow(TableRow, kw_only=True):
     """A request that the run has taken, or an accepted change."""
 
     table = "log"
-    id: str
+    id: str = ""
     kind: str
     place: str
     who: str
-    why: str
+    why: str = ""
     asked_at: str
     payload: str
-    refused: str | None
+    refused: str | None = None
     at: str
 
 

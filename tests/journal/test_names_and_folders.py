@@ -73,7 +73,7 @@ def test_a_name_that_no_file_can_have_is_refused_in_one_sentence_on_every_python
 
 def test_a_folder_that_cannot_be_read_is_not_said_to_be_empty() -> None:
     Path("file").touch()
-    assert "the folder 'file' cannot be read: Not a directory" in microagents("list", "--runs-dir", "file").err
+    assert "the folder 'file' cannot be read: not a directory" in microagents("list", "--runs-dir", "file").err
     for folder in ("n" * 300, "file", "file/runs"):
         assert "journals cannot be written into" in microagents("try", "--setup", "--runs-dir", folder).out
 

@@ -27,8 +27,6 @@ REPLIES_S = 0.2
 """Replies are counted together once in this time, so that a limit grows in bounded steps. A refusal counts at once."""
 REFILL_S = 0.05
 """Shortest time between two looks at what a provider has filled again."""
-RUN_BOUNDS = {CONCURRENCY: True, CALLS: False, TOKENS: False, COST: False}
-"""The bounds that settings of the run set, and whether calls give back what they take of them."""
 MOST_UNPRICED = 3
 """Under a limit of cost a run stops once so many calls that may be billed had no reply, before any price is known."""
 
@@ -257,22 +255,19 @@ class Limiter:
 
     def change(self, settings: Mapping[str, Any], account: Account) -> None:
         """Bound the run anew. A new limit counts the calls in flight of the account; a lifted one stays, as good as none."""
+        concurrency = settings.get("concurrency")
+        if concurrency is not None or CONCURRENCY in self._bounds:
+            self._bounds.setdefault(CONCURRENCY, Bound(0, renews=True)).total = concurrency or UNBOUNDED
         limits = _limits(settings)
-        for name, renews in RUN_BOUNDS.items():
+        for name in LIMITS:
             limit, before = limits.get(name), self._limits.get(name)
-            if name not in self._bounds:
-                if (renews and settings.get("concurrency") is None) or (not renews and limit is None):
-                    continue
-                self._bounds[name] = Bound(0, renews=renews)
-            bound = self._bounds[name]
-            if renews:
-                bound.total = settings.get("concurrency") or UNBOUNDED
-            elif limit is None and before is not None:
-                self._limits[name] = structs.replace(before, total=UNBOUNDED)
-                bound.total += UNBOUNDED - before.total
-            elif limit is not None:
-                self._limits[name] = limit
-                bound.total += limit.left(account) if before is None else limit.total - before.total
+            if limit is None and before is not None:
+                limit = structs.replace(before, total=UNBOUNDED)
+            if limit is None:
+                continue
+            bound = self._bounds.setdefault(name, Bound(0, renews=False))
+            bound.total += limit.left(account) if before is None else limit.total - before.total
+            self._limits[name] = limit
         self._deal_soon()
 
     def _learn(self, held: HeldLease, ended: Ended) -> None:

@@ -12,6 +12,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.runs.plan import RunPlan
 from microagents.runs.task_list import TaskList
+from microagents.runs.words.money import specs_in
 from microagents.task import Task
 from microagents.tools.mcp_connections import McpConnections
 from microagents.tools.toolbox import servers_in
@@ -51,7 +52,7 @@ def _checked(plan: RunPlan) -> RunPlan:
     first = plan.tasks[0]
     if first.looks_up:
         assert first.toolbox.specs
-        specs = [spec for pool in plan.settings["models"].values() for spec in pool if "json_schema=true" in spec]
+        specs = [spec for spec in specs_in(plan.settings["models"]) if "json_schema=true" in spec]
         if specs:
             raise InvalidUsage(
                 f"{specs[0]} can only write the reply itself (json_schema=true), and look nothing up; leave json_schema out"

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors.registry import STRATEGIES, TASKS, unknown
-from microagents.base.errors import AlreadyDecided, InvalidUsage, MicroagentsError
+from microagents.base.errors import AlreadyDecided, InvalidUsage, MicroagentsError, refusing
 from microagents.base.messages import resolve
 from microagents.base.trust import without_code_of
 from microagents.elections.election import input_of
@@ -180,12 +180,9 @@ def runs_in(
 
 def journals_in(runs_dir: Path) -> list[Path]:
     """List the journals of a folder, in the order of their last writes."""
-    try:
+    found = list[Path]()
+    with refusing(f"the folder {str(runs_dir)!r} cannot be read"), suppress(FileNotFoundError):
         found = [each for each in runs_dir.iterdir() if each.suffix == SUFFIX]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise InvalidUsage(f"the folder {str(runs_dir)!r} cannot be read: {error.strerror}") from None
     return sorted(found, key=_last_write_s)
 
 
