@@ -281,7 +281,7 @@ class InputEnding(Struct, frozen=True, kw_only=True, tag=True):
     outcome: InputOutcome
     reason: str | None = None
     """Why the input did not complete, in one sentence; None if it did."""
-    result: bytes | None = None
+    result: str | None = None
     """Result of the input, as JSON."""
     traceback: str = ""
     """Traceback of a user's code; empty if it did not raise."""

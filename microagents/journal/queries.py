@@ -233,15 +233,14 @@ def ending_of(row: InputRow) -> InputEnding | None:
     """Return how one of many inputs ended; None if it has not."""
     if row.outcome is None:
         return None
-    encoded = None if row.result is None else row.result.encode()
-    if encoded is not None:
-        msgspec.json.decode(encoded)
+    if row.result is not None:
+        msgspec.json.decode(row.result)
     return InputEnding(
         input=row.input,
         outcome=row.outcome,
         reason=row.reason,
         same_as=row.same_as,
-        result=encoded,
+        result=row.result,
         traceback=row.traceback,
     )
 

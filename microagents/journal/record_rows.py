@@ -103,8 +103,7 @@ class RecordRows:
         if record.same_as is not None and row.outcome != "completed":
             self._books.totals.account.shared += 1
         row.outcome, row.reason, row.traceback = record.outcome, record.reason, record.traceback
-        row.same_as = record.same_as
-        row.result = None if record.result is None else record.result.decode()
+        row.same_as, row.result = record.same_as, record.result
         row.ended_at = now()
 
     def _take_step(self, record: RecordDecision) -> None:

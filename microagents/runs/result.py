@@ -259,8 +259,7 @@ def state_of(ending: InputEnding | None, *, is_flagged: bool) -> str:
 def _as_input(ending: RunEnding) -> InputEnding:
     """Return the ending of a run with one task as the ending of its input."""
     outcome = ending.outcome if ending.outcome in ("completed", "undecided", "refused") else "failed"
-    result = None if ending.result is None else ending.result.encode()
-    return InputEnding(input=0, outcome=outcome, reason=ending.reason, result=result)
+    return InputEnding(input=0, outcome=outcome, reason=ending.reason, result=ending.result)
 
 
 def _typed(kind: type[Task] | None, found: Any) -> Any:
@@ -361,7 +360,7 @@ def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[Results, tu
     results, failed = Spool(), []
     for ending in endings:
         results.extend("null" for _ in range(ending.input - len(results)))
-        results.append("null" if ending.result is None else ending.result.decode())
+        results.append(ending.result or "null")
         if ending.outcome != "completed":
             failed.append(ending)
     results.extend("null" for _ in range(inputs - len(results)))

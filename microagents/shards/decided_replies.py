@@ -113,7 +113,7 @@ class DecidedReplies:
             for _, options, ending in reader.inputs():
                 if ending is not None and ending.outcome == "completed" and ending.result is not None:
                     (key,) = question_keys([self._kind(**options)])
-                    yield key, ending.result.decode()
+                    yield key, ending.result
 
     def _add(self, replies: Sequence[Reply]) -> None:
         self._db.execute("BEGIN")

@@ -120,10 +120,8 @@ class RowElections:
             state = state_of(ending, is_flagged=number in flagged)
             if ending is None:
                 found[number] = RowEnding(state, sitting.reason)
-            elif ending.result is None:
-                found[number] = RowEnding(state, ending.reason)
             else:
-                found[number] = RowEnding(state, ending.reason, ending.result.decode())
+                found[number] = RowEnding(state, ending.reason, ending.result)
         return found
 
     def _sit(self, run: str, tasks: Sequence[RowTask], numbers: Sequence[int], limits: dict[str, Any]) -> RunEnding:

@@ -13,7 +13,7 @@ from microagents.journal.messages import Recall
 from microagents.work.durable import DurableRole, Work
 
 
-class Conduct(Request[bytes], frozen=True, kw_only=True):
+class Conduct(Request[str], frozen=True, kw_only=True):
     """Do the whole work on one input. The reply is its result, as JSON."""
 
     route_by = "input"
@@ -36,7 +36,7 @@ class Conductor(DurableRole, Generic[T, G]):
         """
         raise NotImplementedError
 
-    async def conduct_input(self, request: Conduct) -> bytes:
+    async def conduct_input(self, request: Conduct) -> str:
         """Conduct one input.
 
         Raises:
@@ -49,6 +49,6 @@ class Conductor(DurableRole, Generic[T, G]):
             result = await self.conduct(work)
             if (lost := lost_part(result, "result", encode)) is not None:
                 raise unkept(self.conduct, lost)
-            return encode(result)
+            return encode(result).decode()
         finally:
             work.tell_progress()

@@ -265,7 +265,7 @@ def a_record(path: str, kind: str, number: int) -> Written:
         case "progress":
             return RecordProgress(input=of.input, done=0, total=number)
         case "completed" | "failed":
-            return InputEnding(input=of.input, outcome=kind, reason=None, result=b"%d" % number)
+            return InputEnding(input=of.input, outcome=kind, reason=None, result=f"{number}")
         case "calls":
             return RecordCalls(source=source, calls=number, input_tokens=number, cost_usd=0.25)
         case "in flight":

@@ -60,7 +60,7 @@ def test_where_no_room_is_left_for_the_questions_of_rows_the_same_sentence_says_
 
 
 def test_results_compare_like_a_list_and_show_the_first() -> None:
-    endings = [InputEnding(input=number, outcome="completed", result=b"%d" % number) for number in (0, 1, 3)]
+    endings = [InputEnding(input=number, outcome="completed", result=f"{number}") for number in (0, 1, 3)]
     results, _ = results_of(iter(endings), 15)
     right = [0, 1, None, 3, *[None] * 11]
     assert (results == right, right == results, results == right[:-1], results[1:4]) == (
@@ -82,7 +82,7 @@ def test_of_an_input_that_has_ended_a_hundred_bytes_stay_in_memory_and_neither_i
         books = Books(len(tasks))
         for number in range(INPUTS):
             books.take_in(f"{number}/step/0", "decided", b"7", ())
-        endings = (InputEnding(input=number, outcome="completed", result=b"1" * 100) for number in range(INPUTS))
+        endings = (InputEnding(input=number, outcome="completed", result="1" * 100) for number in range(INPUTS))
         results, _ = results_of(endings, INPUTS)
         kept, _ = tracemalloc.get_traced_memory()
     finally:

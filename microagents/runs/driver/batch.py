@@ -298,7 +298,7 @@ async def conduct_single_input(messenger: RoleMessenger) -> str:
                 raise
         else:
             if not await _decided_inputs(messenger):
-                return result.decode()
+                return result
         recalls = True  # what was unknown is known meanwhile, so the work continues from there
 
 
