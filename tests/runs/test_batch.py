@@ -21,7 +21,7 @@ from microagents import (
     run_sync,
 )
 from microagents.base.errors import Interrupted, JournalMismatch, TaskFailed, Undecided
-from microagents.journal.messages import Account
+from microagents.journal.messages import Account, InputEnding
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
@@ -142,6 +142,16 @@ async def test_a_run_that_is_interrupted_before_its_first_record_started_nothing
     interrupt.set()
     with pytest.raises(Interrupted, match="nothing was started, and the same command begins anew"):
         await run([Drift(length=1)], models=MODEL, run_id="r", interrupt=interrupt)
+
+
+@pytest.mark.parametrize("error", [KeyError, GeneratorExit, SystemExit])
+async def test_what_the_callback_of_endings_raises_ends_the_run_by_name(error: type[BaseException]) -> None:
+    def tell(_: InputEnding) -> None:
+        raise error("x")
+
+    with pytest.raises(TaskFailed, match=rf"tell raised {error.__name__}\('x'\) \(test_batch.py:\d+\)") as caught:
+        await run([Drift(length=1)] * 2, models=MODEL, run_id="r", on_ending=tell)
+    assert "resume run r" in "".join(caught.value.__notes__)
 
 
 def test_an_input_with_an_undecided_step_stays_undecided_through_an_interrupt() -> None:

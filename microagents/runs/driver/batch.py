@@ -26,6 +26,7 @@ from microagents.base.errors import (
     TakenOver,
     Undecided,
 )
+from microagents.base.user_code import called
 from microagents.elections.election import input_of
 from microagents.journal.ending import RunEnding
 from microagents.journal.messages import (
@@ -186,7 +187,7 @@ class Batch:
         self._record(messenger, ending)
         if self._on_ending is not None:
             await messenger.ask(Report(when="durable"))
-            self._on_ending(ending)
+            called(self._on_ending, ending)
 
     async def _end_like(self, messenger: RoleMessenger, first: int, number: int) -> None:
         """End a row as an earlier one that asks the same question; if that is still open, once it ends."""
