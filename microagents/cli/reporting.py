@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -17,7 +18,15 @@ from typing import Any
 import msgspec
 import typer
 
-from microagents.base.errors import Interrupted, InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
+from microagents.base.errors import (
+    Interrupted,
+    InvalidDefinition,
+    InvalidUsage,
+    MicroagentsError,
+    NoHandler,
+    Stopped,
+    read_failure,
+)
 from microagents.base.foreign_text import json_escape, visible
 from microagents.base.printing import printable, results
 
@@ -80,10 +89,10 @@ def say(text: str, *, err: bool = False) -> None:
 
 @contextmanager
 def exit_on_closed_stdout() -> Iterator[None]:
-    """Exit without a word once stdout has no reader any more.
+    """Exit without a word once stdout has no reader any more, and with one sentence if it is a file for which there is no room.
 
     Raises:
-        typer.Exit: with `READER_LEFT`.
+        typer.Exit: with `READER_LEFT`, or as a run that a full disk stopped.
     """
     try:
         try:
@@ -91,9 +100,14 @@ def exit_on_closed_stdout() -> Iterator[None]:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more
-        raise typer.Exit(READER_LEFT) from None
+        if error.errno == errno.EPIPE:
+            raise typer.Exit(READER_LEFT) from None
+        warn(f"stdout was not written to its end: {read_failure(error)}; runs stay in their journals")
+        raise typer.Exit(STOPPED) from None
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,6 +58,14 @@ def test_a_command_without_a_reader_ends_without_a_word(words: tuple[str, ...]) 
     assert microagents("run", *DRIFT, "--run-id", "r").code == COMPLETED
     ran = without_reader(*words)
     assert (ran.code, ran.err) == (READER_LEFT, "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
+def test_a_command_whose_stdout_is_a_full_disk_says_so_in_one_sentence() -> None:
+    with Path("/dev/full").open("wb") as full, Forked("plan", "--p", "0.99", "--steps", "100", stdout=full) as process:
+        _, err = process.communicate(timeout=WAIT_S)
+    said = "microagents: stdout was not written to its end: no space left on device; runs stay in their journals\n"
+    assert (process.returncode, err) == (STOPPED, said)
 
 
 @pytest.mark.parametrize("words", [words for words in WORDS if not {*ANYWHERE} & {*words}], ids=" ".join)
