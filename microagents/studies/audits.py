@@ -7,7 +7,6 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +22,7 @@ from microagents.runs.inspection.runs import journal_into
 from microagents.runs.row_files import opened, read_rows
 from microagents.runs.row_forms import ending_of, state_column
 from microagents.runs.words.verdict import counted
+from microagents.systems.chains.row_task import Row
 
 ANSWERS = {"y": True, "n": False}
 """Whether a row is right, by the answer of the person."""
@@ -49,7 +49,7 @@ class Audit(Struct):
         )
 
 
-def drawn(path: Path, sample: int, runs_dir: Path, *, of_cells: bool) -> tuple[Audit, list[dict[str, Any]]]:
+def drawn(path: Path, sample: int, runs_dir: Path, *, of_cells: bool) -> tuple[Audit, list[Row]]:
     """Draw decided rows of an output, by a digest of it, so that no person chooses them; returns its audit, and the rows to judge.
 
     Of cells each row has one field of its result. Rows that a person decided are not drawn: by --trust-columns, or by the journal of the
@@ -137,11 +137,11 @@ class AuditQueue(RowQueue):
         return str(self._audit)
 
 
-def _results(row: dict[str, Any], state: str) -> list[str]:
+def _results(row: Row, state: str) -> list[str]:
     """Name the columns of the result: behind the state and the reason, without those of --trust-columns."""
     behind = list(row)[list(row).index(state) + 2 :]
     return [name for name in behind if name not in OURS and not name.endswith("_agreement")]
 
 
-def _without(row: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+def _without(row: Row, names: Collection[str]) -> Row:
     return {name: value for name, value in row.items() if name not in names}

@@ -27,7 +27,7 @@ from microagents.cli.options import (
     models_as_measured,
     with_settings,
 )
-from microagents.cli.reporting import EXIT_CODES, echo, json_text
+from microagents.cli.reporting import EXIT_CODES
 
 
 @partial(with_settings, short=("speculate",))
@@ -94,7 +94,7 @@ def command(
     """
     from microagents.cli.inputs import given_by
     from microagents.cli.views.comparison import report
-    from microagents.cli.views.tables import report_text
+    from microagents.cli.views.tables import print_found
     from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
     from microagents.runs.words.money import specs_in
     from microagents.studies.compare import compare
@@ -121,8 +121,5 @@ def command(
             ),
             yes=yes,
         )
-    if as_json:
-        echo(json_text(comparison.as_json()))
-    else:
-        echo(report_text(report(comparison)))
+    print_found(comparison.as_json(), report(comparison), as_json=as_json)
     raise typer.Exit(EXIT_CODES[comparison.outcome])

@@ -26,7 +26,7 @@ from microagents.cli.options import (
     model_option,
     with_settings,
 )
-from microagents.cli.reporting import EXIT_CODES, echo, json_text
+from microagents.cli.reporting import EXIT_CODES
 from microagents.runs.settings import SettingKeywords
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def command(
     """
     from microagents.cli.inputs import given_by
     from microagents.cli.views.measurement import report_of
-    from microagents.cli.views.tables import report_text
+    from microagents.cli.views.tables import print_found
     from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
     from microagents.studies.measure import measure
 
@@ -153,10 +153,7 @@ def command(
         ),
         yes=yes,
     )
-    if as_json:
-        echo(json_text(report.as_json()))
-    else:
-        echo(report_text(report_of(report)))
+    print_found(report.as_json(), report_of(report), as_json=as_json)
     raise typer.Exit(EXIT_CODES[report.outcome])
 
 

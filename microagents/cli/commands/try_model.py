@@ -167,15 +167,12 @@ def _numbered(work: Tasks, number: int) -> Task:
 
 
 def _check_setup(models: list[str], runs_dir: Path, *, on_ray: bool, as_json: bool) -> NoReturn:
-    from microagents.cli.views.tables import Columns, report_text
+    from microagents.cli.views.tables import Columns, print_found
     from microagents.runs.doctor import examine
 
     findings = asyncio.run(examine(models, runs_dir, on_ray=on_ray, asks_calls=True))
-    if as_json:
-        echo(json_text(findings))
-    else:
-        rows = [[each.state, each.subject, " ".join(each.said.split())] for each in findings]
-        echo(report_text([Columns(rows, to_the_left=(0, 1, 2))]))
+    rows = [[each.state, each.subject, " ".join(each.said.split())] for each in findings]
+    print_found(findings, [Columns(rows, to_the_left=(0, 1, 2))], as_json=as_json)
     is_missing = any(each.state == "missing" for each in findings)
     raise typer.Exit(EXIT_CODES["failed" if is_missing else "completed"])
 

@@ -9,8 +9,7 @@ from string import ascii_uppercase
 
 from msgspec import structs
 
-from microagents.cli.reporting import echo, json_text
-from microagents.cli.views.tables import Columns, Facts, Part, figure, report_text
+from microagents.cli.views.tables import Columns, Facts, Part, figure, print_found
 from microagents.runs.words.money import money, prices_of
 from microagents.runs.words.summary import known, options_text
 from microagents.runs.words.verdict import clock, counted
@@ -48,18 +47,16 @@ def print_plan(
     command_line, chosen = None, found.best or found.assumed
     if task is not None and work is not None and chosen is not None and chosen.models:
         command_line = command_of(task, work.default_strategy, option, chosen, concurrency)
-    if as_json:
-        notes = {" + ".join(models): said for models, said in found.notes.items()}
-        echo(json_text({**structs.asdict(found), "notes": notes, "command": command_line}))
-    else:
-        limits = {}
-        if max_cost is not None:
-            limits["cost"] = money(max_cost)
-        if max_time is not None:
-            limits["duration"] = clock(max_time)
-        within = [f" with a known {name} of at most {most}" for name, most in limits.items()]
-        end = _end(found, command_line, " and".join(within))
-        echo(report_text(chain(_report(task, work, found), end)))
+    limits = {}
+    if max_cost is not None:
+        limits["cost"] = money(max_cost)
+    if max_time is not None:
+        limits["duration"] = clock(max_time)
+    within = [f" with a known {name} of at most {most}" for name, most in limits.items()]
+    end = _end(found, command_line, " and".join(within))
+    notes = {" + ".join(models): said for models, said in found.notes.items()}
+    facts = {**structs.asdict(found), "notes": notes, "command": command_line}
+    print_found(facts, chain(_report(task, work, found), end), as_json=as_json)
 
 
 def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator[Part]:

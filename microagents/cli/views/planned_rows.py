@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from microagents.cli.reporting import echo, json_text
 from microagents.cli.views.measurement import within
 from microagents.cli.views.planned import run_command
-from microagents.cli.views.tables import Columns, Part, report_text
+from microagents.cli.views.tables import Columns, Part, print_found
 from microagents.runs.words.money import money, prices_of
 from microagents.runs.words.verdict import counted
 from microagents.studies.measured import proportion_of
@@ -34,10 +33,8 @@ def print_rows(found: PlannedTable, task: str, file: str, options: list[str], *,
     if found.best is not None:
         best = ["--inputs", file, "--model", found.model, "-k", str(found.best.votes.k)]
         command_line = run_command(task, options, best)
-    if as_json:
-        echo(json_text({**structs.asdict(found), "is_sure": found.is_sure, "command": command_line}))
-    else:
-        echo(report_text([*_report(found, file), _end(found, command_line)]))
+    facts = {**structs.asdict(found), "is_sure": found.is_sure, "command": command_line}
+    print_found(facts, [*_report(found, file), _end(found, command_line)], as_json=as_json)
 
 
 def _report(found: PlannedTable, file: str) -> Iterator[Part]:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from microagents.base.printing import printable
+from microagents.cli.reporting import echo, json_text
 from microagents.cli.views.lines import drawn
 from microagents.runs.words.summary import Fact, columns_of_stdout, facts_text
 from microagents.runs.words.verdict import local_time
@@ -42,6 +43,11 @@ class Facts(NamedTuple):
 
 Part = str | Columns | Facts
 """A part of a report; an empty sentence is an empty line."""
+
+
+def print_found(found: object, report: Iterable[Part], *, as_json: bool) -> None:
+    """Print what a command found, as one object or as a report."""
+    echo(json_text(found) if as_json else report_text(report))
 
 
 def report_text(parts: Iterable[Part]) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import typer
 
 from microagents.cli.config import PROJECT, with_defaults, write_defaults
-from microagents.cli.reporting import EXIT_CODES, echo, json_text
+from microagents.cli.reporting import EXIT_CODES
 from microagents.cli.trusting import has_terminal
 from microagents.cli.views.first_rows import tried_rows
-from microagents.cli.views.tables import Columns, Part, report_text
+from microagents.cli.views.tables import Columns, Part, print_found
 from microagents.runs.words.money import Price, prices_of
 from microagents.studies.trying import USELESS, Tried, TriedForm
 
@@ -21,10 +21,7 @@ def report_tried(found: Tried, *, as_json: bool, write: bool) -> None:
     Raises:
         typer.Exit: the try was interrupted, or the model will not do.
     """
-    if as_json:
-        echo(json_text(found.as_json()))
-    else:
-        echo(report_text(_report(found)))
+    print_found(found.as_json(), _report(found), as_json=as_json)
     if found.is_interrupted:
         raise typer.Exit(EXIT_CODES["interrupted"])
     if found.advice in USELESS:
