@@ -12,7 +12,9 @@ import pytest
 
 from microagents.base.errors import Stopped
 from microagents.journal.messages import Report
-from microagents.roles.limits.bounds import Bound, Queue, QueuedCall
+from microagents.roles.limits.bounds import Bound
+from microagents.roles.limits.held_leases import HeldLease, Queue
+from microagents.roles.limits.leases import Acquire
 from microagents.runtimes.virtual import run_virtual
 from tests.roles.replicas import Replica, World, a_world
 from tests.runtimes.delayed import Faults
@@ -143,28 +145,16 @@ def test_every_replica_has_its_turn_while_all_want_more_than_there_is_and_waiter
     virtually(0, working())
 
 
-class Told(QueuedCall):
-    """Tells once it is granted."""
-
-    def __init__(self, place: int, name: str, amount: int, answers: list[str]) -> None:
-        super().__init__(("0/step", place, place), {name: amount}, {})
-        self._told = f"{place} {name}"
-        self._answers = answers
-
-    def _granted(self, granted: dict[str, int] | None) -> None:
-        assert granted is not None
-        self._answers.append(self._told)
-
-
-def test_a_call_that_needs_much_is_not_passed_by_later_ones_that_need_little() -> None:
-    answers: list[str] = []
+async def test_a_call_that_needs_much_is_not_passed_by_later_ones_that_need_little() -> None:
+    granted: list[HeldLease] = []
     bounds = {"tokens": Bound(10, renews=True), "other": Bound(1, renews=True)}
     queue = Queue(bounds)
     bounds["tokens"].take(5)
     for place, (name, amount) in enumerate([("tokens", 8), ("tokens", 1), ("other", 1)]):
-        queue.add(Told(place, name, amount, answers))
+        wanted = Acquire(path="0/step", seq=place, amounts={name: amount})
+        queue.add(HeldLease(wanted, place, granted.append, None, {}))
     assert [lacking for _, lacking in queue.deal()] == [{"tokens": 8}]
-    assert answers == ["2 other"]
+    assert [each.request.seq for each in granted] == [2]
     bounds["tokens"].give_back(5, 0)
     assert list(queue.deal()) == []
-    assert answers == ["2 other", "0 tokens", "1 tokens"]
+    assert [each.request.seq for each in granted] == [2, 0, 1]

@@ -15,8 +15,8 @@ from microagents.base.errors import InvalidUsage
 from microagents.journal.ending import ReachedLimit
 from microagents.journal.messages import Account, Ended, Lost
 from microagents.models.throttle import START, Throttle
-from microagents.roles.limits.bounds import UNBOUNDED, Bound, Experience, Queue, RateBound
-from microagents.roles.limits.held_leases import UNPRICED, HeldLease, LeaseHolder
+from microagents.roles.limits.bounds import UNBOUNDED, Bound, Experience, RateBound
+from microagents.roles.limits.held_leases import UNPRICED, HeldLease, LeaseHolder, Queue
 from microagents.roles.limits.leases import Acquire
 from microagents.roles.limits.loss_marks import Marks, lost_of
 from microagents.roles.limits.reservations import CALLS, CONCURRENCY, COST, LIMITS, TOKENS, UNITS, UNITS_PER_USD
@@ -281,10 +281,10 @@ class Limiter:
             if is_known and spent > held.most(name):
                 learned.setdefault(name, Experience())
             if has_replied and name in learned:
-                learned[name].learn(spent if is_known else 0, held.samples)
+                learned[name].learn(spent if is_known else 0, held.request.samples)
             if not spent and not is_known:
                 self._unpriced += not has_replied
-                self._check_price(held.model, has_replied=has_replied)
+                self._check_price(held.request.model, has_replied=has_replied)
         if self._unpriced and COST in learned:
             self._settle(learned[COST].most(1))
 
@@ -312,7 +312,7 @@ class Limiter:
 
     def _note(self, held: HeldLease, ended: Ended) -> None:
         """Let the throttle of a model learn how a call ended, unless it was sent before the last cut."""
-        throttle, name = held.throttle, held.throttled_as
+        throttle, name = held.throttle, held.request.throttle
         if throttle is None or name is None or ended.outcome is None:
             return
         self._note_unread(self._unread[name], ended)
@@ -382,7 +382,7 @@ class Limiter:
             for name, least in lacking.items():
                 bound, throttle = self._bounds[name], self._throttles.get(name)
                 if isinstance(bound, RateBound):
-                    self._deal_at(now_s + max(REFILL_S, bound.seconds_to(waiting.amounts[name])))
+                    self._deal_at(now_s + max(REFILL_S, bound.seconds_to(waiting.request.amounts[name])))
                 elif name in self._limits and not bound.held:
                     self._end(name, bound, least)
                 elif throttle is not None and throttle.probe_s is not None and not bound.total:
