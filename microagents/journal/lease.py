@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from msgspec import Meta, Struct
+from msgspec import Meta, structs
 
 from microagents.base.errors import InvalidUsage
 from microagents.base.processes import ProcessIdentity
@@ -25,20 +25,17 @@ class LeaseRecord(RunPart, frozen=True, kw_only=True):
 
     part = "lease"
     epoch: _Number
-    holder: ProcessIdentity | None
-    renewals: _Number
-
-
-class Lease(Struct, frozen=True, kw_only=True):
-    """Right to write a journal."""
-
-    journal: Path
-    epoch: int
     """Rises with every new holder. A process that reads an epoch other than its own stops writing."""
     holder: ProcessIdentity | None
     """None once the lease is released."""
-    renewals: int
+    renewals: _Number
     """Number of renewals by the holder."""
+
+
+class Lease(LeaseRecord, frozen=True, kw_only=True):
+    """Right to write a journal."""
+
+    journal: Path
 
     @property
     def is_free(self) -> bool:
@@ -92,7 +89,7 @@ _abandoned: set[tuple[Path, int, ProcessIdentity]] = set()
 def read_lease(rows: Rows, journal: Path) -> Lease:
     """Return the lease of the writing process."""
     found = rows.only(LeaseRecord)
-    return Lease(journal=journal, epoch=found.epoch, holder=found.holder, renewals=found.renewals)
+    return Lease(journal=journal, **structs.asdict(found))
 
 
 def abandon(journal: Path, epoch: int, holder: ProcessIdentity) -> None:

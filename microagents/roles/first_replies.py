@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from microagents.elections.election import Flagged, Rejected, SampleId
 from microagents.elections.red_flags import CUT_OFF, EMPTY, MALFORMED, ONLY_REASONING, REFUSED, TOO_LONG, is_shipped
@@ -37,14 +38,12 @@ class FirstReplies:
     """Counts the flags of a run's first replies.
 
     Args:
-        inputs: number of inputs of the run. One of many may fail, and must not stop the others.
-        task: the first of them, for the advice.
+        tasks: a task for each input. One of many may fail, and must not stop the others.
         reading: the reading of their replies.
     """
 
-    def __init__(self, inputs: int = 1, task: Task | None = None, reading: Reading = "strict") -> None:
-        self._inputs = inputs
-        self._task, self._reading = task, reading
+    def __init__(self, tasks: Sequence[Task], reading: Reading) -> None:
+        self._tasks, self._reading = tasks, reading
         self._flagged_inputs: set[int] = set()
         """Inputs with flagged replies."""
         self._replies = 0
@@ -81,7 +80,7 @@ class FirstReplies:
     def hopeless(self) -> tuple[str, str] | None:
         """Why the run should stop, and the remedy; None if it should go on."""
         flagged = self._flags.total()
-        if len(self._flagged_inputs) < min(2, self._inputs):
+        if len(self._flagged_inputs) < min(2, len(self._tasks)):
             return None
         if not (flagged == self._replies >= ALL_OF or (self._replies == SHARE_OF and flagged > MAX_SHARE * SHARE_OF)):
             return None
@@ -108,8 +107,9 @@ class FirstReplies:
 
     def _is_read_as_last(self) -> bool:
         """Whether the other reading would read the last flagged reply."""
-        task, reply = self._task, None if self._task is None else type(self._task).reply_type()
-        if task is None or reply is None or self._reading != "strict":
+        task = self._tasks[0]
+        reply = type(task).reply_type()
+        if reply is None or self._reading != "strict":
             return False
         try:
             parse(self._text, reply, task.format, reading="last")

@@ -93,7 +93,7 @@ class Keeper(Role):
             self._callback = None
         else:
             self._callback = DecisionCallback(on_decision, context.run_id, type(context.tasks[0]))
-        self._first_replies: FirstReplies | None = FirstReplies(len(context.tasks), context.tasks[0], context.reading)
+        self._first_replies: FirstReplies | None = FirstReplies(context.tasks, context.reading)
         """The flags of the first replies; None once enough of them were valid."""
         self._keeps_texts = context.settings.get("keep_texts") != "none"
         self._must_stop = Notifier()

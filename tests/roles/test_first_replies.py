@@ -18,7 +18,7 @@ from microagents.tasks.drift import RING, Drift, Onward, Place
 
 def verdict_of(flags: str) -> str | None:
     """The reason to stop after these replies; a letter for one that is flagged as malformed, a dot for a valid one."""
-    first = FirstReplies()
+    first = FirstReplies([Drift(length=1)], "strict")
     for seq, flag in enumerate(flags):
         place = SampleId(election=ElectionId(path="0/step/0", question_digest=b""), seq=seq)
         first.add(
@@ -50,7 +50,7 @@ def test_ten_of_ten_or_more_than_nine_tenths_of_fifty_are_hopeless(flags: str, s
 
 
 def test_one_bad_input_of_many_stops_no_other() -> None:
-    first = FirstReplies(inputs=2)
+    first = FirstReplies([Drift(length=1)] * 2, "strict")
     for seq in range(30):
         place = SampleId(election=ElectionId(path=f"{seq // 20}/step/0", question_digest=b""), seq=seq)
         first.add(RecordSample(id=place, ballot=Flagged(seq=seq, flag="malformed")))
@@ -59,7 +59,7 @@ def test_one_bad_input_of_many_stops_no_other() -> None:
 
 @pytest.mark.parametrize("flag", ["effects_together", "forbidden", "too_many_rounds", "unknown_tool"])
 def test_a_flag_of_this_package_is_not_called_the_tasks_own(flag: str) -> None:
-    first = FirstReplies()
+    first = FirstReplies([Drift(length=1)], "strict")
     for seq in range(10):
         place = SampleId(election=ElectionId(path="0/step/0", question_digest=b""), seq=seq)
         first.add(RecordSample(id=place, ballot=Flagged(seq=seq, flag=flag)))
