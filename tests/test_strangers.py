@@ -99,7 +99,7 @@ def test_a_setting_is_a_keyword_a_flag_a_variable_and_a_line_of_a_file_by_one_de
 def test_an_option_of_a_strategy_is_explained_checked_and_recorded_by_its_field(package: Path) -> None:
     [folder] = files_to_touch("option of a strategy")
     file = package / folder / "chains/maker.py"
-    insert(file, '    mood: Literal["calm", "merry"] = "calm"\n    """Mood of a stranger."""\n', "    k: Annotated[")
+    insert(file, '    mood: Literal["calm", "merry"] = "calm"\n    """Mood of a stranger."""\n', "    k: OneOrMore")
     assert "Mood of a stranger." in " ".join(command(package, "run", "drift", "--help").split())
     command(package, *DRIFT, "--run-id", "r", "-s", "mood=merry")
     assert recorded(package, "r", "mood") == "merry"
