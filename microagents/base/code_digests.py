@@ -12,12 +12,12 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
-from hashlib import blake2b
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from symtable import SymbolTable, symtable
 
+from microagents.base.digests import digest_of
 from microagents.base.sources import PARSING
 
 Place = tuple[str, str]
@@ -51,7 +51,7 @@ def code_digest(kinds: Iterable[type]) -> str | None:
     if not roots:
         return None
     text = "\n".join(sorted(shapes))
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return digest_of(text).hex()
 
 
 class _Module:

@@ -16,6 +16,7 @@ from typing import Generic, Literal
 import msgspec
 from msgspec import Struct, structs
 
+from microagents.base.digests import digest_of
 from microagents.base.errors import Contested, Refused, Undecided, agreement
 from microagents.base.foreign_text import told_apart
 from microagents.base.messages import Request, Stream
@@ -187,7 +188,7 @@ _canonical = msgspec.msgpack.Encoder(order="deterministic").encode
 @lru_cache(maxsize=256)
 def _digest(system: str) -> bytes:
     """Digest a system prompt, cached: system prompts are long and rarely change."""
-    return hashlib.blake2b(system.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return digest_of(system)
 
 
 class SampleFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -7,9 +7,10 @@ of a prompt.
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 from urllib.parse import quote
+
+from microagents.base.digests import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,5 @@ def key_of(run_id: str, call: Call, parameters: Mapping[str, object]) -> str:
     """Write the key of a request: one with these parameters, for a call."""
     election = call.id.election
     place = quote(f"{run_id}/{election.path}", errors="surrogatepass")
-    text = repr(parameters)
-    sent = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    sent = digest_of(repr(parameters), 4).hex()
     return f"{place}/{election.question_digest.hex()}/{call.id.seq}/{call.rejected}/{call.attempt}/{sent}"

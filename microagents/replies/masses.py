@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import Literal
 
 from msgspec import Struct
+
+from microagents.base.digests import digest_of
 
 LawOfMass = Literal["draw", "model"]
 """What a mass is measured by: `draw`, the law of this very draw, with its temperature and samplers; `model`, the model's own law at
@@ -26,4 +27,4 @@ class Mass(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def digest_of_text(text: str) -> bytes:
     """Digest a text for its mass."""
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return digest_of(text, 8)

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from microagents.base.aio import TaskScope
+from microagents.base.digests import digest_of
 from microagents.base.errors import MicroagentsError
 from microagents.elections.election import Ballot
 from microagents.elections.groups import Groups
@@ -123,9 +124,7 @@ class Meanings:
             return False
         one, other = sorted(replies)  # the comparison does not depend on which was first
         pair = blake2b(one + b"\0" + other, digest_size=8).hexdigest()
-        asked_of = blake2b(
-            f"{self._prompt.system}\0{self._prompt.user}".encode("utf-8", "surrogatepass"), digest_size=4
-        )
-        at = f"{self._election.path.partition('/')[2]}/same/{asked_of.hexdigest()}/{pair}"
+        asked_of = digest_of(f"{self._prompt.system}\0{self._prompt.user}", 4)
+        at = f"{self._election.path.partition('/')[2]}/same/{asked_of.hex()}/{pair}"
         asked = ToMatch(system=self._prompt.system, user=self._prompt.user, replies=(Raw(one), Raw(other)))
         return await self._ask(MeanTheSame(at=at, input=self._election.input, asked=asked))

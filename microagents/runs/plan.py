@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from hashlib import blake2b
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args
@@ -16,6 +15,7 @@ from msgspec import Struct, structs
 from microagents.actors.registry import STRATEGIES, TASKS, can_be_found, reference_to
 from microagents.actors.role import Context, Strategy
 from microagents.base.code_digests import code_digest
+from microagents.base.digests import digest_of
 from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.base.messages import address_of
 from microagents.base.struct_types import learn_all
@@ -245,10 +245,7 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
         return  # the first input will fail when it is conducted, and must not stop the others
     if asked is not None:
         system = system_with_instructions(asked.system, reply, task.format, task.reasoning)
-        yield (
-            FIRST_PROMPT,
-            blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest(),
-        )
+        yield FIRST_PROMPT, digest_of(f"{system}\0{asked.user}").hex()
 
 
 def _option_fields(kind: str, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -258,7 +255,6 @@ def _option_fields(kind: str, options: dict[str, Any]) -> Iterator[tuple[str, st
 
 def _value_text(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
-    digest = blake2b(text.encode(), digest_size=16).hexdigest()
     if len(text) <= MAX_VALUE_CHARS:
         return text
-    return f"{len(text):,} characters with the digest {digest}"
+    return f"{len(text):,} characters with the digest {digest_of(text).hex()}"

@@ -12,6 +12,7 @@ from random import Random
 
 import msgspec
 
+from microagents.base.digests import digest_of
 from microagents.base.errors import InvalidUsage, refusing
 from microagents.base.files import is_there, replace_text
 from microagents.journal.reading import Reader
@@ -44,7 +45,7 @@ class DrawnRows:
         digests = [blake2b(msgspec.json.encode(each.start()), digest_size=6).hexdigest() for each in rows]
         self._marks = [f"row{number}_{each}" for number, each in enumerate(digests, 1)]
         self._numbers = {mark: number for number, mark in enumerate(self._marks)}
-        self.digest = blake2b(" ".join(self._marks).encode(), digest_size=16).hexdigest()
+        self.digest = digest_of(" ".join(self._marks)).hex()
         self.order = Random(self.digest).sample(range(len(rows)), len(rows))  # noqa: S311 - no secret
         self._cells: dict[int, Row] = {}
         """Gold cells of a file of labels, by input."""

@@ -7,7 +7,6 @@ import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
-from hashlib import blake2b
 from heapq import nsmallest
 from types import NoneType
 from typing import Annotated, Any, NamedTuple
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from microagents.actors.ranges import OneOrMore, OneToMillion, OneToTenThousand
 from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
+from microagents.base.digests import digest_of
 from microagents.base.errors import InvalidUsage
 from microagents.base.user_code import called
 from microagents.elections.certainty import decides_alone
@@ -302,9 +302,7 @@ def _judged(chain: Chain, step: _Step, rollout: Rollout, horizon: int) -> tuple[
 
 def chosen_among(total: int, count: int, seed: int) -> set[int]:
     """Choose random steps: fewer are a part of more, so that a larger measurement asks the same steps and others."""
-    return set(
-        nsmallest(count, range(total), key=lambda number: blake2b(f"{seed}/{number}".encode(), digest_size=8).digest())
-    )
+    return set(nsmallest(count, range(total), key=lambda number: digest_of(f"{seed}/{number}", 8)))
 
 
 def right_reply(chain: Chain, state: Any, number: int) -> Any:
@@ -444,7 +442,7 @@ async def _recorded(work: Work[Any, Measuring], at: str, question: Question) -> 
 
 
 def _name_of(vote: Hashable) -> int:
-    return int.from_bytes(blake2b(repr(vote).encode(), digest_size=6).digest())
+    return int.from_bytes(digest_of(repr(vote), 6))
 
 
 def _certain(ballots: Sequence[AnyBallot]) -> int | None:

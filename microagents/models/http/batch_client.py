@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from microagents.base.aio import Notifier, TaskScope
+from microagents.base.digests import digest_of
 from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable, NotSent, Parked, Stopped
 from microagents.base.logs import log
 from microagents.base.user_code import described
@@ -661,7 +662,7 @@ def line_of(key: str, turn: int) -> bytes:
         key: idempotency key of the request.
         turn: number of batches that it failed in before.
     """
-    return blake2b(f"{key}\0{turn}".encode(), digest_size=LINE_BYTES).digest()
+    return digest_of(f"{key}\0{turn}", LINE_BYTES)
 
 
 def _stuck(batch: SampleBatch, why: str, remedy: str) -> Stopped:

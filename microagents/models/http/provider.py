@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
 from msgspec import structs
 
+from microagents.base.digests import digest_of
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of
@@ -160,8 +160,7 @@ class HttpModel(Model, ABC):
         self._redaction = Redaction(self._key)
         self.max_in_flight = connections_allowed()  # a call beyond them waits unsent, so that its timeout does not run
         self._rates: Mapping[str, Rate] = {}
-        secret = self._key or ""
-        key = blake2b(secret.encode(), digest_size=4).hexdigest()
+        key = digest_of(self._key or "", 4).hex()
         self._throttled_as = f"{self.sdk}:{spec.name} at {self.base_url}, key {key}"
         self._options = options
         self._effort = self._checked_effort()
@@ -237,7 +236,7 @@ class HttpModel(Model, ABC):
             kind=kind,
             model=self.name,
             path=self.path,
-            account=blake2b(secret.encode(), digest_size=8).hexdigest(),
+            account=digest_of(secret, 8).hex(),
             ends_singly=settings.get("batch_then") == "single",
             within_s=None if within is None else hours_in(within) * 3600,
             single_s=self.timeout_s,

@@ -6,8 +6,8 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from hashlib import blake2b
 
+from microagents.base.digests import digest_of
 from microagents.models.http.sending import OnLine
 
 MAX_WAIT_S = 10.0
@@ -36,7 +36,7 @@ class Staggering:
 
         try:
             for prefix in prefixes:
-                key = blake2b(prefix.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+                key = digest_of(prefix)
                 begun = self._begun.get(key)
                 if begun is None:
                     begun = self._begun[key] = asyncio.Event()

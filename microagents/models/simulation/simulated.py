@@ -23,6 +23,7 @@ from msgspec import structs
 from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.actors.role import Context, Strategy
 from microagents.base.aio import TaskScope
+from microagents.base.digests import digest_of
 from microagents.base.errors import InvalidDefinition, InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.base.messages import address_of
 from microagents.base.user_code import called
@@ -128,7 +129,7 @@ class SimulatedModel(Model):
                     f"such as --model openai:gpt-6-luna; {task.expert_page} shows what it needs for each strategy"
                 )
         self._tasks, self._reading = tasks, reading
-        self._key = blake2b(f"{seed}".encode(), digest_size=32).digest()
+        self._key = digest_of(f"{seed}", 32)
         self._own_key = blake2b(self.name.encode(), digest_size=32, key=self._key).digest()
         self._purchases = Purchases.named()
         self._answers: OrderedDict[tuple[str, str, type[Reply], int, bytes], Answers] = OrderedDict()
@@ -389,7 +390,7 @@ _FIVE = struct.Struct(">5I")
 @lru_cache(maxsize=1024)
 def _text_digest(system: str, user: str) -> bytes:
     """Digest the text of a prompt, cached: it is long, and the samples of an election share it."""
-    return blake2b(f"{system}\0{user}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return digest_of(f"{system}\0{user}")
 
 
 class _Chance:

@@ -24,6 +24,7 @@ from msgspec import Struct
 from microagents.actors.registry import unknown
 from microagents.actors.role import Context
 from microagents.base.aio import TaskScope
+from microagents.base.digests import digest_of
 from microagents.base.errors import InvalidUsage, refusing
 from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.models.tiny.transformer import Floats, Memory, Transformer, log_softmax
@@ -112,7 +113,7 @@ class TinyModel(Model):
         self.card, self._network = weights_of(name)
         self.vocabulary: Vocabulary = VOCABULARIES[name]
         self._temperature = temperature
-        self._key = blake2b(f"{seed} {name}".encode(), digest_size=32).digest()
+        self._key = digest_of(f"{seed} {name}", 32)
         self._remembered: OrderedDict[tuple[int, ...], tuple[Memory, Floats]] = OrderedDict()
         self._waiting: list[_Wanted] = []
         self._scope = TaskScope()

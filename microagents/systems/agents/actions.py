@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
 from functools import cached_property
-from hashlib import blake2b
 from typing import Any, Literal
 
 from msgspec import Struct
 
+from microagents.base.digests import digest_of
 from microagents.replies.media import Media
 from microagents.replies.reply import CheckedReply, ProseByTool
 from microagents.replies.tool_calls import Calls, ToolCall, with_whole_numbers
@@ -164,8 +164,7 @@ def call_digest(call: ToolCall, parameters: Mapping[str, Any]) -> str:
     schemas = parameters.get("properties", {})
     defaults = {name: each["default"] for name, each in schemas.items() if isinstance(each, dict) and "default" in each}
     arguments = with_whole_numbers({**defaults, **call.arguments})
-    text = canonical([call.tool, arguments])
-    return blake2b(text.encode(), digest_size=16).hexdigest()
+    return digest_of(canonical([call.tool, arguments])).hex()
 
 
 class ToShorten(Struct, frozen=True, kw_only=True):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from graphlib import CycleError, TopologicalSorter
-from hashlib import blake2b
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from microagents.base.digests import digest_of
 from microagents.elections.red_flags import CYCLE, EMPTY, EMPTY_QUESTION, OUT_OF_RANGE, SELF_DEPENDENCY
 from microagents.replies.chat import Prompt
 from microagents.replies.data_prompts import data_in, one_spaced
@@ -302,5 +302,4 @@ def without_cycles(
 
 def problem_id(problem: str) -> bytes:
     """Digest of the words of a problem. Texts that differ only in spacing have the same id."""
-    text = one_spaced(problem)
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return digest_of(one_spaced(problem))

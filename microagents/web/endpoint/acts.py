@@ -6,9 +6,9 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from hashlib import blake2b
 from typing import Any
 
+from microagents.base.digests import digest_of
 from microagents.models.http.native_calls import NativeCall, call_in, native_tools
 from microagents.models.http.replies import UNREADABLE, Said, choices_in, decode, name_in, object_in
 from microagents.replies.reply_forms import encode_reply
@@ -152,5 +152,4 @@ def _kept(value: Any) -> Any:
     text = value if isinstance(value, str) else canonical(value)
     if len(text) <= MOST_KEPT:
         return value
-    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return f"{len(text)} characters, blake2b {digest}"
+    return f"{len(text)} characters, blake2b {digest_of(text).hex()}"
