@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.named_values import stated
 from microagents.models.http.batch_wires import AnthropicBatches
 from microagents.models.http.histories import messages_of
 from microagents.models.http.media_parts import MESSAGES
@@ -95,7 +96,7 @@ class AnthropicModel(HttpModel):
             else None,
             "service_tier": self._options.get("service_tier"),
         }
-        return {name: value for name, value in parameters.items() if value is not None}
+        return stated(parameters)
 
     def _content(self, call: Call, parameters: Parameters) -> Body:  # noqa: ARG002
         prompt, history = self._opened(call.prompt, call.contents)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.named_values import stated
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.batch_wires import OpenAIFiles
 from microagents.models.http.histories import chat_messages
@@ -146,7 +147,7 @@ class OpenAIWire(HttpModel):
         # Else the changing part is written into the cache, too, for a higher price; the next step of a conversation reads it.
         if not self.caches.takes_whole(call.prompt):
             parameters["prompt_cache_options"] = {"mode": "explicit"}
-        return {name: value for name, value in parameters.items() if value is not None} | self._for_mass(call)
+        return stated(parameters) | self._for_mass(call)
 
     def _messages(self, prompt: Prompt, contents: Mapping[str, bytes]) -> list[dict[str, Any]]:
         """Write a prompt as messages of parts; the last constant text ends the cached prefix."""

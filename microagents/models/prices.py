@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage, refusal, refusing
 from microagents.base.files import read_text
+from microagents.base.named_values import stated
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
@@ -231,7 +232,7 @@ def tariff_of(names: Sequence[str], base_url: str, own: UserPrices, *, asked: st
     if standard is None:
         return None
     found = {name: _steps(_dearest(model, context)) for name, context in _service_tiers(model)}
-    tiers = {name: steps for name, steps in found.items() if steps is not None}
+    tiers = stated(found)
     return Tariff(standard, tiers, asked=asked)
 
 

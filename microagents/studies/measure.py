@@ -13,6 +13,7 @@ from microagents.actors.registry import TASKS, reference_to
 from microagents.base.durations import quantile_s
 from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
+from microagents.base.named_values import stated
 from microagents.base.user_code import called
 from microagents.journal.sharded import reader_of
 from microagents.runs.driver.keywords import SharedKeywords, check_arguments, without_control
@@ -134,7 +135,7 @@ async def measure(
         )
     settings = {"keep_texts": "all", "share": "off", **without_control(given)}
     asked: dict[str, Any] = {"steps": steps, "draws": draws, "rollouts": rollouts, "horizon": horizon}
-    wanted = {name: value for name, value in asked.items() if value is not None}
+    wanted = stated(asked)
     seed = given.get("seed", 0)
     accepted: Sequence[str] = ()
     strategy: Measuring | Act

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import structs
 
 from microagents.base.errors import InvalidUsage, JournalMismatch, MicroagentsError
+from microagents.base.named_values import stated
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import journal_of
 from microagents.journal.sharded import reader_of
@@ -77,7 +78,7 @@ class Series:
         self._ended = ended
         self._accepted = accepted
         recorded = {title: _recorded(kind, title, plan, runs_dir, accepted) for title, plan in runs.items()}
-        self._recorded = {title: each for title, each in recorded.items() if each is not None}
+        self._recorded = stated(recorded)
         self._done = {
             title: each.result
             for title, each in self._recorded.items()

@@ -17,6 +17,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from microagents.actors.role import Tracing
+from microagents.base.named_values import stated
 from microagents.base.packages import installed_version
 from microagents.journal.messages import Account, TracedCall, TracedElection
 from microagents.models.model import without_options
@@ -151,7 +152,7 @@ def _attributes_of(call: TracedCall) -> dict[str, Any]:
         names.SIMULATED: call.model.startswith("sim:"),
         names.SEQ: call.seq,
         names.FINISH_REASONS: [call.finish],
-        **{name: value for name, value in known.items() if value is not None},
+        **stated(known),
     }
     if call.prompt is not None:
         given[names.SYSTEM_TEXT] = _json([_text(call.prompt.flat.system)])

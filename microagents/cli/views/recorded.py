@@ -14,6 +14,7 @@ import typer
 from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.named_values import stated
 from microagents.base.printing import printable
 from microagents.cli.reporting import EXIT_CODES, FAILURE, echo, json_text, say
 from microagents.cli.views.agent import draw_agent
@@ -73,7 +74,7 @@ def show_run(run: str, runs_dir: Path, of_input: int | None, *, verify: bool, co
         more = {"solution": tree, "climbs": climbs, "agreement": msgspec.to_builtins(agreement)}
         if verify:
             more["verified"] = not problems
-        known = {name: value for name, value in more.items() if value is not None}
+        known = stated(more)
         echo(json_text(result.as_json() | known))
     else:
         echo(summary(result, with_text=False))

@@ -20,6 +20,7 @@ from microagents.base.aio import run_to_end
 from microagents.base.errors import Interrupted, InvalidUsage
 from microagents.base.logs import log
 from microagents.base.messages import address_of
+from microagents.base.named_values import stated
 from microagents.base.trust import JOURNALS
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
@@ -94,7 +95,7 @@ async def run(task: Tasks, *, models: Models, **given: Unpack[RunKeywords]) -> R
         PeerLost: a role's process died too often, or it finds no room.
         ModelUnavailable: a provider refuses the request for good.
     """
-    check_arguments({name: value for name, value in given.items() if value is not None})
+    check_arguments(stated(given))
     plan, runs_dir = new_plan(task, models, given), given.get("runs_dir", "runs")
     if runs_dir is not None and given.get("run_id") is not None:
         recorded = recorded_limits(Path(runs_dir), plan.settings["run_id"])

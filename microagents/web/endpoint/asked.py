@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.named_values import stated
 from microagents.models.http.replies import UNREADABLE, decode, object_in
 from microagents.models.model import TEMPLATE_TOKENS
 from microagents.web.endpoint.wires import CHAT, MESSAGES, RESPONSES, Wire
@@ -151,7 +152,7 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
     def caps(self) -> Mapping[str, float]:
         """The caps on output tokens that it names."""
         given = {name: getattr(self.named, name) for name in self.wire.caps}
-        return {name: cap for name, cap in given.items() if cap is not None}
+        return stated(given)
 
     def cap(self, ceiling: int | None) -> int:
         """Return the output tokens that a reply may have at most."""
