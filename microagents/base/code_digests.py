@@ -17,8 +17,8 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from symtable import SymbolTable, symtable
 
-from microagents.base.digests import digest_of
 from microagents.base.sources import PARSING
+from microagents.base.text_digests import digest_of
 
 Place = tuple[str, str]
 """A module, and a name in it; `ALL` for all that it defines."""

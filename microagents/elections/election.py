@@ -16,10 +16,10 @@ from typing import Generic, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.base.digests import digest_of
 from microagents.base.errors import Contested, Refused, Undecided, agreement
 from microagents.base.foreign_text import told_apart
 from microagents.base.messages import Request, Stream
+from microagents.base.text_digests import digest_of
 from microagents.elections.rules import PortableRule, Weighed
 from microagents.replies.chat import Cached, Prompt, Sample, Sampling
 from microagents.replies.disagreements import disagreement, open_votes, wordings

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from microagents.base.digests import digest_of
+from microagents.base.text_digests import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from microagents.base.digests import digest_of
+from microagents.base.text_digests import digest_of
 
 LawOfMass = Literal["draw", "model"]
 """What a mass is measured by: `draw`, the law of this very draw, with its temperature and samplers; `model`, the model's own law at

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Raw, structs
 
 from microagents.base.aio import TaskScope
-from microagents.base.digests import digest_of
 from microagents.base.errors import MicroagentsError
+from microagents.base.text_digests import digest_of
 from microagents.elections.election import Ballot
 from microagents.elections.groups import Groups
 from microagents.replies.reply import CheckedReply, Reply, vote_of

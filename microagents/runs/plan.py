@@ -15,10 +15,10 @@ from msgspec import Struct, structs
 from microagents.actors.registry import STRATEGIES, TASKS, can_be_found, reference_to
 from microagents.actors.role import Context, Strategy
 from microagents.base.code_digests import code_digest
-from microagents.base.digests import digest_of
 from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.base.messages import address_of
 from microagents.base.struct_types import learn_all
+from microagents.base.text_digests import digest_of
 from microagents.base.user_code import called
 from microagents.journal.experiment import CODE, FIRST_PROMPT, INPUTS, Experiment, InputsDigest, Recipe
 from microagents.journal.opening import holds_nothing

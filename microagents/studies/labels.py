@@ -12,9 +12,9 @@ from random import Random
 
 import msgspec
 
-from microagents.base.digests import digest_of
 from microagents.base.errors import InvalidUsage, refusing
 from microagents.base.files import is_there, replace_text
+from microagents.base.text_digests import digest_of
 from microagents.journal.reading import Reader
 from microagents.replies.reply_forms import forms_of
 from microagents.runs.inspection.row_queue import QueuedRow, RowQueue

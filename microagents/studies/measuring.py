@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from microagents.actors.ranges import OneOrMore, OneToMillion, OneToTenThousand
 from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
-from microagents.base.digests import digest_of
 from microagents.base.errors import InvalidUsage
+from microagents.base.text_digests import digest_of
 from microagents.base.user_code import called
 from microagents.elections.certainty import decides_alone
 from microagents.elections.election import AnyBallot, Ballot, Question, Verdict

@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from microagents.base.aio import Notifier, TaskScope
-from microagents.base.digests import digest_of
 from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable, NotSent, Parked, Stopped
 from microagents.base.logs import log
+from microagents.base.text_digests import digest_of
 from microagents.base.user_code import described
 from microagents.elections.election import total_usd
 from microagents.elections.sample_batches import (

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 from msgspec import structs
 
-from microagents.base.digests import digest_of
 from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents.base.text_digests import digest_of
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.batch_client import BatchClient, BatchTerms

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from microagents.base.digests import digest_of
+from microagents.base.text_digests import digest_of
 from microagents.models.http.sending import OnLine
 
 MAX_WAIT_S = 10.0

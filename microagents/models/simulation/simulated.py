@@ -23,9 +23,9 @@ from msgspec import structs
 from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.actors.role import Context, Strategy
 from microagents.base.aio import TaskScope
-from microagents.base.digests import digest_of
 from microagents.base.errors import InvalidDefinition, InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.base.messages import address_of
+from microagents.base.text_digests import digest_of
 from microagents.base.user_code import called
 from microagents.elections.election import SampleId
 from microagents.models.model import MAX_SAMPLES, SEVERAL, Call, Model, ModelSpec, Most, samples_per_request, split

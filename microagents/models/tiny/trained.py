@@ -24,8 +24,8 @@ from msgspec import Struct
 from microagents.actors.registry import unknown
 from microagents.actors.role import Context
 from microagents.base.aio import TaskScope
-from microagents.base.digests import digest_of
 from microagents.base.errors import InvalidUsage, refusing
+from microagents.base.text_digests import digest_of
 from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.models.tiny.transformer import Floats, Memory, Transformer, log_softmax
 from microagents.models.tiny.vocabulary import PROVIDER, STOP, VOCABULARIES, Unreadable, Vocabulary

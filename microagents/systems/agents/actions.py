@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from microagents.base.digests import digest_of
+from microagents.base.text_digests import digest_of
 from microagents.replies.media import Media
 from microagents.replies.reply import CheckedReply, ProseByTool
 from microagents.replies.tool_calls import Calls, ToolCall, with_whole_numbers

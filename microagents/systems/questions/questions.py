@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from microagents.base.digests import digest_of
+from microagents.base.text_digests import digest_of
 from microagents.elections.red_flags import CYCLE, EMPTY, EMPTY_QUESTION, OUT_OF_RANGE, SELF_DEPENDENCY
 from microagents.replies.chat import Prompt
 from microagents.replies.data_prompts import data_in, one_spaced

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from microagents.base.digests import digest_of
+from microagents.base.text_digests import digest_of
 from microagents.models.http.native_calls import NativeCall, call_in, native_tools
 from microagents.models.http.replies import UNREADABLE, Said, choices_in, decode, name_in, object_in
 from microagents.replies.reply_forms import encode_reply
