@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from microagents.base.aio import TaskScope
 from microagents.base.errors import MicroagentsError
 from microagents.base.printing import results, users_print_to_stderr
 from microagents.base.user_code import extend_import_path
 from microagents.journal.creating import make_folder
-from microagents.journal.ending import ReachedLimit, RunEnding
-from microagents.journal.messages import RunOutcome
+from microagents.journal.ending import RunEnding
 from microagents.journal.reading import Reader
 from microagents.journal.seals import is_sealed, seal
 from microagents.journal.sharded import read_dealt, shard_journal, shard_name
@@ -36,12 +35,9 @@ LOOK_EVERY_S = 0.1
 """Interval between checks whether the whole has been ended."""
 
 
-class ShardEnding(Struct, frozen=True, kw_only=True):
+class ShardEnding(RunEnding, frozen=True, kw_only=True):
     """How the sitting of a shard ended."""
 
-    outcome: RunOutcome
-    reason: str | None = None
-    limit: ReachedLimit | None = None
     is_error: bool = False
     """Whether its process failed, and not its inputs."""
 
@@ -72,7 +68,7 @@ def do_shard(whole: Path, shard: int, ended: threading.Event) -> ShardEnding:
         return ShardEnding(outcome="failed", reason=str(error), is_error=True)
     except (OSError, sqlite3.Error) as error:
         return ShardEnding(outcome="stopped", reason=f"{error}; all decisions so far are kept")
-    return ShardEnding(outcome=ending.outcome, reason=ending.reason, limit=ending.limit)
+    return ShardEnding(**structs.asdict(ending))
 
 
 def shard_plan(whole: Path, shard: int) -> RunPlan:
