@@ -436,38 +436,43 @@ class Follow(Stream[Ballot | Verdict], frozen=True, kw_only=True):
     """Number of draws in flight beyond what the decision needs. The first ballot arrives sooner; the decision is the same."""
 
 
-class Draw(Request[tuple[Sample, ...]], frozen=True, kw_only=True):
-    """Take samples from a model in one request. The reply has them in launch order: all, or fewer, but at least one."""
+class CallTerms(Struct, frozen=True, kw_only=True):
+    """Terms of a request for samples, as its asker states them and its model gets them."""
 
-    route_by = "id"
     id: SampleId
-    """The first sample."""
+    """The first sample: the idempotency key of the request. It also seeds the simulated model."""
     samples: int = 1
     """Number of samples: the first one, and those behind it in launch order."""
     is_shared: bool = False
     """Whether its election needs samples of the same prompt by other requests, too."""
     prompt: Prompt
-    reply: str
-    """Address of the reply class."""
     temperature: float | None
     """None leaves it to the provider."""
     max_output_tokens: int
     needs_length: bool = False
     """Whether the length of the reply will be compared with a limit."""
     needs_mass: bool = False
-    """Whether the probability of the whole reply is wanted."""
-    model: str
-    substitute: str = ""
-    """Spec of the model that is asked beside it if it takes too long; empty for the same model."""
+    """Whether the sample should have its `microagents.replies.masses.Mass`, if the model can give it."""
     rejected: int = 0
     """Number of earlier replies to this sample that were not taken: `verify` rejected them, with feedback that the prompt has, or they
     asked to look something up, which it has, too."""
     choices: tuple[str, ...] = ()
-    """Votes that the reply may cast; empty for any vote."""
+    """Votes that the reply may cast, such as the labels of candidates; empty for any vote."""
     handed: bytes = b""
     """Calls of the hand-offs that lead to its agent, as JSON; empty for the input's own task."""
     traceparent: str = ""
     """The W3C trace context of the run, if its election was sampled for a trace; else empty."""
+
+
+class Draw(CallTerms, Request[tuple[Sample, ...]], frozen=True, kw_only=True):
+    """Take samples from a model in one request. The reply has them in launch order: all, or fewer, but at least one."""
+
+    route_by = "id"
+    reply: str
+    """Address of the reply class."""
+    model: str
+    substitute: str = ""
+    """Spec of the model that is asked beside it if it takes too long; empty for the same model."""
 
 
 class Wanted(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):

@@ -12,14 +12,14 @@ from itertools import accumulate
 from typing import Any, Protocol, Self, get_type_hints
 
 import msgspec
-from msgspec import MsgspecError, Struct, json, structs
+from msgspec import MsgspecError, Struct, field, json, structs
 from pydantic import TypeAdapter, ValidationError
 
 from microagents.actors.registry import MODELS, OBJECT, can_be_found, reference_to, unknown
 from microagents.actors.role import Context
 from microagents.base.errors import InvalidUsage, ModelUnavailable, in_own_words
 from microagents.base.foreign_text import in_whole_characters
-from microagents.elections.election import SampleId
+from microagents.elections.election import CallTerms, SampleId
 from microagents.elections.sample_batches import BatchLedger
 from microagents.models.capabilities import meant_spec
 from microagents.models.possible_usage import possible
@@ -36,39 +36,16 @@ TEMPLATE_TOKENS = 512
 """Tokens that a server may add to a prompt: the marks of messages, and instructions of its own."""
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class Call(CallTerms, frozen=True, kw_only=True):
     """One request for one sample."""
 
-    id: SampleId
-    """Idempotency key. It also seeds the simulated model."""
-    prompt: Prompt
     reply: type[Reply]
     """Class of the reply, for providers that constrain the output. The format instructions are already in the prompt."""
-    temperature: float | None
-    """None leaves it to the provider."""
-    max_output_tokens: int
-    needs_length: bool = False
-    """Whether the length of the reply will be compared with a limit."""
-    needs_mass: bool = False
-    """Whether the sample should have its `microagents.replies.masses.Mass`, if the model can give it."""
     attempt: int = 0
     """Number of attempts at this sample before this one."""
-    rejected: int = 0
-    """Number of earlier replies to this sample that were not taken: the task's `verify` rejected them, or they looked something up. The
-    prompt has them, with its feedback and their results."""
     whole: Prompt | None = None
     """The prompt with its turns, for a model that gets it as one text."""
-    choices: tuple[str, ...] = ()
-    """Votes that the reply may cast, such as the labels of candidates; empty for any vote."""
-    handed: bytes = b""
-    """Calls of the hand-offs that lead to its agent, as JSON; empty for the input's own task."""
-    samples: int = 1
-    """Number of samples that its request asks for: this one, and those behind it in launch order."""
-    is_shared: bool = False
-    """Whether its election needs samples of the same prompt by other requests, too."""
-    traceparent: str = ""
-    """The W3C trace context of the run, if its election was sampled for a trace; else empty."""
-    contents: dict[str, bytes] = {}
+    contents: dict[str, bytes] = field(default_factory=dict)
     """Bytes of the files of the prompt, by their digests."""
 
     def singles(self) -> list[Call]:

@@ -14,7 +14,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import ModelUnavailable
 from microagents.base.messages import Request, resolve
 from microagents.elections.admission import PAUSES
-from microagents.elections.election import Draw
+from microagents.elections.election import CallTerms, Draw
 from microagents.elections.sample_batches import SampleBatch
 from microagents.journal.messages import (
     CANCEL_BATCHES,
@@ -281,18 +281,5 @@ class Solver(Role):
 
 
 def _call_of(request: Draw) -> Call:
-    return Call(
-        id=request.id,
-        samples=request.samples,
-        is_shared=request.is_shared,
-        prompt=request.prompt,
-        reply=resolve(request.reply, Reply),
-        temperature=request.temperature,
-        max_output_tokens=request.max_output_tokens,
-        needs_length=request.needs_length,
-        needs_mass=request.needs_mass,
-        rejected=request.rejected,
-        choices=request.choices,
-        handed=request.handed,
-        traceparent=request.traceparent,
-    )
+    terms: dict[str, Any] = {name: getattr(request, name) for name in CallTerms.__struct_fields__}
+    return Call(**terms, reply=resolve(request.reply, Reply))
