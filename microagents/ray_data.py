@@ -14,7 +14,7 @@ from msgspec import inspect as types
 from microagents.actors.registry import TASKS, unknown
 from microagents.base.errors import InvalidUsage, TaskFailed
 from microagents.base.packages import require_package
-from microagents.base.user_code import called
+from microagents.base.user_code import called, extend_import_path
 from microagents.models.model import most_samples
 from microagents.replies.chat import Prompt
 from microagents.replies.reply import Reply
@@ -60,6 +60,7 @@ class Elected:
         models: as for `run`.
         output: folder of the journals, which all nodes see.
         columns: the columns that reach the task; None for all.
+        working: folder of relative names of files, if it is here; empty for the working folder of the process.
         given: keywords of `run`; ``max_calls`` and ``max_cost_usd`` bound all batches together.
     """
 
@@ -70,8 +71,10 @@ class Elected:
         models: Models,
         output: str,
         columns: Sequence[str] | None = None,
+        working: str = "",
         **given: Any,
     ) -> None:
+        extend_import_path((), working)
         self._columns = columns
         self._fields = _arrow_fields(task)
         self._is_whole = task.result is not RowTask.result
@@ -152,7 +155,8 @@ def elect(
     _check_first_row(dataset, kind, columns, models, given)
     from microagents.runtimes.ray.datasets import map_in_actors  # noqa: PLC0415 - Ray takes a second to import
 
-    arguments = {"task": kind, "models": models, "output": str(folder), "columns": columns, **given}
+    named = {"output": str(folder), "columns": columns, "working": str(Path.cwd())}
+    arguments = {"task": kind, "models": models, **named, **given}
     return map_in_actors(dataset, Elected, arguments, batch_size=batch_size, actors=actors, num_cpus=num_cpus)
 
 

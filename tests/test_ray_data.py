@@ -112,7 +112,7 @@ def test_killed_actors_change_no_reply_pass_no_cap_and_buy_little_again(tmp_path
     found = elect(
         ray.data.from_arrow(table).repartition(4),
         Towns,
-        models=f"{SPEC.format(log=log)},latency=0.2",
+        models=f"{SPEC.format(log=log.name)},latency=0.2",
         output=tmp_path / "out",
         columns=["town"],
         batch_size=50,
