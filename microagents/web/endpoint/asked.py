@@ -31,7 +31,7 @@ _FILE = re.compile(rb'"type"\s*:\s*"(?:(file|input_file|document)|image|image_ur
 _STORED = ("previous_response_id", "conversation")
 _UNBOUNDED = (
     *("web_search_options", "search_parameters", "plugins", "mcp_servers", "prompt"),
-    *("models", "fallbacks", "service_tier", "speed", "inference_geo", "audio"),
+    *("models", "fallbacks", "service_tier", "speed", "inference_geo", "audio", "thread", "container"),
 )
 """Fields by which a provider adds tokens or fees that no body shows, or charges other prices."""
 _HARMLESS = (b"null", b"[]", *[b'"%s"' % each for each in (b"auto", b"default", b"standard", b"flex", b"global")])
@@ -249,6 +249,8 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
         """Name of a field or of the type of a tool by which its cost has no bound; None for none."""
         names = [name for name in _UNBOUNDED if bytes(self.fields.get(name, NULL)) not in _HARMLESS]
         names += [str(each.get("type", "a tool without a type")) for each in self.tools if _is_unbounded(each)]
+        if b'"tool_addition"' in self.whole:  # a message may bring a tool
+            names.append("tool_addition")
         return next(iter(names), None)
 
     @cached_property

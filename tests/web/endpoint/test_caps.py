@@ -241,6 +241,8 @@ UNBOUNDED: list[tuple[str, str, dict[str, Any]]] = [
     ("mcp_servers", "messages", {"mcp_servers": [{"type": "url"}]}),
     ("web_fetch_20250910", "messages", {"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}),
     ("speed", "messages", {"speed": "fast"}),
+    ("container", "messages", {"container": {"skills": [{"type": "anthropic", "skill_id": "pptx"}]}}),
+    ("tool_addition", "messages", {"messages": [{"role": "system", "content": [{"type": "tool_addition"}]}]}),
 ]
 
 
