@@ -6,10 +6,11 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from hashlib import blake2b
 from pathlib import Path
 from secrets import token_hex
 from stat import S_IMODE
+
+from microagents.base.text_digests import digest_of
 
 MAX_BYTES = 16 << 20
 
@@ -67,7 +68,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         OSError: it cannot take that place; the old file is as it was.
     """
-    beginning = f".{blake2b(os.fsencode(path.name), digest_size=8).hexdigest()}-"
+    beginning = f".{digest_of(os.fsencode(path.name), 8).hex()}-"
     _remove_left(path.parent, beginning)
     new, mode = path.with_name(f"{beginning}{token_hex(8)}"), _mode_of(path)
     file = _new_locked(new)

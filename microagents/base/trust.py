@@ -9,13 +9,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from hashlib import blake2b
 from pathlib import Path
 
 from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.base.files import make_private
+from microagents.base.text_digests import digest_of
 
 MAX_BYTES = 1 << 18
 _untrusted: ContextVar[str] = ContextVar("untrusted", default="")
@@ -68,7 +68,7 @@ FOLDERS = TrustList("folders")
 
 
 def _line(path: Path, content: bytes) -> bytes:
-    return f"{blake2b(content, digest_size=16).hexdigest()} {json.dumps(os.path.realpath(path))}\n".encode()
+    return f"{digest_of(content).hex()} {json.dumps(os.path.realpath(path))}\n".encode()
 
 
 def _append(file: Path, lines: bytes) -> None:

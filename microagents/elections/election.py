@@ -156,7 +156,7 @@ class Question(Struct, frozen=True, kw_only=True):
             self.prose,
         )
         question = _canonical((asked, terms, self.state))
-        return ElectionId(path=path, question_digest=hashlib.blake2b(question, digest_size=16).digest())
+        return ElectionId(path=path, question_digest=digest_of(question))
 
     def model_of(self, election: ElectionId, seq: int) -> str:
         """Return the spec of the model that a sample asks. The models of a pool take turns, in the order of launch."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from math import exp
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
@@ -11,6 +10,7 @@ from msgspec import structs
 
 from microagents.base.errors import InvalidUsage
 from microagents.base.named_values import stated
+from microagents.base.text_digests import digest_of
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.batch_wires import OpenAIFiles
 from microagents.models.http.histories import chat_messages
@@ -276,7 +276,7 @@ class OpenAIModel(OpenAIWire):
         if "session" not in self._options:
             return {}
         text = f"{call.prompt.system}\0{call.prompt.user}".encode(errors="replace")
-        return {SESSION: blake2b(text, digest_size=16).hexdigest()}
+        return {SESSION: digest_of(text).hex()}
 
     async def served_metrics(self) -> bytes | None:
         """Return the metrics that the server of a model has for Prometheus, as vLLM has; None without any. The key is not sent."""

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
-from hashlib import blake2b
 from typing import Any, Literal, get_type_hints
 
 import msgspec
@@ -15,6 +14,7 @@ from msgspec import inspect as types
 from microagents.base.errors import InvalidDefinition
 from microagents.base.plain_values import number_in, write_value
 from microagents.base.struct_types import LEARNING
+from microagents.base.text_digests import digest_of
 from microagents.replies import pydantic_types
 from microagents.replies.json_forms import form_of
 from microagents.replies.reply import A, Reply
@@ -95,7 +95,7 @@ def fingerprint(reply: type[Reply]) -> bytes:
     """Digest a reply class: its JSON schema and the names of its voted fields. It is part of a question's digest."""
     voted = [field.encode_name for field in fields_of(reply) if is_voted(field.type)]
     form = msgspec.json.encode((schema(reply), voted), order="deterministic")
-    return blake2b(form, digest_size=16).digest()
+    return digest_of(form)
 
 
 def schema(reply: type[Reply]) -> dict[str, Any]:

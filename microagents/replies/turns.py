@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
@@ -14,6 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.base.foreign_text import bounded, fenced, visible
+from microagents.base.text_digests import digest_of
 from microagents.replies.media import Media, checked_files
 
 W = TypeVar("W")
@@ -76,7 +76,7 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     def digest(self) -> bytes:
         """Digest of the turn without the items."""
         asked = structs.replace(self, text=self.text + self.closing, closing="", items="", by="")
-        return blake2b(_canonical(asked), digest_size=16).digest()
+        return digest_of(_canonical(asked))
 
     @cached_property
     def size(self) -> int:

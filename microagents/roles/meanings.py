@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from hashlib import blake2b
 from typing import cast
 
 import msgspec
@@ -123,7 +122,7 @@ class Meanings:
         if not self._may_mean_the_same(*replies):
             return False
         one, other = sorted(replies)  # the comparison does not depend on which was first
-        pair = blake2b(one + b"\0" + other, digest_size=8).hexdigest()
+        pair = digest_of(one + b"\0" + other, 8).hex()
         asked_of = digest_of(f"{self._prompt.system}\0{self._prompt.user}", 4)
         at = f"{self._election.path.partition('/')[2]}/same/{asked_of.hex()}/{pair}"
         asked = ToMatch(system=self._prompt.system, user=self._prompt.user, replies=(Raw(one), Raw(other)))

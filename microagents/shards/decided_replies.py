@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
@@ -12,6 +11,7 @@ import msgspec
 from microagents.base.errors import InvalidUsage
 from microagents.base.files import replacing
 from microagents.base.logs import log
+from microagents.base.text_digests import digest_of
 from microagents.journal.reading import SUFFIX, Reader
 from microagents.runs.driver.shared_questions import DIGEST_BYTES, SharedQuestions
 from microagents.runs.spool import temporary_table
@@ -32,7 +32,7 @@ def question_keys(tasks: Sequence[RowTask]) -> list[bytes]:
         digest = questions.digest(number)
         if digest is None:
             columns = msgspec.json.encode(task.row, order="deterministic")
-            digest = blake2b(columns, digest_size=DIGEST_BYTES).digest()
+            digest = digest_of(columns, DIGEST_BYTES)
         keys.append(digest)
     return keys
 

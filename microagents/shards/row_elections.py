@@ -5,13 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from microagents.base.errors import MicroagentsError
+from microagents.base.text_digests import digest_of
 from microagents.journal.ending import RunEnding
 from microagents.journal.experiment import FIRST_PROMPT, INPUTS
 from microagents.journal.opening import holds_nothing
@@ -42,7 +42,7 @@ def terms_digest(plan: RunPlan) -> str:
     """Return a digest of all that decisions depend on, but for the rows."""
     experiment, _ = experiment_of(plan)
     terms = {name: text for name, text in experiment.identity.items() if name not in (INPUTS, FIRST_PROMPT)}
-    return blake2b(msgspec.json.encode(terms, order="deterministic"), digest_size=8).hexdigest()
+    return digest_of(msgspec.json.encode(terms, order="deterministic"), 8).hex()
 
 
 class RowElections:
@@ -84,7 +84,7 @@ class RowElections:
         decided = replies.of(keys)
         found = dict[bytes, RowEnding]()
         if len(decided) < len(keys):
-            run = f"rows-{blake2b(b''.join(keys), digest_size=NAME_BYTES).hexdigest()}"
+            run = f"rows-{digest_of(b''.join(keys), NAME_BYTES).hex()}"
             with locked(self._folder / f"{run}{LOCK}"):
                 decided = replies.of(keys)  # another attempt may have held the lock
                 left = [number for number, key in enumerate(keys) if key not in decided]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
 from random import Random
@@ -42,7 +41,7 @@ class DrawnRows:
 
     def __init__(self, rows: Sequence[RowTask], source: str) -> None:
         self.rows, self.source, self.gold = rows, source, list(rows[0].gold)
-        digests = [blake2b(msgspec.json.encode(each.start()), digest_size=6).hexdigest() for each in rows]
+        digests = [digest_of(msgspec.json.encode(each.start()), 6).hex() for each in rows]
         self._marks = [f"row{number}_{each}" for number, each in enumerate(digests, 1)]
         self._numbers = {mark: number for number, mark in enumerate(self._marks)}
         self.digest = digest_of(" ".join(self._marks)).hex()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -12,6 +11,7 @@ from msgspec import structs
 
 from microagents.base.errors import InvalidUsage, JournalMismatch, MicroagentsError
 from microagents.base.named_values import stated
+from microagents.base.text_digests import digest_of
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import journal_of
 from microagents.journal.sharded import reader_of
@@ -162,4 +162,4 @@ def _recorded(kind: str, title: str, plan: RunPlan, runs_dir: Path, accepted: Se
 
 def short_digest(value: object) -> str:
     """A digest for the names of runs: those with other arguments have other names."""
-    return blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=4).hexdigest()
+    return digest_of(msgspec.json.encode(value, order="deterministic"), 4).hex()

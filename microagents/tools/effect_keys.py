@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from hashlib import blake2b
 
 import msgspec
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.text_digests import digest_of
 from microagents.tools.tool import EffectKey
 
 MAKING = "/making/"
@@ -22,7 +22,7 @@ _at: ContextVar[tuple[str, str, object] | None] = ContextVar("_at", default=None
 def effect_key(run_id: str, path: str, what: str, value: object) -> EffectKey:
     """Return the key of an effect with these values at a place of a run."""
     asked = msgspec.json.encode([run_id, path, what, value], order="deterministic")
-    return EffectKey(blake2b(asked, digest_size=16).hexdigest())
+    return EffectKey(digest_of(asked).hex())
 
 
 def current_effect_key(what: str = "") -> EffectKey:

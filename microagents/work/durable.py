@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from copy import copy
-from hashlib import blake2b
 from typing import Any, ClassVar, Generic, Self, Unpack, cast
 
 import msgspec
@@ -19,6 +18,7 @@ from microagents.actors.role import Context, G, Messenger, Role, T
 from microagents.base.errors import InvalidDefinition, InvalidUsage, TaskFailed
 from microagents.base.messages import Message, R, Request, address_of, reply_type, resolve
 from microagents.base.round_trips import NotGivenBack, RoundTrip
+from microagents.base.text_digests import digest_of
 from microagents.base.user_code import shown
 from microagents.elections.election import (
     ESCALATED,
@@ -706,4 +706,4 @@ def _decoded(verdict: Verdict, reply: type[A]) -> list[A]:
 
 
 def _digest(asked: bytes) -> bytes:
-    return blake2b(asked, digest_size=16).digest()
+    return digest_of(asked)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from hashlib import blake2b
 from itertools import count
 from typing import Any, TypeVar
 
@@ -396,7 +395,7 @@ class BatchClient:
         followed.batch = structs.replace(
             followed.batch,
             keys=b"".join(lines),
-            body=blake2b(b"".join(texts), digest_size=16).hexdigest(),
+            body=digest_of(b"".join(texts)).hex(),
             made_at=time.time(),
             most_usd=None if None in most else sum(most),
         )

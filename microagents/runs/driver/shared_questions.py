@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 
 import msgspec
 from msgspec import structs
 
 from microagents.base.errors import MicroagentsError
+from microagents.base.text_digests import digest_of
 from microagents.base.user_code import called
 from microagents.journal.messages import InputEnding
 from microagents.replies.chat import Prompt
@@ -108,4 +108,4 @@ class SharedQuestions:
             terms = msgspec.json.encode((asked, task.row if self._needs_row else judged_by), order="deterministic")
         except (MicroagentsError, TypeError, ValueError):  # the row fails by itself, in the words of its own error
             return None
-        return blake2b(terms, digest_size=DIGEST_BYTES).digest()
+        return digest_of(terms, DIGEST_BYTES)

@@ -7,12 +7,12 @@ is often right when it comes to it from before.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, Literal
 
 from msgspec import Struct, convert, json, msgpack, structs
 
 from microagents.base.aio import TaskScope
+from microagents.base.text_digests import digest_of
 from microagents.base.user_code import called
 from microagents.elections.count import Count
 from microagents.elections.election import AnyBallot, Ballot, ElectionId, Flagged, Verdict
@@ -87,7 +87,7 @@ class Lookahead(Struct, frozen=True, kw_only=True):
 
     def _digest(self, step: ChainStep) -> bytes:
         settings = msgpack.encode(structs.astuple(self))
-        return blake2b(step.election.question_digest + settings, digest_size=16).digest()
+        return digest_of(step.election.question_digest + settings)
 
     async def _rollouts(
         self, chain: Chain, step: ChainStep, starts: Sequence[ChainStep | Past], seqs: range
