@@ -111,7 +111,7 @@ class Exchange(Struct, eq=False, dict=True):
             return ModelUnavailable("broken", words or "the reply is no whole reply in the form of its wire")
         if is_streamed(answer.content) != self.asked.streams:
             form = "whole" if self.asked.streams else "streamed"
-            return ModelUnavailable("broken", f"the reply is {form}, which the client did not ask for and cannot read")
+            return ModelUnavailable("refused", f"the reply is {form}, which the client did not ask for and cannot read")
         usage = provider.meter.usage(found)
         mass = None
         if law is not None and UNREAD not in acts:

@@ -87,13 +87,12 @@ async def test_a_reply_of_garbage_ends_in_an_answer(body: bytes, monkeypatch: py
     (b'data: {"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]}\n\n', False),
     (b'{"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}', True),
 ])  # fmt: skip
-async def test_a_reply_in_a_form_that_the_client_cannot_read_is_an_error(
-    body: bytes, monkeypatch: pytest.MonkeyPatch, *, is_streamed: bool
+async def test_a_reply_in_a_form_that_the_client_cannot_read_is_an_error_and_bought_once(
+    body: bytes, *, is_streamed: bool
 ) -> None:
-    monkeypatch.setattr("microagents.web.endpoint.served_elections.OUTAGE_S", 0.01)
-    async with voted(saying(body), k=1) as (_, served):
+    async with voted(saying(body), k=1) as (double, served):
         status, reply, _ = await posted(served, "chat/completions", {**ASKED, "stream": is_streamed})
-    assert status == 502
+    assert (status, len(double.requests)) == (502, 1)
     assert "which the client did not ask for and cannot read" in reply["error"]["message"]
 
 
