@@ -14,7 +14,7 @@ from msgspec import inspect as types
 from microagents.actors.registry import TASKS, unknown
 from microagents.base.errors import InvalidUsage, TaskFailed
 from microagents.base.packages import require_package
-from microagents.base.user_code import called, extend_import_path
+from microagents.base.user_code import called, work_in
 from microagents.models.model import most_samples
 from microagents.replies.chat import Prompt
 from microagents.replies.reply import Reply
@@ -74,7 +74,7 @@ class Elected:
         working: str = "",
         **given: Any,
     ) -> None:
-        extend_import_path((), working)
+        work_in(working)
         self._columns = columns
         self._fields = _arrow_fields(task)
         self._is_whole = task.result is not RowTask.result

@@ -368,7 +368,7 @@ IDEAS = (ast.IfExp, ast.NamedExpr, ast.Lambda, *COMPREHENSIONS)
 LEVELS = (ast.Call, ast.IfExp, ast.Lambda, ast.BoolOp, ast.Await, *COMPREHENSIONS)
 """Expressions that count as a level each when they stand in each other."""
 CONTEXTS = (ast.Load, ast.Store, ast.Del)
-MOST_NODES = 332_828
+MOST_NODES = 332_827
 MOST_OF_1000 = {"two ideas": 6.5, "nested four deep": 11.0, "conditional expressions": 36.5}
 """The greatest weight of the package, in nodes of its syntax trees, and of 1,000 statements; a statement holds one idea."""
 

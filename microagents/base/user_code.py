@@ -202,15 +202,18 @@ def import_folders() -> list[str]:
     return [each for each in map(os.path.abspath, sys.path) if os.path.isdir(each) and not each.startswith(installed)]
 
 
-def extend_import_path(folders: Sequence[str], working: str = "") -> None:
+def work_in(folder: str) -> None:
+    """Work in the driver's working folder if it is here, so that relative names of files mean the same as in the driver."""
+    if os.path.isdir(folder):
+        os.chdir(folder)
+
+
+def extend_import_path(folders: Sequence[str]) -> None:
     """Make the user's modules importable, behind all packages.
 
     Args:
         folders: of the driver's import path. For one that is not here, the copy in the working folder is taken, as Ray makes it of a job's.
-        working: the driver's working folder. If it is here, relative names of files then mean the same as in the driver.
     """
-    if os.path.isdir(working):
-        os.chdir(working)
     for folder in folders:
         here = folder if os.path.isdir(folder) else os.path.join(os.getcwd(), os.path.basename(folder))  # noqa: PTH109, PTH118, PTH119
         if here not in sys.path:

@@ -17,6 +17,7 @@ from microagents.actors.role import Context, Strategy
 from microagents.base.code_digests import code_digest
 from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.base.messages import address_of
+from microagents.base.named_values import stated
 from microagents.base.struct_types import learn_all
 from microagents.base.text_digests import digest_of
 from microagents.base.user_code import called
@@ -64,8 +65,8 @@ class RunPlan(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         learn_all()  # the task's classes are there now, and the run may be one of several threads'
-        given = {name: self.settings[name] for name in FORM}
-        form: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+        given: dict[str, object] = {name: self.settings[name] for name in FORM}
+        form = stated(given)
         if form:
             structs.force_setattr(self, "tasks", asked_in(self.tasks, form))
 

@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from microagents.base.named_values import stated
 from microagents.journal.ending import LimitName, ReachedLimit, RunEnding
 from microagents.journal.messages import Account
 from microagents.journal.opening import BUSY_S
@@ -55,7 +56,7 @@ class SharedCap:
     def __init__(self, path: Path, *, max_calls: int | None, max_cost_usd: float | None) -> None:
         self._path = path
         caps: dict[LimitName, float | None] = {MAX_CALLS: max_calls, MAX_COST: max_cost_usd}
-        self._caps = {name: most for name, most in caps.items() if most is not None}
+        self._caps = stated(caps)
         self._totals = {name: int(most * UNITS[name]) for name, most in self._caps.items()}
 
     def take(self, run: str, account: Account) -> CapPart:

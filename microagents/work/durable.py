@@ -17,6 +17,7 @@ from msgspec import Raw, Struct, structs
 from microagents.actors.role import Context, G, Messenger, Role, T
 from microagents.base.errors import InvalidDefinition, InvalidUsage, TaskFailed
 from microagents.base.messages import Message, R, Request, address_of, reply_type, resolve
+from microagents.base.named_values import stated
 from microagents.base.round_trips import NotGivenBack, RoundTrip
 from microagents.base.text_digests import digest_of
 from microagents.base.user_code import shown
@@ -562,7 +563,7 @@ class Work(Generic[T, G]):
         fields = task.fields_of_vote(reply)
         if context.strategy.certain != "off":
             decides = certain(decides, branches=context.strategy.certain == "branches" and not fields)
-        limits = {name: limit for name in _SAMPLING_LIMITS if (limit := context.settings.get(name)) is not None}
+        limits = stated({name: context.settings.get(name) for name in _SAMPLING_LIMITS})
         return Question(
             prompts=(),
             reply=address,

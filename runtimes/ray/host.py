@@ -19,7 +19,7 @@ from microagents.actors.role import Role
 from microagents.base import interrupts
 from microagents.base.errors import OWN_FAILURES, MicroagentsError
 from microagents.base.messages import Message
-from microagents.base.user_code import extend_import_path, role_failed
+from microagents.base.user_code import extend_import_path, role_failed, work_in
 from microagents.runtimes import wire
 from microagents.runtimes.dispatcher import Dispatcher
 from microagents.runtimes.ray.links import Arrivals, Collection, RayLink, UpLink, decode_delivery
@@ -116,9 +116,11 @@ class Host:
         )
 
     async def _build(
-        self, folders: tuple[Sequence[str], str], pickled: tuple[bytes, bytes], peers: Mapping[str, tuple[Any, int]]
+        self, where: tuple[Sequence[str], str], pickled: tuple[bytes, bytes], peers: Mapping[str, tuple[Any, int]]
     ) -> None:
-        extend_import_path(*folders)
+        folders, working = where
+        work_in(working)
+        extend_import_path(folders)
         context, deployments = map(ray.cloudpickle.loads, pickled)
         slots = slots_of(deployments)
         self._dispatcher.connect(DRIVER, self._up)

@@ -14,7 +14,7 @@ from ray.exceptions import RayActorError, RayError
 
 from microagents.base.aio import finish
 from microagents.base.errors import PeerLost
-from microagents.base.user_code import extend_import_path, import_folders
+from microagents.base.user_code import extend_import_path, import_folders, work_in
 from microagents.runtimes.ray.calls import cause_of
 from microagents.runtimes.ray.cluster import Cluster, aside, connect, disconnect
 from microagents.runtimes.ray.links import future_of
@@ -29,7 +29,8 @@ class _Actor(Generic[T]):
 
     def __init__(self, folders: Sequence[str], working: str) -> None:
         self._ended = threading.Event()
-        extend_import_path(folders, working)
+        work_in(working)
+        extend_import_path(folders)
 
     def do(self, work: Work[T], whole: Path, shard: int) -> T:
         return work(whole, shard, self._ended)

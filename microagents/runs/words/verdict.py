@@ -314,8 +314,10 @@ def go_on_text(result: RunFacts, runs_dir: Path) -> str | None:
         return command_about("decide", result.run_id, runs_dir)
     name, most = _raised_limit(result)
     if result.needs_program:
-        raised = f", {name}={'None' if most == NO_LIMIT else most}" if name else ""
-        return f"start the program again with run_id={result.run_id!r}, runs_dir={str(runs_dir)!r}{raised}"
+        again = f"start the program again with run_id={result.run_id!r}, runs_dir={str(runs_dir)!r}"
+        if not name:
+            return again
+        return f"{again}, {name}={'None' if most == NO_LIMIT else most}"
     command = resume_command(result.run_id, runs_dir)
     if result.account.paused:
         return f"{command} --detach && {command_about('ctl', result.run_id, runs_dir)} resume"

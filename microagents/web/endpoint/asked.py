@@ -242,16 +242,22 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True, dict=True):
             found = decode(bytes(self.fields.get("tools", EMPTY))) or ()
         except UNREADABLE:
             found = {}
-        return [object_in(each) for each in (found if isinstance(found, list | tuple) else (found,))]
+        if not isinstance(found, list | tuple):
+            found = (found,)
+        return [object_in(each) for each in found]
 
     @property
     def unbounded(self) -> str | None:
         """Name of a field or of the type of a tool by which its cost has no bound; None for none."""
-        names = [name for name in _UNBOUNDED if bytes(self.fields.get(name, NULL)) not in _HARMLESS]
-        names += [str(each.get("type", "a tool without a type")) for each in self.tools if _is_unbounded(each)]
+        for name in _UNBOUNDED:
+            if bytes(self.fields.get(name, NULL)) not in _HARMLESS:
+                return name
+        for tool in self.tools:
+            if _is_unbounded(tool):
+                return str(tool.get("type", "a tool without a type"))
         if b'"tool_addition"' in self.whole:  # a message may bring a tool
-            names.append("tool_addition")
-        return next(iter(names), None)
+            return "tool_addition"
+        return None
 
     @cached_property
     def properties(self) -> Mapping[str, Mapping[str, Any]]:
